@@ -1,0 +1,29 @@
+/**
+ * What happens during a transfer, as plain data. The library emits these; a
+ * terminal, a log or a test turns them into whatever it shows.
+ */
+export type TransferEvent =
+  /** What this run is going to do; sizes in bytes. `present` was there before the run. */
+  | { kind: 'plan'; images: number; blobs: number; bytes: number; present: number }
+  /** `bytes` more bytes of one blob have arrived and been written. */
+  | { kind: 'bytes'; digest: string; bytes: number }
+  /** A blob or a manifest has its final name; `size` is its whole size in bytes. */
+  | { kind: 'stored'; digest: string; size: number }
+  /** The destination had it already; `size` is its whole size in bytes. */
+  | { kind: 'skipped'; digest: string; size: number }
+  /** An image and everything below it is at the destination. */
+  | { kind: 'image'; name: string };
+
+/** How much a line of the log matters: `debug` is for `-v`, `info` for everybody, `warn` for what needs attention. */
+export type LogLevel = 'debug' | 'info' | 'warn';
+
+/**
+ * Everything an operation is given from outside besides its own arguments. The
+ * library never prints, exits, or reads argv or the environment: it has this.
+ */
+export interface Context {
+  /** Aborted when the user interrupts; every wait in the library ends with it. */
+  readonly signal: AbortSignal;
+  readonly log: (level: LogLevel, message: string) => void;
+  readonly onEvent: (event: TransferEvent) => void;
+}

@@ -1,0 +1,120 @@
+import vocabulary from 'oci-registry-client/build/common.js';
+import { PluginError } from '../errors.ts';
+import { isDigest, type Digest } from './digest.ts';
+
+/** The media types of image manifests and of lists of them, Docker's and OCI's. */
+export const mediaTypes = {
+  dockerManifest: vocabulary.MEDIATYPE_MANIFEST_V2,
+  dockerList: vocabulary.MEDIATYPE_MANIFEST_LIST_V2,
+  ociManifest: vocabulary.MEDIATYPE_OCI_MANIFEST_V1,
+  ociIndex: vocabulary.MEDIATYPE_OCI_MANIFEST_INDEX_V1,
+} as const;
+
+/** No manifest may be larger than this many bytes (the limit of the distribution-spec, 4 MiB). */
+export const manifestSizeLimit = 4 * 1024 * 1024;
+
+/** What an entry of a manifest list is made for. */
+export interface Platform {
+  readonly architecture: string;
+  readonly os: string;
+  readonly variant?: string;
+}
+
+/** Names one piece of content by type, digest and size in bytes (OCI image-spec, descriptor.md). */
+export interface Descriptor {
+  readonly mediaType: string;
+  readonly digest: Digest;
+  readonly size: number;
+  readonly platform?: Platform;
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
+/** Tells whether a descriptor names a list of manifests (a Docker manifest list or an OCI index). */
+export function isIndex(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
+  return descriptor.mediaType === mediaTypes.dockerList || descriptor.mediaType === mediaTypes.ociIndex;
+}
+
+/** Tells whether a descriptor names a manifest or a list of manifests, rather than a blob. */
+export function isManifest(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
+  return (
+    isIndex(descriptor) ||
+    descriptor.mediaType === mediaTypes.dockerManifest ||
+    descriptor.mediaType === mediaTypes.ociManifest
+  );
+}
+
+/** A manifest as far as copying needs it: its own media type and what it points to, in the order it has them. */
+export interface Manifest {
+  readonly mediaType: string;
+  /** The image’s configuration; absent in a list. */
+  readonly config?: Descriptor;
+  /** The image’s layers, lowest first; empty in a list. */
+  readonly layers: readonly Descriptor[];
+  /** A list’s manifests; empty in an image. */
+  readonly manifests: readonly Descriptor[];
+}
+
+/**
+ * Reads a manifest from its bytes. The bytes stay what is copied: this only looks at them.
+ * The media type is the manifest's own, else told by its fields. Throws `invalid-manifest`.
+ */
+export function parseManifest(bytes: Uint8Array, where: string): Manifest {
+  const value = parseObject(bytes, where);
+  const manifests = descriptors(value['manifests'], where);
+  const layers = descriptors(value['layers'], where);
+  const config = value['config'] === undefined ? undefined : descriptor(value['config'], where);
+  const mediaType =
+    typeof value['mediaType'] === 'string'
+      ? value['mediaType']
+      : Array.isArray(value['manifests'])
+        ? mediaTypes.ociIndex
+        : mediaTypes.ociManifest;
+  if (value['schemaVersion'] !== 2 || !isManifest({ mediaType }) || (!isIndex({ mediaType }) && !config)) {
+    throw new PluginError('invalid-manifest', `${where} is not an image manifest (media type ${mediaType})`, {
+      hint: 'Only Docker schema 2 and OCI images and lists can be copied without changing their digests.',
+    });
+  }
+  return { mediaType, ...(config && { config }), layers, manifests };
+}
+
+/** What a manifest points to: the manifests of a list, else the configuration and the layers. */
+export function childrenOf(manifest: Manifest): readonly Descriptor[] {
+  return [...manifest.manifests, ...(manifest.config ? [manifest.config] : []), ...manifest.layers];
+}
+
+function parseObject(bytes: Uint8Array, where: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch (cause) {
+    throw new PluginError('invalid-manifest', `${where} is not JSON`, { cause });
+  }
+  throw new PluginError('invalid-manifest', `${where} is not a JSON object`);
+}
+
+function descriptors(value: unknown, where: string): Descriptor[] {
+  if (value === undefined || value === null) return [];
+  if (!Array.isArray(value)) throw new PluginError('invalid-manifest', `${where} has a list that is not one`);
+  return value.map((entry) => descriptor(entry, where));
+}
+
+function descriptor(value: unknown, where: string): Descriptor {
+  const entry = (value ?? {}) as Partial<Record<keyof Descriptor, unknown>>;
+  const { mediaType, digest, size } = entry;
+  if (
+    typeof digest !== 'string' ||
+    !isDigest(digest) ||
+    typeof size !== 'number' ||
+    !Number.isSafeInteger(size) ||
+    size < 0
+  ) {
+    throw new PluginError('invalid-manifest', `${where} has a descriptor without a sha256 digest or a size`);
+  }
+  return {
+    mediaType: typeof mediaType === 'string' ? mediaType : 'application/octet-stream',
+    digest,
+    size,
+    ...(entry.platform ? { platform: entry.platform as Platform } : {}),
+    ...(entry.annotations ? { annotations: entry.annotations as Record<string, string> } : {}),
+  };
+}

@@ -1,0 +1,59 @@
+import { PluginError } from '../errors.ts';
+import { isDigest, type Digest } from './digest.ts';
+
+/** An image reference taken apart: `registry/repository:tag@digest`. */
+export interface Reference {
+  /** Host, with its port where one is given: `quay.io`, `localhost:5000`, `[::1]:5000`. */
+  readonly registry: string;
+  readonly repository: string;
+  readonly tag?: string;
+  readonly digest?: Digest;
+}
+
+// distribution/reference: path components may hold single separators, double underscores and runs of dashes.
+const component = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/;
+const tagPattern = /^\w[\w.-]{0,127}$/;
+const host = /^(?:\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?)(?::[0-9]{1,5})?$/;
+
+/**
+ * Reads an image reference. A first part without a dot, a port or the name `localhost` is a repository of docker.io,
+ * as everywhere else. Throws `invalid-reference`.
+ */
+export function parseReference(text: string): Reference {
+  const at = text.indexOf('@');
+  const digest = at < 0 ? undefined : text.slice(at + 1);
+  const named = at < 0 ? text : text.slice(0, at);
+  const colon = named.lastIndexOf(':');
+  const tag = colon > named.lastIndexOf('/') && !named.endsWith(']') ? named.slice(colon + 1) : undefined;
+  const { registry, repository } = parseRepository(tag === undefined ? named : named.slice(0, colon), text);
+  if (digest !== undefined && !isDigest(digest)) throw malformed(text, 'its digest is not sha256 and 64 hex digits');
+  if (tag !== undefined && !tagPattern.test(tag)) throw malformed(text, `“${tag}” cannot be a tag`);
+  return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
+}
+
+/** Reads `registry/repository` without a tag or a digest. Throws `invalid-reference`, naming `whole` where it is given. */
+export function parseRepository(text: string, whole: string = text): Pick<Reference, 'registry' | 'repository'> {
+  const slash = text.indexOf('/');
+  const first = slash < 0 ? '' : text.slice(0, slash);
+  const named = first === 'localhost' || /[.:]/.test(first);
+  const registry = named ? first : 'docker.io';
+  let repository = named ? text.slice(slash + 1) : text;
+  if (!named && !repository.includes('/')) repository = `library/${repository}`;
+  if (!host.test(registry)) throw malformed(whole, `“${registry}” cannot be a host`);
+  if (repository.length > 255 || !repository.split('/').every((part) => component.test(part))) {
+    throw malformed(whole, `“${repository.slice(0, 100)}” cannot be a repository`);
+  }
+  return { registry, repository };
+}
+
+/** Writes a reference back as text; with both a tag and a digest, both are kept. */
+export function formatReference(reference: Reference): string {
+  const { registry, repository, tag, digest } = reference;
+  return `${registry}/${repository}${tag === undefined ? '' : `:${tag}`}${digest === undefined ? '' : `@${digest}`}`;
+}
+
+function malformed(text: string, why: string): PluginError {
+  return new PluginError('invalid-reference', `“${text.slice(0, 200)}” is not an image reference: ${why}`, {
+    hint: 'References look like quay.io/openshift-release-dev/ocp-release:4.12.4-x86_64 or …@sha256:<64 hex digits>.',
+  });
+}

@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import type { Readable } from 'node:stream';
+import { PluginError } from '../errors.ts';
+import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
+
+/**
+ * One repository's content, for reading. Implemented by Registry, Directory and Archive. Each is opened
+ * with a Context, whose signal ends every call with `interrupted`.
+ */
+export interface ContentSource {
+  /** What to call this store in an error: `quay.io/openshift-release-dev/ocp-release`, or a path. */
+  readonly name: string;
+
+  /**
+   * The descriptor of the manifest that a tag or a digest names: its true media type, digest and size.
+   * Throws `not-found`.
+   */
+  resolve(tagOrDigest: string): Promise<Descriptor>;
+
+  /**
+   * The bytes of a blob or manifest from offset `start` (default 0), as a stream that fails with `digest-mismatch` or
+   * `size-mismatch` at its end when the content is not what the descriptor says (only size where `start` is not 0).
+   * The caller consumes or destroys it. Throws `not-found`.
+   */
+  fetch(descriptor: Descriptor, start?: number): Promise<Readable>;
+
+  /** Tells whether the content is there, without reading it. */
+  exists(descriptor: Descriptor): Promise<boolean>;
+
+  /** The tags of the repository, in no particular order; empty where there are none. */
+  tags(): Promise<string[]>;
+}
+
+/** One repository's content, for reading and writing. */
+export interface ContentStore extends ContentSource {
+  /**
+   * Stores content under its digest: idempotent and atomic, so that it is there whole and verified, or not at all.
+   * `open` gives the bytes; it is called again, for a new stream, when an attempt failed halfway. What a manifest
+   * points to must be there before it. Throws `digest-mismatch` and `size-mismatch` when the bytes are not the descriptor's.
+   */
+  push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void>;
+
+  /** Points a tag at a manifest that is there; moves it when it pointed elsewhere. */
+  tag(descriptor: Descriptor, tag: string): Promise<void>;
+
+  /** Makes everything that was pushed durable and lets go of files and connections. */
+  close(): Promise<void>;
+}
+
+/**
+ * Reads a manifest, a configuration or another small piece of content whole, verified against its descriptor.
+ * Throws `too-large` above the limit (bytes) before reading anything, `digest-mismatch` and `size-mismatch`.
+ */
+export async function readContent(
+  source: ContentSource,
+  descriptor: Descriptor,
+  limit: number = manifestSizeLimit,
+): Promise<Buffer> {
+  if (descriptor.size > limit) {
+    throw new PluginError(
+      'too-large',
+      `${descriptor.digest} in ${source.name} claims ${String(descriptor.size)} bytes, more than the ${String(limit)} that such content may have`,
+    );
+  }
+  const chunks: Buffer[] = [];
+  for await (const chunk of await source.fetch(descriptor)) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}
+
+/**
+ * Checks bytes against a descriptor as they pass: feed every chunk to `update`, then call `finish`.
+ * `update` throws `size-mismatch` as soon as there are too many bytes, `finish` when there are too few, and
+ * `digest-mismatch` when they are not the ones that the digest names. `where` is for the message.
+ */
+export class Verifier {
+  readonly #descriptor: Pick<Descriptor, 'digest' | 'size'>;
+  readonly #where: string;
+  readonly #hash = createHash('sha256');
+  #length = 0;
+
+  constructor(descriptor: Pick<Descriptor, 'digest' | 'size'>, where: string) {
+    this.#descriptor = descriptor;
+    this.#where = where;
+  }
+
+  /** How many bytes have been seen. */
+  get length(): number {
+    return this.#length;
+  }
+
+  update(chunk: Uint8Array): void {
+    this.#length += chunk.length;
+    if (this.#length > this.#descriptor.size) throw this.#wrongSize('more');
+    this.#hash.update(chunk);
+  }
+
+  finish(): void {
+    if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${String(this.#length)} bytes, fewer`);
+    const digest: Digest = `sha256:${this.#hash.digest('hex')}`;
+    if (digest !== this.#descriptor.digest) {
+      throw new PluginError(
+        'digest-mismatch',
+        `${this.#where}: the content of ${this.#descriptor.digest} is altered (its digest is ${digest})`,
+      );
+    }
+  }
+
+  #wrongSize(has: string): PluginError {
+    const { digest, size } = this.#descriptor;
+    return new PluginError(
+      'size-mismatch',
+      `${this.#where}: ${digest} has ${has} than the ${String(size)} bytes it should have`,
+    );
+  }
+}
