@@ -1,0 +1,47 @@
+import Mocha, { type MochaOptions, type Runner, type Suite, type Test } from 'mocha';
+
+const { Base } = Mocha.reporters;
+const { EVENT_RUN_END, EVENT_SUITE_END, EVENT_TEST_FAIL, EVENT_TEST_PASS, EVENT_TEST_PENDING } = Mocha.Runner.constants;
+
+/** A line for each suite, each failure as it happens, what was skipped, and `N passed, N failed, N skipped` as the last line. */
+export default class Reporter extends Base {
+  readonly #skipped: string[] = [];
+  readonly #passed = new Map<Suite | undefined, number>();
+
+  constructor(runner: Runner, options: MochaOptions) {
+    super(runner, options);
+    runner.on(EVENT_TEST_PASS, (test: Test) => {
+      this.#passed.set(test.parent, (this.#passed.get(test.parent) ?? 0) + 1);
+    });
+    runner.on(EVENT_TEST_FAIL, (test: Test) => {
+      Base.consoleLog(Base.color('fail', '  FAILED  %s'), test.fullTitle());
+    });
+    runner.on(EVENT_TEST_PENDING, (test: Test) => {
+      this.#skipped.push(test.fullTitle());
+    });
+    runner.on(EVENT_SUITE_END, (suite: Suite) => {
+      const passed = this.#passed.get(suite);
+      if (passed !== undefined) {
+        Base.consoleLog('  %s  %s', String(passed).padStart(4), suite.fullTitle());
+      }
+    });
+    runner.once(EVENT_RUN_END, () => {
+      this.#finish();
+    });
+  }
+
+  #finish(): void {
+    const skipped = this.#skipped.length;
+    if (this.failures.length > 0) {
+      Base.list(this.failures);
+    }
+    if (skipped > 0) {
+      Base.consoleLog(Base.color('pending', '\n  SKIPPED (%s):'), String(skipped));
+      for (const title of this.#skipped) {
+        Base.consoleLog(Base.color('pending', '    - %s'), title);
+      }
+    }
+    const passed = String(this.stats.passes);
+    Base.consoleLog('\n%s passed, %s failed, %s skipped', passed, String(this.failures.length), String(skipped));
+  }
+}
