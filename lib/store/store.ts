@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
-import type { Readable } from 'node:stream';
+import { createHash, type Hash } from 'node:crypto';
+import { pipeline, Transform, type Readable } from 'node:stream';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -69,22 +69,62 @@ export async function readContent(
 }
 
 /**
+ * A stream with the same bytes, that ends in `size-mismatch` or `digest-mismatch` when they are not the descriptor's.
+ * From a `start` other than 0, where the digest cannot be known, only the size is checked.
+ */
+export function verifyStream(stream: Readable, descriptor: Descriptor, where: string, start = 0): Readable {
+  const verifier = new Verifier(descriptor, where, start);
+  const check = new Transform({
+    readableHighWaterMark: 1024 * 1024,
+    transform(chunk: Buffer, _encoding, done) {
+      done(
+        attempt(() => {
+          verifier.update(chunk);
+        }),
+        chunk,
+      );
+    },
+    flush(done) {
+      done(
+        attempt(() => {
+          verifier.finish();
+        }),
+      );
+    },
+  });
+  // The error arrives through the returned stream; the callback only keeps it from being thrown a second time.
+  return pipeline(stream, check, () => undefined);
+}
+
+function attempt(action: () => void): Error | null {
+  try {
+    action();
+    return null;
+  } catch (error) {
+    return error as Error;
+  }
+}
+
+/**
  * Checks bytes against a descriptor as they pass: feed every chunk to `update`, then call `finish`.
  * `update` throws `size-mismatch` as soon as there are too many bytes, `finish` when there are too few, and
- * `digest-mismatch` when they are not the ones that the digest names. `where` is for the message.
+ * `digest-mismatch` when they are not the ones that the digest names. `where` is for the message. From a `start` other
+ * than 0, where the digest cannot be known, only the size is checked.
  */
 export class Verifier {
   readonly #descriptor: Pick<Descriptor, 'digest' | 'size'>;
   readonly #where: string;
-  readonly #hash = createHash('sha256');
-  #length = 0;
+  readonly #hash: Hash | undefined;
+  #length: number;
 
-  constructor(descriptor: Pick<Descriptor, 'digest' | 'size'>, where: string) {
+  constructor(descriptor: Pick<Descriptor, 'digest' | 'size'>, where: string, start = 0) {
     this.#descriptor = descriptor;
     this.#where = where;
+    this.#hash = start === 0 ? createHash('sha256') : undefined;
+    this.#length = start;
   }
 
-  /** How many bytes have been seen. */
+  /** How many bytes have been seen, those before the start included. */
   get length(): number {
     return this.#length;
   }
@@ -92,11 +132,12 @@ export class Verifier {
   update(chunk: Uint8Array): void {
     this.#length += chunk.length;
     if (this.#length > this.#descriptor.size) throw this.#wrongSize('more');
-    this.#hash.update(chunk);
+    this.#hash?.update(chunk);
   }
 
   finish(): void {
     if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${String(this.#length)} bytes, fewer`);
+    if (!this.#hash) return;
     const digest: Digest = `sha256:${this.#hash.digest('hex')}`;
     if (digest !== this.#descriptor.digest) {
       throw new PluginError(

@@ -1,0 +1,71 @@
+import { Header, Pax } from 'tar';
+import type { Descriptor } from '../oci/descriptor.ts';
+
+/** Something that goes into a tar: a small file whose content is at hand, a symbolic link, or content that is still to come. */
+export type TarEntry =
+  | { readonly path: string; readonly content: Buffer }
+  | { readonly path: string; readonly target: string }
+  | { readonly path: string; readonly descriptor: Descriptor };
+
+/** An entry with its place: `header` goes to `position`, the `size` bytes of its content to `start` (bytes from the beginning of the tar). */
+export interface PlacedEntry {
+  readonly entry: TarEntry;
+  readonly header: Buffer;
+  readonly position: number;
+  readonly start: number;
+  readonly size: number;
+}
+
+/** A whole tar before any of its content is there: the place of every entry, and the size of the file in bytes. */
+export interface TarLayout {
+  readonly entries: readonly PlacedEntry[];
+  readonly size: number;
+}
+
+const blockSize = 512;
+
+// Fixed, so that the same inputs give the same bytes; 1980 is the earliest date that FAT can hold.
+const modified = new Date(Date.UTC(1980, 0, 1));
+
+/** Rounds a size in bytes up to whole tar blocks. */
+export function roundToBlock(size: number): number {
+  return Math.ceil(size / blockSize) * blockSize;
+}
+
+/**
+ * Decides the place of every entry of a tar, in the order given. Owners, modes and times are fixed; names longer than
+ * ustar holds and sizes above 8 GiB get a pax header (POSIX.1-2001, pax).
+ */
+export function layOutTar(entries: readonly TarEntry[]): TarLayout {
+  let position = 0;
+  const placed = entries.map((entry): PlacedEntry => {
+    const size = 'content' in entry ? entry.content.length : 'descriptor' in entry ? entry.descriptor.size : 0;
+    const header = encodeHeader(entry, size);
+    const start = position + header.length;
+    const place = { entry, header, position, start, size };
+    position = start + roundToBlock(size);
+    return place;
+  });
+  return { entries: placed, size: position + 2 * blockSize };
+}
+
+function encodeHeader(entry: TarEntry, size: number): Buffer {
+  const isLink = 'target' in entry;
+  const data = {
+    path: entry.path,
+    mode: isLink ? 0o777 : 0o644,
+    uid: 0,
+    gid: 0,
+    size,
+    mtime: modified,
+    type: isLink ? 'SymbolicLink' : 'File',
+    ...(isLink && { linkpath: entry.target }),
+    uname: '',
+    gname: '',
+  } as const;
+  const header = new Header(data);
+  const block = Buffer.alloc(blockSize);
+  if (!header.encode(block, 0)) return block;
+  const pax = new Pax({ path: entry.path, size, ...(isLink && { linkpath: entry.target }) });
+  return Buffer.concat([pax.encode(), block]);
+}
