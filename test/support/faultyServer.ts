@@ -1,0 +1,181 @@
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import https from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { deliver } from './delivery.ts';
+import {
+  Faults,
+  type Answer,
+  type Fault,
+  type FaultHandle,
+  type FaultLimits,
+  type Match,
+  type RequestRecord,
+} from './faults.ts';
+
+/** What a server needs to speak TLS, in PEM; `ca` with `requestCert` to demand client certificates. */
+export type ServerTls = Pick<https.ServerOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized'>;
+
+/** A request being answered. */
+export interface Exchange extends RequestRecord {
+  readonly fault: Fault;
+  /** The request's body as it arrives. */
+  body(): AsyncGenerator<Buffer>;
+}
+
+/**
+ * An HTTP server on 127.0.0.1 and a free port which records every request and can be told to fail in any way.
+ * What it answers when nothing is wrong is its subclass's business.
+ */
+export abstract class FaultyServer {
+  /** Every request so far, oldest first. */
+  readonly requests: RequestRecord[] = [];
+  /** Requests being answered now: from their arrival until the last of the body is handed over. */
+  active = 0;
+  /** The most there ever were of `active`; set it to 0 to measure anew. */
+  peakActive = 0;
+
+  readonly #server: http.Server | https.Server;
+  readonly #secure: boolean;
+  readonly #sockets = new Set<Socket>();
+  readonly #faults = new Faults();
+
+  constructor(tls?: ServerTls) {
+    this.#secure = tls !== undefined;
+    this.#server = tls ? https.createServer(tls) : http.createServer();
+    // A server that closes idle connections by the clock would add faults that no test asked for.
+    Object.assign(this.#server, { keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 });
+    this.#server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.on('error', () => undefined).once('close', () => this.#sockets.delete(socket));
+    });
+    this.#server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+      void this.#serve(request, response);
+    });
+  }
+
+  /** `127.0.0.1:PORT`. */
+  get host(): string {
+    return `127.0.0.1:${String((this.#server.address() as AddressInfo).port)}`;
+  }
+
+  /** The origin: `http://127.0.0.1:PORT`, https with TLS. */
+  get url(): string {
+    return `${this.#secure ? 'https' : 'http'}://${this.host}`;
+  }
+
+  /** How many connections are open. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  /** Begins to listen. */
+  async start(): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject).listen(0, '127.0.0.1', resolve);
+    });
+  }
+
+  /** Ends at once, whatever is under way. */
+  async stop(): Promise<void> {
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    this.dropConnections();
+    await closed;
+  }
+
+  /** Resets every open connection. */
+  dropConnections(): void {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  /** Plans a fault for the requests that match. */
+  fault(match: Match, fault: Fault, limits?: FaultLimits): FaultHandle {
+    return this.#faults.add(match, fault, limits);
+  }
+
+  /** Forgets all planned faults. */
+  clearFaults(): void {
+    this.#faults.clear();
+  }
+
+  /** The answer when nothing is wrong. */
+  protected abstract answer(exchange: Exchange): Answer | Promise<Answer>;
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const exchange = openExchange(request, this.#faults);
+    const { fault } = exchange;
+    const gone = new AbortController();
+    this.requests.push(exchange);
+    this.active += 1;
+    this.peakActive = Math.max(this.peakActive, this.active);
+    let settled = false;
+    const settle = (): void => {
+      if (!settled) this.active -= 1;
+      settled = true;
+    };
+    response.once('close', () => {
+      settle();
+      gone.abort();
+    });
+    try {
+      if (fault.delay) await sleep(fault.delay, undefined, { signal: gone.signal });
+      if (fault.noAnswer === 'hold') return;
+      if (fault.noAnswer === 'reset') return void reset(request.socket);
+      await deliver(exchange, response, plannedAnswer(exchange) ?? (await this.answer(exchange)), gone.signal, settle);
+    } catch (error) {
+      if (gone.signal.aborted) return;
+      // A defect of the fake must not pass for a fault that a test planned.
+      process.emitWarning(error as Error);
+      request.socket.destroy();
+    }
+  }
+}
+
+/** Cuts a connection as a crashed peer does: with a reset where the connection is plain TCP. */
+export function reset(socket: Socket): void {
+  if ('encrypted' in socket) socket.destroy();
+  else socket.resetAndDestroy();
+}
+
+function openExchange(request: IncomingMessage, faults: Faults): Exchange {
+  const url = new URL(request.url ?? '/', 'http://127.0.0.1');
+  const record: RequestRecord = {
+    method: request.method ?? 'GET',
+    path: decodeURIComponent(url.pathname),
+    query: url.searchParams,
+    headers: request.headers,
+    status: 0,
+    bytesSent: 0,
+    bytesReceived: 0,
+  };
+  const fault = faults.strike(record);
+  const exchange: Exchange = {
+    ...record,
+    fault,
+    async *body() {
+      for await (const chunk of request as AsyncIterable<Buffer>) {
+        exchange.bytesReceived += chunk.length;
+        if (fault.resetUploadAfter === undefined || exchange.bytesReceived < fault.resetUploadAfter) {
+          yield chunk;
+          continue;
+        }
+        yield chunk.subarray(0, chunk.length - (exchange.bytesReceived - fault.resetUploadAfter));
+        reset(request.socket);
+        throw new Error('the connection was reset, as planned');
+      }
+    },
+  };
+  return exchange;
+}
+
+function plannedAnswer({ fault, headers, path }: Exchange): Answer | undefined {
+  if (fault.answer) return fault.answer;
+  if (fault.redirect) {
+    const { status, to } = fault.redirect;
+    return { status, headers: { location: typeof to === 'string' ? to : to(path) } };
+  }
+  if (fault.maxBody !== undefined && Number(headers['content-length'] ?? 0) > fault.maxBody) {
+    return { status: 413, headers: { 'content-type': 'text/html' }, body: '<h1>413 Request Entity Too Large</h1>' };
+  }
+  return undefined;
+}
