@@ -1,0 +1,90 @@
+import type { Context } from '../lib/context.ts';
+import type { Terminal } from './terminal.ts';
+
+/** One option or positional argument, as plain data: the parser, the help text and docs/reference.md all come from it. */
+export interface Option {
+  readonly type: 'string' | 'number' | 'boolean';
+  /** A phrase for the help, beginning with a capital letter and without a full stop. */
+  readonly describe: string;
+  readonly alias?: string | readonly string[];
+  /** May be given several times; the values are then an array, empty where it is not given. */
+  readonly repeatable?: true;
+  readonly required?: true;
+  readonly default?: string | number | boolean;
+  readonly choices?: readonly string[];
+  /** The smallest and the largest number that is accepted. */
+  readonly range?: readonly [number, number];
+  /** Which headline of the help it stands under. */
+  readonly group?: string;
+}
+
+/** Options by their name on the command line (`pull-secret`). */
+export type OptionRecord = Readonly<Record<string, Option>>;
+
+type Value<O> = O extends { choices: readonly (infer Choice)[] }
+  ? Choice
+  : O extends { type: 'string' }
+    ? string
+    : O extends { type: 'number' }
+      ? number
+      : boolean;
+
+type Argument<O extends Option> = O extends { repeatable: true }
+  ? Value<O>[]
+  : O extends { required: true } | { default: unknown } | { type: 'boolean' }
+    ? Value<O>
+    : Value<O> | undefined;
+
+type CamelCase<S> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitalize<CamelCase<Tail>>}` : S;
+
+/** What a command is given for its option records: values by camel-case name (`pullSecret`). */
+export type Arguments<O extends OptionRecord> = { readonly [K in keyof O as CamelCase<K>]: Argument<O[K]> };
+
+/** What a command has besides its arguments. */
+export interface Session {
+  /** The signal of Ctrl-C, the log, and a progress line called `Transferring`. */
+  readonly context: Context;
+  /** Results on stdout, and progress lines with a name of their own. */
+  readonly terminal: Terminal;
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+/** A command line and what it does, e.g. `['--version=4.12.4 --arch=x86_64', 'Bundle 4.12.4']`. */
+export type Example = readonly [args: string, what: string];
+
+interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> {
+  /** A paragraph or two for the command's own help, below the one-line description. */
+  readonly details?: string;
+  /** The positional arguments by the names they have in the entry's `usage`. */
+  readonly positionals?: P;
+  readonly options: O;
+  readonly examples: readonly Example[];
+  /** Does the work; throws PluginError. Results go to `session.terminal.print`. */
+  run(args: Arguments<O & P>, session: Session): Promise<void>;
+}
+
+/** A command whose argument types have been checked and forgotten. */
+export type Command = CommandSpecification<OptionRecord, OptionRecord>;
+
+/** Makes a command; what `run` gets is inferred from the option records. */
+export function defineCommand<const O extends OptionRecord, const P extends OptionRecord = Record<never, Option>>(
+  specification: CommandSpecification<O, P>,
+): Command {
+  return specification as unknown as Command;
+}
+
+/** A line in a program's list of commands. The command itself is loaded when it is asked for. */
+export interface CommandEntry {
+  /** The word and its positional arguments: `create`, `inspect <bundle>`. */
+  readonly usage: string;
+  /** One sentence for the list of commands, without a full stop. */
+  readonly describe: string;
+  load(): Promise<{ readonly command: Command }>;
+}
+
+/** One executable: its name as it is typed, what it is for, and its commands. */
+export interface Program {
+  readonly name: string;
+  readonly describe: string;
+  readonly commands: readonly CommandEntry[];
+}

@@ -1,0 +1,45 @@
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Bytes for people: `512 B`, `1.5 MiB`, `387 GiB`. */
+export function formatBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  // 1023.5 would be rounded to 1024.
+  while (value >= 1023.5 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const digits = unit === 0 || value >= 99.95 ? 0 : 1;
+  return `${value.toFixed(digits)} ${String(units[unit])}`;
+}
+
+/** A time in seconds for people: `8s`, `2m05s`, `3h20m`. */
+export function formatDuration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  const pad = (value: number): string => String(value).padStart(2, '0');
+  if (whole < 60) {
+    return `${String(whole)}s`;
+  }
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60
+    ? `${String(minutes)}m${pad(whole % 60)}s`
+    : `${String(Math.floor(minutes / 60))}h${pad(minutes % 60)}m`;
+}
+
+/**
+ * Rows as aligned columns, two blanks apart, the first row being the header. A column whose name is in `right` is
+ * aligned to the right.
+ */
+export function formatTable(rows: readonly (readonly string[])[], right: readonly string[] = []): string {
+  const header = rows[0] ?? [];
+  const widths = header.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const format = (row: readonly string[]): string =>
+    widths
+      .map((width, column) => {
+        const cell = row[column] ?? '';
+        return right.includes(header[column] ?? '') ? cell.padStart(width) : cell.padEnd(width);
+      })
+      .join('  ')
+      .trimEnd();
+  return rows.map(format).join('\n');
+}

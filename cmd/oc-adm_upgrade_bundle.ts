@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+import { runProgram } from './program.ts';
+import { upgradeBundle } from './upgrade-bundle/commands.ts';
+
+await runProgram(upgradeBundle);

@@ -1,0 +1,237 @@
+import yargs, { type Argv, type Options } from 'yargs';
+import manifest from '../package.json' with { type: 'json' };
+import type { Context } from '../lib/context.ts';
+import { isPluginError, messageOf, PluginError } from '../lib/errors.ts';
+import type { Arguments, Command, CommandEntry, Option, OptionRecord, Program } from './command.ts';
+import { Terminal } from './terminal.ts';
+
+/** The headlines of a help text, in their order. */
+const optionGroups = ['Positionals:', 'Options:', 'Registries:', 'Trust:', 'General:'];
+
+/** Options of every command. */
+export const commonOptions = {
+  verbose: {
+    type: 'boolean',
+    alias: 'v',
+    describe: 'Tell more: every request, and what was underneath an error',
+    group: 'General:',
+  },
+  quiet: {
+    type: 'boolean',
+    alias: 'q',
+    describe: 'Show no progress, only warnings, errors and results',
+    group: 'General:',
+  },
+} as const satisfies OptionRecord;
+
+/**
+ * Runs a program to its end: parses the command line, runs the command it names, shows what went wrong, and exits
+ * with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted). Never returns.
+ */
+export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
+  const { stdout, stderr, env: environment } = process;
+  const controller = new AbortController();
+  let terminal = await Terminal.open({ stdout, stderr, environment });
+
+  const finish = async (error?: unknown): Promise<never> => {
+    terminal.close();
+    const code = error === undefined ? 0 : showFailure(withPointer(error, program, argv), terminal, controller.signal);
+    // Ends what may still be under way beside the operation that failed.
+    controller.abort();
+    // An exit would cut off what a slow reader of a pipe has not taken yet.
+    await Promise.all([stdout, stderr].map((stream) => new Promise((resolve) => stream.write('', resolve))));
+    process.exit(code);
+  };
+  const interrupt = (): void => {
+    if (controller.signal.aborted) {
+      terminal.close();
+      process.exit(130);
+    }
+    controller.abort(new PluginError('interrupted', 'Interrupted.'));
+  };
+  process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
+  process.on('uncaughtException', (error) => void finish(error));
+  for (const stream of [stdout, stderr]) {
+    // The reader of a pipe went away (`| head`): there is nobody left to tell.
+    stream.on('error', (error: NodeJS.ErrnoException) => void (error.code === 'EPIPE' || finish(error)));
+  }
+
+  const run: Run = async (command, args) => {
+    const { quiet, verbose } = args as Arguments<typeof commonOptions>;
+    terminal = await Terminal.open({ stdout, stderr, environment, quiet, verbose });
+    const { log, transfer } = terminal;
+    const context: Context = { signal: controller.signal, log, onEvent: transfer('Transferring') };
+    await command.run(args as never, { context, terminal, environment });
+  };
+  try {
+    await createParser(program, run).parseAsync(argv);
+  } catch (error) {
+    return finish(error);
+  }
+  return finish();
+}
+
+/** The help of a program, or of one of its commands, as it is printed. */
+export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
+  const parser =
+    entry === undefined
+      ? createParser(program, async () => {})
+      : describeCommand(configure(program), program, entry, (await entry.load()).command);
+  return parser.getHelp();
+}
+
+type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
+
+function createParser(program: Program, run: Run): Argv {
+  const parser = configure(program)
+    .usage(`${program.describe}\n\nUsage: $0 <command> [options]`)
+    .version(manifest.version)
+    .demandCommand(1, 1, 'A command is missing.', 'There is more than one command.')
+    .recommendCommands()
+    .epilogue(`'$0 <command> --help' tells all about a command.`);
+  for (const entry of program.commands) {
+    const loaded: { command?: Command } = {};
+    parser.command(
+      entry.usage,
+      entry.describe,
+      async (inner) => {
+        loaded.command = (await entry.load()).command;
+        return describeCommand(inner, program, entry, loaded.command);
+      },
+      async (args) => {
+        if (loaded.command !== undefined) {
+          await run(loaded.command, completeArguments(args, loaded.command));
+        }
+      },
+    );
+  }
+  return parser;
+}
+
+function configure(program: Program): Argv {
+  const parser = yargs()
+    .scriptName(program.name)
+    .locale('en')
+    .updateStrings({
+      'Did you mean %s?': 'There is no such command; did you mean %s?',
+      'Not enough non-option arguments: got %s, need at least %s': 'An argument is missing.',
+    })
+    .wrap(process.stdout.isTTY ? Math.min(120, process.stdout.columns) : 100)
+    .parserConfiguration({ 'greedy-arrays': false, 'dot-notation': false })
+    .strict()
+    .exitProcess(false)
+    .showHelpOnFail(false)
+    .fail((message: string | null, error: unknown) => {
+      throw error ?? new PluginError('usage', message ?? 'The command line is not understood.');
+    });
+  for (const group of optionGroups) {
+    parser.group([], group);
+  }
+  return parser.options(toYargs(commonOptions)).alias('help', 'h').group(['help', 'version'], 'General:');
+}
+
+function describeCommand(parser: Argv, program: Program, entry: CommandEntry, command: Command): Argv {
+  const details = command.details === undefined ? '' : `\n\n${command.details}`;
+  parser
+    .usage(`${entry.describe}.${details}\n\nUsage: ${program.name} ${entry.usage} [options]`)
+    // `create --version=4.12.4` is the release's.
+    .version(false)
+    .options(toYargs(command.options))
+    .example(command.examples.map(([args, what]) => [`${program.name} ${nameOf(entry)} ${args}`, what]));
+  for (const [name, positional] of Object.entries(command.positionals ?? {})) {
+    const { type, describe, choices } = positional;
+    parser.positional(name, { type, describe, ...(choices === undefined ? {} : { choices }) });
+  }
+  return parser.check((args) => {
+    checkArguments(args, { ...commonOptions, ...command.options });
+    return true;
+  });
+}
+
+/** The word that calls a command. */
+export function nameOf(entry: CommandEntry): string {
+  return entry.usage.split(' ', 1)[0] ?? entry.usage;
+}
+
+function toYargs(options: OptionRecord): Record<string, Options> {
+  return Object.fromEntries(Object.entries(options).map(([name, option]) => [name, toYargsOption(option)]));
+}
+
+function toYargsOption({ type, describe, alias, repeatable, required, choices, group, ...option }: Option): Options {
+  return {
+    describe,
+    ...(repeatable ? { array: true, string: true } : { type }),
+    ...(alias === undefined ? {} : { alias }),
+    ...(required ? { demandOption: true } : {}),
+    ...(option.default === undefined ? {} : { default: option.default }),
+    ...(choices === undefined ? {} : { choices }),
+    group: group ?? 'Options:',
+  };
+}
+
+/** Refuses what yargs lets pass: a value that is missing, an option given twice, a number out of its range. */
+function checkArguments(args: Record<string, unknown>, options: OptionRecord): void {
+  for (const [name, option] of Object.entries(options)) {
+    const value = args[name];
+    if (Array.isArray(value) && !option.repeatable) {
+      throw new PluginError('usage', `--${name} is given more than once.`);
+    }
+    if ([value].flat().includes('')) {
+      throw new PluginError('usage', `--${name} needs a value.`);
+    }
+    if (option.type === 'number' && value !== undefined) {
+      const [least, most] = option.range ?? [-Infinity, Infinity];
+      if (typeof value !== 'number' || !(value >= least && value <= most)) {
+        throw new PluginError('usage', `--${name} must be a number from ${String(least)} to ${String(most)}.`);
+      }
+    }
+  }
+}
+
+function completeArguments(args: Record<string, unknown>, command: Command): Record<string, unknown> {
+  const completed = { ...args };
+  for (const [name, option] of Object.entries({ ...commonOptions, ...command.options } as OptionRecord)) {
+    const key = name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+    completed[key] ??= option.repeatable ? [] : option.type === 'boolean' ? false : undefined;
+  }
+  return completed;
+}
+
+/** Gives an error about the command line a hint that says where to read on. */
+function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
+  if (!isPluginError(error, 'usage') || error.hint !== undefined) {
+    return error;
+  }
+  const entry = program.commands.find((each) => argv.includes(nameOf(each)));
+  const hint =
+    entry === undefined
+      ? `'${program.name} --help' lists the commands.`
+      : `'${program.name} ${nameOf(entry)} --help' lists its options.`;
+  return new PluginError('usage', error.message, { hint, cause: error.cause });
+}
+
+/** Shows an error and gives the exit code that goes with it. */
+function showFailure(error: unknown, terminal: Terminal, signal: AbortSignal): number {
+  const { verbose } = terminal;
+  const causes: string[] = [];
+  for (let cause = causeOf(error); cause !== undefined; cause = causeOf(cause)) {
+    causes.push(`caused by: ${messageOf(cause)}`);
+  }
+  const details = verbose ? causes : [];
+  if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
+    terminal.showError('Interrupted.', isPluginError(error) && error.hint !== undefined ? [error.hint] : [], details);
+    return 130;
+  }
+  if (isPluginError(error) && error.code !== 'internal') {
+    terminal.showError(error.message, error.hint === undefined ? [] : [error.hint], details);
+    return error.code === 'usage' ? 2 : 1;
+  }
+  const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
+  const hint = verbose ? 'Please report it with the lines below.' : 'Please report it with what -v shows besides.';
+  terminal.showError(`${messageOf(error)} (a defect of this program)`, [hint], [...stack, ...details]);
+  return 1;
+}
+
+function causeOf(error: unknown): unknown {
+  return error instanceof Error ? error.cause : undefined;
+}

@@ -1,0 +1,165 @@
+import type { ChalkInstance } from 'chalk';
+import type { Ora } from 'ora';
+import type { LogLevel, TransferEvent } from '../lib/context.ts';
+import { Progress } from './progress.ts';
+
+/** When progress is told as plain lines: the first one and the following ones, in milliseconds. */
+const firstLine = 2_000;
+const nextLine = 5_000;
+/** How often a live line is renewed, in milliseconds. */
+const liveInterval = 200;
+const barWidth = 20;
+
+/** A stream that may be a terminal. */
+export type OutputStream = NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number };
+
+/** What a Terminal is made of. */
+export interface TerminalOptions {
+  readonly stdout: OutputStream;
+  readonly stderr: OutputStream;
+  /** `NO_COLOR` and `TERM` matter. */
+  readonly environment: NodeJS.ProcessEnv;
+  /** Shows warnings and errors only. */
+  readonly quiet?: boolean;
+  /** Shows the lines of the log that are meant for finding out why. */
+  readonly verbose?: boolean;
+}
+
+/** Results on stdout; progress, the log and errors on stderr: live where stderr is a terminal, plain lines where it is not. */
+export class Terminal {
+  readonly #options: TerminalOptions;
+  readonly #colors: ChalkInstance | undefined;
+  readonly #spinner: Ora | undefined;
+  readonly #transfers = new Map<string, Progress>();
+  #timer: NodeJS.Timeout | undefined;
+  #told = false;
+
+  private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
+    this.#options = options;
+    this.#colors = colors;
+    this.#spinner = spinner;
+  }
+
+  /** Makes a terminal; what draws live lines is loaded only where there is a terminal to draw on. */
+  static async open(options: TerminalOptions): Promise<Terminal> {
+    const { stderr, environment, quiet } = options;
+    if (stderr.isTTY !== true || environment['TERM'] === 'dumb') {
+      return new Terminal(options, undefined, undefined);
+    }
+    const colors = environment['NO_COLOR'] ? undefined : (await import('chalk')).chalkStderr;
+    const spinner =
+      quiet === true
+        ? undefined
+        : (await import('ora')).default({
+            stream: stderr,
+            isEnabled: true,
+            discardStdin: false,
+            color: colors === undefined ? false : 'cyan',
+          });
+    return new Terminal(options, colors, spinner);
+  }
+
+  /** Whether the user asked to be told more. */
+  get verbose(): boolean {
+    return this.#options.verbose === true;
+  }
+
+  /** Writes a result, or a part of one, as a line of stdout. */
+  print(text: string): void {
+    this.#options.stdout.write(`${text}\n`);
+  }
+
+  /** Writes a line of the log, if its level is to be shown. */
+  readonly log = (level: LogLevel, message: string): void => {
+    switch (level) {
+      case 'debug':
+        if (this.verbose) {
+          this.#write(this.#colors?.gray(message) ?? message);
+        }
+        break;
+      case 'info':
+        if (this.#options.quiet !== true) {
+          this.#write(message);
+        }
+        break;
+      case 'warn':
+        this.#write(`${this.#colors?.yellow('warning:') ?? 'warning:'} ${message}`);
+        break;
+    }
+  };
+
+  /** Writes why the run failed, each hint and each detail on a line of its own. */
+  showError(message: string, hints: readonly string[], details: readonly string[]): void {
+    this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${message}`);
+    for (const hint of hints) {
+      this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${hint}`);
+    }
+    for (const detail of details) {
+      this.#write(this.#colors?.gray(detail) ?? detail);
+    }
+  }
+
+  /** Gives the listener for one class of transfer, which gets a progress line that begins with `label`: `Downloading`. */
+  readonly transfer = (label: string): ((event: TransferEvent) => void) => {
+    return (event) => {
+      let progress = this.#transfers.get(label);
+      if (progress === undefined) {
+        progress = new Progress(label, Date.now());
+        this.#transfers.set(label, progress);
+        this.#start();
+      }
+      progress.add(event);
+    };
+  };
+
+  /** Ends live lines and gives the cursor back. Plain lines, if there were any, get a last one. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#spinner?.stop();
+    if (this.#told) {
+      this.#tell();
+    }
+    this.#told = false;
+    this.#transfers.clear();
+  }
+
+  #write(line: string): void {
+    this.#options.stderr.write(`${line}\n`);
+  }
+
+  #start(): void {
+    if (this.#options.quiet === true || this.#timer !== undefined) {
+      return;
+    }
+    const spinner = this.#spinner;
+    if (spinner === undefined) {
+      this.#timer = setTimeout(() => {
+        this.#tell();
+        this.#timer = setInterval(() => {
+          this.#tell();
+        }, nextLine).unref();
+      }, firstLine).unref();
+      return;
+    }
+    spinner.start();
+    this.#timer = setInterval(() => {
+      spinner.text = this.#lines(barWidth).join('\n  ');
+    }, liveInterval).unref();
+  }
+
+  #tell(): void {
+    for (const line of this.#lines(0)) {
+      this.#told = true;
+      this.#write(line);
+    }
+  }
+
+  #lines(bar: number): string[] {
+    // A line that wrapped could not be drawn over; the spinner and its blank take two columns.
+    const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
+    return [...this.#transfers.values()]
+      .filter((progress) => progress.started)
+      .map((progress) => progress.line(Date.now(), width < 80 ? 0 : bar).slice(0, width));
+  }
+}
