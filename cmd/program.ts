@@ -6,7 +6,7 @@ import type { Arguments, Command, CommandEntry, Option, OptionRecord, Program } 
 import { Terminal } from './terminal.ts';
 
 /** The headlines of a help text, in their order. */
-const optionGroups = ['Positionals:', 'Options:', 'Registries:', 'Trust:', 'General:'];
+const optionGroups = ['Positionals:', 'Options:', 'Registries:', 'Trust:'];
 
 /** Options of every command. */
 export const commonOptions = {
@@ -86,6 +86,9 @@ function createParser(program: Program, run: Run): Argv {
   const parser = configure(program)
     .usage(`${program.describe}\n\nUsage: $0 <command> [options]`)
     .version(manifest.version)
+    .group('version', 'General:')
+    // In a command, `--version` may be another version: `create --version=4.12.4`.
+    .global('version', false)
     .demandCommand(1, 1, 'A command is missing.', 'There is more than one command.')
     .recommendCommands()
     .epilogue(`'$0 <command> --help' tells all about a command.`);
@@ -109,12 +112,13 @@ function createParser(program: Program, run: Run): Argv {
 }
 
 function configure(program: Program): Argv {
-  const parser = yargs()
+  return yargs()
     .scriptName(program.name)
     .locale('en')
     .updateStrings({
       'Did you mean %s?': 'There is no such command; did you mean %s?',
-      'Not enough non-option arguments: got %s, need at least %s': 'An argument is missing.',
+      // The types do not know that this text has a plural.
+      'Not enough non-option arguments: got %s, need at least %s': plural('An argument is missing (%s of %s).'),
     })
     .wrap(process.stdout.isTTY ? Math.min(120, process.stdout.columns) : 100)
     .parserConfiguration({ 'greedy-arrays': false, 'dot-notation': false })
@@ -123,18 +127,23 @@ function configure(program: Program): Argv {
     .showHelpOnFail(false)
     .fail((message: string | null, error: unknown) => {
       throw error ?? new PluginError('usage', message ?? 'The command line is not understood.');
-    });
-  for (const group of optionGroups) {
-    parser.group([], group);
-  }
-  return parser.options(toYargs(commonOptions)).alias('help', 'h').group(['help', 'version'], 'General:');
+    })
+    .options(toYargs(commonOptions))
+    .alias('help', 'h')
+    .group('help', 'General:');
+}
+
+function plural(text: string): string {
+  return { one: text, other: text } as unknown as string;
 }
 
 function describeCommand(parser: Argv, program: Program, entry: CommandEntry, command: Command): Argv {
   const details = command.details === undefined ? '' : `\n\n${command.details}`;
+  for (const group of optionGroups) {
+    parser.group([], group);
+  }
   parser
     .usage(`${entry.describe}.${details}\n\nUsage: ${program.name} ${entry.usage} [options]`)
-    // `create --version=4.12.4` is the release's.
     .version(false)
     .options(toYargs(command.options))
     .example(command.examples.map(([args, what]) => [`${program.name} ${nameOf(entry)} ${args}`, what]));
