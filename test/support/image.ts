@@ -1,7 +1,8 @@
+import { Readable } from 'node:stream';
 import { mediaTypes, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { emptyContent, repositoryOf, type RegistryContent } from './content.ts';
 import { created, makeBlob, type TestBlob, type TestLayer } from './layers.ts';
-import type { RegistryContent } from './registry.ts';
 
 /** Docker schema 2, as OpenShift's own payloads are, or OCI. */
 export type ImageFormat = 'docker' | 'oci';
@@ -25,14 +26,16 @@ const blobTypes = {
 
 /** Repositories with their manifests, tags and blobs, as they grow. */
 export class TestContent {
-  /** What a test registry serves; lazy blobs are not in it, see `blobs`. */
-  readonly content: RegistryContent = { blobs: new Map(), repositories: new Map() };
-  /** Every blob, lazy ones too. */
+  /** What a test registry serves. */
+  readonly content: RegistryContent = emptyContent();
   readonly blobs = new Map<Digest, TestBlob>();
 
   addBlob(blob: TestBlob): void {
-    this.blobs.set(blob.digest, blob);
-    if (blob.lazy !== true) this.content.blobs.set(blob.digest, blob.read());
+    const { digest, size, lazy = false } = blob;
+    if (this.blobs.has(digest)) return;
+    this.blobs.set(digest, blob);
+    const open = (start: number): Readable => Readable.from([blob.read().subarray(start)]);
+    this.content.blobs.set(digest, lazy ? { size, open } : blob.read());
   }
 
   /** Adds a manifest or a list, given as the object that its JSON is made of. */
@@ -84,21 +87,13 @@ export class TestContent {
     return this.addManifest(repository, mediaType, { schemaVersion: 2, mediaType, manifests: images }, tag);
   }
 
-  /** Puts everything into what a test registry serves, lazy blobs included. */
+  /** Puts everything into what a test registry serves. */
   addTo(content: RegistryContent): void {
-    for (const [digest, blob] of this.blobs) content.blobs.set(digest, blob.read());
+    for (const [digest, body] of this.content.blobs) content.blobs.set(digest, body);
     for (const [name, { manifests, tags }] of this.content.repositories) {
       const into = repositoryOf(content, name);
       for (const [digest, manifest] of manifests) into.manifests.set(digest, manifest);
       for (const [tag, digest] of tags) into.tags.set(tag, digest);
     }
   }
-}
-
-type RepositoryContent = RegistryContent['repositories'] extends Map<string, infer R> ? R : never;
-
-function repositoryOf(content: RegistryContent, name: string): RepositoryContent {
-  const found = content.repositories.get(name) ?? { manifests: new Map(), tags: new Map() };
-  content.repositories.set(name, found);
-  return found;
 }

@@ -80,7 +80,7 @@ function foldersOf(path: string): string[] {
 
 // Gzip with stored blocks (RFC 1951, 3.2.4): any reader takes it, and noise costs no time to compress.
 function storeGzip(bytes: Buffer): Buffer {
-  const parts = [Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])];
+  const parts: Buffer[] = [Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])];
   const most = 0xffff;
   for (let start = 0; start === 0 || start < bytes.length; start += most) {
     const block = bytes.subarray(start, start + most);

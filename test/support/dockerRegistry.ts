@@ -1,0 +1,108 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { stringify } from 'yaml';
+import type { Certificate } from './certificates.ts';
+import type { DockerTokens } from './dockerTokens.ts';
+
+/** The only user of a registry with Basic authentication. */
+export const basicUser = { username: 'admin', password: 'secret' };
+
+// The registry takes bcrypt only. This is basicUser's password, at the lowest cost so that tests do not wait.
+const basicHash = '$2b$04$14jDOeqI3/Ky896a2l7Z7eUvqqL25kUcQzxIfY/ThuoKjTylnbdSe';
+
+const logSize = 64 * 1024;
+
+/** Which variant of the registry to start; plain HTTP, open to all, by default. */
+export interface DockerRegistryOptions {
+  /** A folder of an earlier registry whose content this one serves too; it is then not removed by stop(). */
+  readonly storage?: string;
+  readonly certificate?: Pick<Certificate, 'certificateFile' | 'keyFile'>;
+  /** `basic` for basicUser, or the token server to send everybody to. */
+  readonly authentication?: 'basic' | DockerTokens;
+  readonly readOnly?: boolean;
+}
+
+/** A running docker-registry of Debian's. */
+export interface DockerRegistry {
+  /** `127.0.0.1:<port>`. */
+  readonly host: string;
+  /** `http://…` or `https://…`, without a slash at the end. */
+  readonly url: string;
+  readonly storage: string;
+  /** The end of what it has logged, at most 64 KiB. */
+  log(): string;
+  stop(): Promise<void>;
+}
+
+/** Starts `docker-registry serve` on a free loopback port, and waits until it listens. Throws with its log when it does not. */
+export async function startDockerRegistry(options: DockerRegistryOptions = {}): Promise<DockerRegistry> {
+  const folder = await mkdtemp(join(tmpdir(), 'docker-registry-'));
+  const storage = options.storage ?? join(folder, 'storage');
+  const configuration = join(folder, 'config.yml');
+  await writeFile(join(folder, 'htpasswd'), `${basicUser.username}:${basicHash}\n`);
+  await writeFile(configuration, stringify(configurationOf(options, folder, storage)));
+
+  let log = '';
+  const child = spawn('docker-registry', ['serve', configuration], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const port = await new Promise<string>((resolve, reject) => {
+    const listen = (chunk: Buffer): void => {
+      log = (log + chunk.toString()).slice(-logSize);
+      const found = /listening on 127\.0\.0\.1:(\d+)/.exec(log)?.[1];
+      if (found !== undefined) resolve(found);
+    };
+    child.stdout.on('data', listen);
+    child.stderr.on('data', listen);
+    child.once('error', reject);
+    child.once('exit', () => {
+      reject(new Error(`docker-registry did not start:\n${log}`));
+    });
+  });
+  const host = `127.0.0.1:${port}`;
+  return {
+    host,
+    url: `${options.certificate ? 'https' : 'http'}://${host}`,
+    storage,
+    log: () => log,
+    stop: async () => {
+      await end(child);
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function configurationOf(options: DockerRegistryOptions, folder: string, storage: string): object {
+  const { certificate, authentication, readOnly = false } = options;
+  return {
+    version: '0.1',
+    log: { level: 'info', accesslog: { disabled: true } },
+    storage: {
+      filesystem: { rootdirectory: storage },
+      cache: { blobdescriptor: 'inmemory' },
+      delete: { enabled: true },
+      maintenance: { uploadpurging: { enabled: false }, readonly: { enabled: readOnly } },
+    },
+    http: {
+      // The registry logs the port that it got for 0.
+      addr: '127.0.0.1:0',
+      secret: 'test',
+      ...(certificate && { tls: { certificate: certificate.certificateFile, key: certificate.keyFile } }),
+    },
+    ...(authentication && { auth: authenticationOf(authentication, folder) }),
+  };
+}
+
+function authenticationOf(authentication: 'basic' | DockerTokens, folder: string): object {
+  if (authentication === 'basic') return { htpasswd: { realm: 'test', path: join(folder, 'htpasswd') } };
+  const { url, service, issuer, certificateFile } = authentication;
+  return { token: { realm: url, service, issuer, rootcertbundle: certificateFile } };
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGKILL');
+  await ended;
+}

@@ -1,0 +1,77 @@
+import { execFile } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import type { Context } from 'mocha';
+
+/** A program of somebody else's that tests check ours against. */
+export type Peer = 'skopeo' | 'docker-registry' | 'podman' | 'openssl' | 'gpg' | 'curl' | 'tar' | 'oc';
+
+/** How a command ended; `code` is -1 when it was killed or did not start. */
+export interface RunResult {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Where and with what a command runs; `input` goes to its standard input, `timeout` is in ms (default one minute). */
+export interface RunOptions {
+  readonly cwd?: string;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly input?: string | Buffer;
+  readonly timeout?: number;
+}
+
+/** The suites that were skipped because a peer is absent: peer → suite titles. */
+export const skippedSuites = new Map<Peer, string[]>();
+
+/** Tells whether a program is on the path. */
+export function hasPeer(peer: Peer): boolean {
+  return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
+    try {
+      accessSync(join(folder, peer), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/**
+ * Skips the suite whose `before` calls this, with a line on standard error, when a peer is not installed:
+ * `before(function () { requirePeer(this, 'skopeo'); })`.
+ */
+export function requirePeer(context: Context, ...peers: Peer[]): void {
+  const absent = peers.filter((peer) => !hasPeer(peer));
+  if (absent.length === 0) return;
+  const title = context.test?.parent?.fullTitle() ?? 'a suite';
+  for (const peer of absent) skippedSuites.set(peer, [...(skippedSuites.get(peer) ?? []), title]);
+  const count = new Set([...skippedSuites.values()].flat()).size;
+  console.error(`SKIPPED “${title}”: ${absent.join(' and ')} not installed (${String(count)} suites skipped so far)`);
+  context.skip();
+}
+
+/** Runs a command to its end and gives its exit code and output, whatever they are. */
+export function run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+  const { input, cwd, env, timeout = 60_000 } = options;
+  return new Promise((resolve) => {
+    const settings = { timeout, maxBuffer: 64 * 1024 * 1024, ...(cwd !== undefined && { cwd }), ...(env && { env }) };
+    const child = execFile(command, args, settings, (error, stdout, stderr) => {
+      const code = error === null ? 0 : typeof error.code === 'number' ? error.code : -1;
+      resolve({ code, stdout, stderr: code === -1 ? `${stderr}${error?.message ?? ''}` : stderr });
+    });
+    // A command that ends before it has read everything breaks the pipe: its exit code tells what matters.
+    child.stdin?.on('error', () => undefined);
+    child.stdin?.end(input);
+  });
+}
+
+/** As `run`, for a command that must succeed: gives its standard output, else throws what it said. */
+export async function runSuccessfully(
+  command: string,
+  args: readonly string[],
+  options: RunOptions = {},
+): Promise<string> {
+  const { code, stdout, stderr } = await run(command, args, options);
+  if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${String(code)}: ${stderr}${stdout}`);
+  return stdout;
+}
