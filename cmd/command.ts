@@ -67,10 +67,10 @@ interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> {
 export type Command = CommandSpecification<OptionRecord, OptionRecord>;
 
 /** Makes a command; what `run` gets is inferred from the option records. */
-export function defineCommand<const O extends OptionRecord, const P extends OptionRecord = Record<never, Option>>(
+export function defineCommand<const O extends OptionRecord, const P extends OptionRecord = O>(
   specification: CommandSpecification<O, P>,
 ): Command {
-  return specification as unknown as Command;
+  return specification;
 }
 
 /** A line in a program's list of commands. The command itself is loaded when it is asked for. */

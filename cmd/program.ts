@@ -64,11 +64,26 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
     await command.run(args as never, { context, terminal, environment });
   };
   try {
+    requireNode();
     await createParser(program, run).parseAsync(argv);
   } catch (error) {
     return finish(error);
   }
   return finish();
+}
+
+/** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */
+function requireNode(): void {
+  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
+  if (Number.parseInt(process.versions.node, 10) < Number(least)) {
+    throw new PluginError(
+      'usage',
+      `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`,
+      {
+        hint: `Put a newer 'node' first on the path.`,
+      },
+    );
+  }
 }
 
 /** The help of a program, or of one of its commands, as it is printed. */
@@ -88,7 +103,7 @@ function createParser(program: Program, run: Run): Argv {
     .version(manifest.version)
     .group('version', 'General:')
     // In a command, `--version` may be another version: `create --version=4.12.4`.
-    .global('version', false)
+    .option('version', { global: false })
     .demandCommand(1, 1, 'A command is missing.', 'There is more than one command.')
     .recommendCommands()
     .epilogue(`'$0 <command> --help' tells all about a command.`);
@@ -125,7 +140,7 @@ function configure(program: Program): Argv {
     .strict()
     .exitProcess(false)
     .showHelpOnFail(false)
-    .fail((message: string | null, error: unknown) => {
+    .fail((message: string | null, error: Error | null) => {
       throw error ?? new PluginError('usage', message ?? 'The command line is not understood.');
     })
     .options(toYargs(commonOptions))
