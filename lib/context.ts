@@ -1,3 +1,5 @@
+import { isPluginError, PluginError } from './errors.ts';
+
 /**
  * What happens during a transfer, as plain data. The library emits these; a
  * terminal, a log or a test turns them into whatever it shows.
@@ -26,4 +28,11 @@ export interface Context {
   readonly signal: AbortSignal;
   readonly log: (level: LogLevel, message: string) => void;
   readonly onEvent: (event: TransferEvent) => void;
+}
+
+/** Throws `interrupted` when a signal is aborted; to be called between two steps of anything that takes a while. */
+export function checkInterrupted(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  if (isPluginError(signal.reason)) throw signal.reason;
+  throw new PluginError('interrupted', 'interrupted', { cause: signal.reason });
 }

@@ -31,6 +31,16 @@ export function parseReference(text: string): Reference {
   return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
 }
 
+/** Tells whether a text can be a tag. */
+export function isTag(text: string): boolean {
+  return tagPattern.test(text);
+}
+
+/** Tells whether a text can be the name of a repository within its registry. */
+export function isRepository(text: string): boolean {
+  return text.length <= 255 && text.split('/').every((part) => component.test(part));
+}
+
 /** Reads `registry/repository` without a tag or a digest. Throws `invalid-reference`, naming `whole` where it is given. */
 export function parseRepository(text: string, whole: string = text): Pick<Reference, 'registry' | 'repository'> {
   const slash = text.indexOf('/');
@@ -40,7 +50,7 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   let repository = named ? text.slice(slash + 1) : text;
   if (!named && !repository.includes('/')) repository = `library/${repository}`;
   if (!host.test(registry)) throw malformed(whole, `“${registry}” cannot be a host`);
-  if (repository.length > 255 || !repository.split('/').every((part) => component.test(part))) {
+  if (!isRepository(repository)) {
     throw malformed(whole, `“${repository.slice(0, 100)}” cannot be a repository`);
   }
   return { registry, repository };
