@@ -103,7 +103,8 @@ function createParser(program: Program, run: Run): Argv {
     .version(manifest.version)
     .group('version', 'General:')
     // In a command, `--version` may be another version: `create --version=4.12.4`.
-    .option('version', { global: false })
+    // @ts-expect-error: the types lack the second argument
+    .global('version', false)
     .demandCommand(1, 1, 'A command is missing.', 'There is more than one command.')
     .recommendCommands()
     .epilogue(`'$0 <command> --help' tells all about a command.`);
