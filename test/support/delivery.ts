@@ -19,12 +19,13 @@ export async function deliver(
   settle: () => void,
 ): Promise<void> {
   const { fault } = exchange;
-  const { status, headers, body, start, end } = selectRange(exchange, answer);
+  const lengthOff = fault.lengthOff ?? 0;
+  const { status, headers, body, start, ...range } = selectRange(exchange, answer);
+  const end = Math.max(start, range.end + Math.min(0, lengthOff));
   const length = end - start;
   const lengthKnown = Number.isFinite(length) && !fault.chunked && !fault.gzip;
-  if (lengthKnown && status !== 204) headers['content-length'] = String(length + (fault.lengthOff ?? 0));
+  if (lengthKnown && status !== 204) headers['content-length'] = String(length + Math.max(0, lengthOff));
   if (fault.gzip) headers['content-encoding'] = 'gzip';
-  if (fault.lengthOff !== undefined) headers['connection'] = 'close';
   for (const [name, value] of Object.entries(fault.headers ?? {})) {
     if (value === null) Reflect.deleteProperty(headers, name);
     else headers[name] = value;
@@ -40,6 +41,7 @@ export async function deliver(
   response.flushHeaders();
   const stopAt = fault.cut?.after ?? Infinity;
   for await (const piece of spoil(readBody(body, start, end), start, fault, signal)) {
+    signal.throwIfAborted();
     const sendable = piece.subarray(0, stopAt - exchange.bytesSent);
     exchange.bytesSent += sendable.length;
     if (lengthKnown && exchange.bytesSent >= length) settle();
@@ -48,9 +50,10 @@ export async function deliver(
   }
   if (fault.cut?.how === 'stall') return;
   if (fault.cut?.how === 'reset') {
-    await new Promise((resolve) => response.write('', resolve));
+    // A reset discards what its receiver has not read yet.
+    await sleep(50, undefined, { signal });
     if (response.socket) reset(response.socket);
-  } else if (fault.cut || fault.lengthOff !== undefined) {
+  } else if (fault.cut || lengthOff > 0) {
     response.socket?.destroySoon();
   } else {
     settle();

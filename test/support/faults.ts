@@ -42,7 +42,7 @@ export interface Fault {
   headers?: Record<string, string | null>;
   /** Announce the whole body and send only `after` bytes of it: then reset or end the connection, or fall silent. */
   cut?: { after: number; how: 'reset' | 'end' | 'stall' };
-  /** Bytes to add to the true Content-Length (negative: announce less than is sent). The connection ends after the body. */
+  /** Bytes to add to the true Content-Length. Negative: the body ends there too; positive: the connection ends before the length is reached. */
   lengthOff?: number;
   /** Invert the byte at this offset of the content. */
   flipByte?: number;

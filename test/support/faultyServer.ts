@@ -123,7 +123,7 @@ export abstract class FaultyServer {
       if (fault.noAnswer === 'reset') return void reset(request.socket);
       await deliver(exchange, response, plannedAnswer(exchange) ?? (await this.answer(exchange)), gone.signal, settle);
     } catch (error) {
-      if (gone.signal.aborted) return;
+      if (gone.signal.aborted || request.socket.destroyed) return;
       // A defect of the fake must not pass for a fault that a test planned.
       process.emitWarning(error as Error);
       request.socket.destroy();
@@ -174,7 +174,9 @@ function plannedAnswer({ fault, headers, path }: Exchange): Answer | undefined {
     const { status, to } = fault.redirect;
     return { status, headers: { location: typeof to === 'string' ? to : to(path) } };
   }
-  if (fault.maxBody !== undefined && Number(headers['content-length'] ?? 0) > fault.maxBody) {
+  // A chunked body may have any size.
+  const size = headers['transfer-encoding'] ? Infinity : Number(headers['content-length'] ?? 0);
+  if (fault.maxBody !== undefined && size > fault.maxBody) {
     return { status: 413, headers: { 'content-type': 'text/html' }, body: '<h1>413 Request Entity Too Large</h1>' };
   }
   return undefined;

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
-import { emptyContent, repositoryOf, type RegistryContent, type StoredManifest } from './content.ts';
+import { emptyContent, repositoryOf, type RegistryContent } from './content.ts';
 import type { Answer } from './faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from './faultyServer.ts';
+import { Holdings, partsOf } from './holdings.ts';
 import { basicAuthorization, json, refuse, TokenServer, type TokenServerOptions } from './tokenServer.ts';
 import { Uploads } from './uploads.ts';
 
@@ -40,19 +41,19 @@ export class TestRegistry extends FaultyServer {
   /** The uploads that have not ended. */
   readonly uploads: Uploads;
   readonly #options: RegistryOptions;
-  readonly #links = new Map<string, Set<string>>();
-  readonly #needs = new WeakMap<StoredManifest, Set<string>>();
+  readonly #holdings: Holdings;
 
   constructor(options: RegistryOptions = {}) {
     super(options.tls);
     this.#options = options;
     this.content = options.content ?? emptyContent();
+    this.#holdings = new Holdings(this.content);
     this.tokens = options.bearer && new TokenServer(options.bearer, options.tls);
     this.uploads = new Uploads(
       () => this.#origin,
       (repository, digest, bytes) => {
         this.content.blobs.set(digest, bytes);
-        this.#link(repository, digest);
+        this.#holdings.link(repository, digest);
       },
     );
   }
@@ -72,10 +73,7 @@ export class TestRegistry extends FaultyServer {
 
   /** Tells whether a repository has a blob, by the rule above. */
   hasBlob(repository: string, digest: string): boolean {
-    if (!this.content.blobs.has(digest)) return false;
-    const names = new Set([...this.content.repositories.keys(), ...this.#links.keys()]);
-    const holders = [...names].filter((name) => this.#holds(name, digest));
-    return holders.length === 0 || holders.includes(repository);
+    return this.#holdings.has(repository, digest);
   }
 
   protected override async answer(exchange: Exchange): Promise<Answer> {
@@ -133,7 +131,7 @@ export class TestRegistry extends FaultyServer {
   async #beginUpload(exchange: Exchange, name: string): Promise<Answer> {
     const [mount, from] = [exchange.query.get('mount'), exchange.query.get('from')];
     if (mount !== null && from !== null && !exchange.fault.ignoreMount && this.#mayMount(exchange, from, mount)) {
-      this.#link(name, mount);
+      this.#holdings.link(name, mount);
       const location = `${this.#origin}/v2/${name}/blobs/${mount}`;
       return { status: 201, headers: { location, 'docker-content-digest': mount } };
     }
@@ -166,7 +164,7 @@ export class TestRegistry extends FaultyServer {
     const digest = `sha256:${createHash('sha256').update(manifest.bytes).digest('hex')}`;
     const byDigest = tagOrDigest.includes(':');
     if (byDigest && tagOrDigest !== digest) return refuse(400, 'DIGEST_INVALID', 'the digest is not the content’s');
-    const parts = readParts(manifest.bytes);
+    const parts = partsOf(manifest.bytes);
     if (!parts || manifest.mediaType === '') return refuse(400, 'MANIFEST_INVALID', 'manifest invalid');
     const repository = repositoryOf(this.content, name);
     const missing = [
@@ -196,21 +194,6 @@ export class TestRegistry extends FaultyServer {
   get #origin(): string {
     return this.#options.relativeLocations ? '' : this.url;
   }
-
-  #link(repository: string, digest: string): void {
-    const links = this.#links.get(repository) ?? new Set();
-    this.#links.set(repository, links.add(digest));
-  }
-
-  #holds(repository: string, digest: string): boolean {
-    if (this.#links.get(repository)?.has(digest)) return true;
-    for (const manifest of this.content.repositories.get(repository)?.manifests.values() ?? []) {
-      let needs = this.#needs.get(manifest);
-      if (!needs) this.#needs.set(manifest, (needs = new Set(readParts(manifest.bytes)?.blobs)));
-      if (needs.has(digest)) return true;
-    }
-    return false;
-  }
 }
 
 /** Starts a registry on 127.0.0.1 and a free port. Call `stop` when done. */
@@ -218,21 +201,4 @@ export async function startRegistry(options?: RegistryOptions): Promise<TestRegi
   const registry = new TestRegistry(options);
   await registry.start();
   return registry;
-}
-
-/** The digests that a manifest needs; undefined when it is not a manifest. */
-function readParts(bytes: Buffer): { blobs: string[]; manifests: string[] } | undefined {
-  try {
-    const {
-      config,
-      layers = [],
-      manifests = [],
-    } = JSON.parse(bytes.toString()) as Record<string, undefined | { digest: string; urls?: string[] }[]> & {
-      config?: { digest: string };
-    };
-    const blobs = [...(config ? [config] : []), ...layers].map(({ digest }) => digest);
-    return { blobs, manifests: manifests.map(({ digest }) => digest) };
-  } catch {
-    return undefined;
-  }
 }

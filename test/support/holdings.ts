@@ -1,0 +1,58 @@
+import type { RegistryContent, StoredManifest } from './content.ts';
+
+/** Which repository of a registry has which blob: it was linked there, or a manifest there needs it, or no repository has it. */
+export class Holdings {
+  readonly #content: RegistryContent;
+  readonly #links = new Map<string, Set<string>>();
+  readonly #needs = new WeakMap<StoredManifest, ReadonlySet<string>>();
+
+  constructor(content: RegistryContent) {
+    this.#content = content;
+  }
+
+  /** Notes that a blob was uploaded to a repository, or mounted there. */
+  link(repository: string, digest: string): void {
+    const links = this.#links.get(repository) ?? new Set();
+    this.#links.set(repository, links.add(digest));
+  }
+
+  /** Tells whether a repository has a blob. */
+  has(repository: string, digest: string): boolean {
+    if (!this.#content.blobs.has(digest)) return false;
+    if (this.#holds(repository, digest)) return true;
+    const names = [...this.#content.repositories.keys(), ...this.#links.keys()];
+    return !names.some((name) => this.#holds(name, digest));
+  }
+
+  #holds(repository: string, digest: string): boolean {
+    if (this.#links.get(repository)?.has(digest)) return true;
+    const manifests = this.#content.repositories.get(repository)?.manifests.values() ?? [];
+    return [...manifests].some((manifest) => this.#needsOf(manifest).has(digest));
+  }
+
+  #needsOf(manifest: StoredManifest): ReadonlySet<string> {
+    let needs = this.#needs.get(manifest);
+    if (!needs) {
+      needs = new Set(partsOf(manifest.bytes)?.blobs);
+      this.#needs.set(manifest, needs);
+    }
+    return needs;
+  }
+}
+
+/** The digests that a manifest needs; undefined when it is not a manifest. */
+export function partsOf(bytes: Buffer): { blobs: string[]; manifests: string[] } | undefined {
+  try {
+    const { config, layers, manifests } = JSON.parse(bytes.toString()) as {
+      config?: { digest: string };
+      layers?: { digest: string }[];
+      manifests?: { digest: string }[];
+    };
+    return {
+      blobs: [...(config ? [config] : []), ...(layers ?? [])].map(({ digest }) => digest),
+      manifests: (manifests ?? []).map(({ digest }) => digest),
+    };
+  } catch {
+    return undefined;
+  }
+}
