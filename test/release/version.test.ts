@@ -1,0 +1,112 @@
+import { expect } from 'chai';
+import { isPluginError } from '../../lib/errors.ts';
+import {
+  architecturesOf,
+  componentTag,
+  goArchitecture,
+  nearVersions,
+  parseArchitecture,
+  parseVersion,
+  releaseTag,
+  unknownVersion,
+} from '../../lib/release/version.ts';
+
+const hintOf = (run: () => unknown): string => {
+  try {
+    run();
+  } catch (error) {
+    if (isPluginError(error, 'usage')) return error.hint ?? '';
+    throw error;
+  }
+  throw new Error('was accepted');
+};
+
+describe('parseArchitecture', () => {
+  it('understands OpenShift’s names and Go’s', () => {
+    expect(['x86_64', 'amd64', 'arm64', 'aarch64', 'ppc64le', 's390x', 'multi'].map(parseArchitecture)).to.deep.equal([
+      'x86_64',
+      'x86_64',
+      'aarch64',
+      'aarch64',
+      'ppc64le',
+      's390x',
+      'multi',
+    ]);
+    expect(goArchitecture('aarch64')).to.equal('arm64');
+    expect(goArchitecture('multi')).to.equal(undefined);
+  });
+
+  it('names the choices for anything else', () => {
+    for (const text of ['riscv64', '', 'undefined', 'X86_64']) {
+      expect(hintOf(() => parseArchitecture(text))).to.match(/x86_64, aarch64, ppc64le, s390x, multi/);
+    }
+  });
+});
+
+describe('parseVersion', () => {
+  it('takes complete versions and pre-releases', () => {
+    for (const text of ['4.12.4', '4.13.0-rc.2', '4.12.0-0.nightly-2023-01-09-095104']) {
+      expect(parseVersion(text)).to.equal(text);
+    }
+  });
+
+  it('refuses what is not the end of a tag, and guesses what was meant', () => {
+    const hints = { '4.12': '4.12.0', 'v4.12.4': '4.12.4', ' 4.12.4': '4.12.4', '4.12.4+x': '4.12.4', latest: '4.12.4' };
+    for (const [text, meant] of Object.entries(hints)) expect(hintOf(() => parseVersion(text))).to.contain(`as ${meant}.`);
+    expect(hintOf(() => parseVersion('../4.12.4'))).to.contain('4.12.4');
+  });
+});
+
+describe('releaseTag and componentTag', () => {
+  it('are what oc adm release mirror writes', () => {
+    expect(releaseTag('4.12.4', 'x86_64')).to.equal('4.12.4-x86_64');
+    expect(componentTag('4.12.4', 'x86_64', 'etcd')).to.equal('4.12.4-x86_64-etcd');
+  });
+});
+
+const tags = [
+  ...['4.11.9', '4.11.50', '4.12.0', '4.12.1', '4.12.2', '4.12.5', '4.12.9', '4.13.0', '4.13.3', '4.12.0-rc.1', '3.11.1'].map(
+    (version) => `${version}-x86_64`,
+  ),
+  '4.12.4-aarch64',
+  '4.12.4-multi',
+  '4.12.5-x86_64-etcd',
+  'latest',
+  'x86_64',
+  'sha256-0123.sig',
+];
+
+describe('nearVersions', () => {
+  it('gives those of the same minor version first, nearest first', () => {
+    expect(nearVersions('4.12.4', tags, 'x86_64')).to.deep.equal(['4.12.5', '4.12.2', '4.12.1', '4.12.0', '4.12.9']);
+  });
+
+  it('goes on with the latest of the next minor versions', () => {
+    expect(nearVersions('4.14.0', tags, 'x86_64', 3)).to.deep.equal(['4.13.3', '4.13.0', '4.12.9']);
+    expect(nearVersions('4.10.1', tags, 'x86_64', 2)).to.deep.equal(['4.11.50', '4.11.9']);
+  });
+
+  it('gives pre-releases their place when one is wanted', () => {
+    expect(nearVersions('4.12.0-rc.0', tags, 'x86_64', 2)).to.deep.equal(['4.12.0', '4.12.0-rc.1']);
+  });
+
+  it('is empty for an architecture without releases', () => {
+    expect(nearVersions('4.12.4', tags, 's390x')).to.deep.equal([]);
+  });
+});
+
+describe('unknownVersion', () => {
+  it('says for which architectures the version exists', () => {
+    expect(architecturesOf('4.12.4', tags)).to.deep.equal(['aarch64', 'multi']);
+    expect(unknownVersion('4.12.4', 'x86_64', tags, 'quay.io/a/b')).to.include({
+      code: 'unknown-version',
+      message: 'quay.io/a/b has no release 4.12.4 for x86_64',
+      hint: 'It exists for aarch64, multi: see --arch.',
+    });
+  });
+
+  it('else says which versions are near, or that there are none', () => {
+    expect(unknownVersion('4.12.3', 'x86_64', tags, 'r').hint).to.match(/^The nearest that exist: 4\.12\.2, /);
+    expect(unknownVersion('4.12.3', 's390x', tags, 'r').hint).to.equal('r has no release for s390x at all.');
+  });
+});
