@@ -79,6 +79,7 @@ export function unknownVersion(
   arch: Architecture,
   tags: readonly string[],
   where: string,
+  cause?: unknown,
 ): PluginError {
   const elsewhere = architecturesOf(version, tags);
   const near = nearVersions(version, tags, arch);
@@ -87,8 +88,10 @@ export function unknownVersion(
       ? `It exists for ${elsewhere.join(', ')}: see --arch.`
       : near.length > 0
         ? `The nearest that exist: ${near.join(', ')}.`
-        : `${where} has no release for ${arch} at all.`;
-  return new PluginError('unknown-version', `${where} has no release ${version} for ${arch}`, { hint });
+        : tags.length > 0
+          ? `${where} has no release for ${arch} at all.`
+          : 'The tags that exist are not known: check the version and --arch.';
+  return new PluginError('unknown-version', `${where} has no release ${version} for ${arch}`, { hint, cause });
 }
 
 function compareLists(a: readonly number[], b: readonly number[]): number {

@@ -51,8 +51,15 @@ describe('parseVersion', () => {
   });
 
   it('refuses what is not the end of a tag, and guesses what was meant', () => {
-    const hints = { '4.12': '4.12.0', 'v4.12.4': '4.12.4', ' 4.12.4': '4.12.4', '4.12.4+x': '4.12.4', latest: '4.12.4' };
-    for (const [text, meant] of Object.entries(hints)) expect(hintOf(() => parseVersion(text))).to.contain(`as ${meant}.`);
+    const hints = {
+      '4.12': '4.12.0',
+      'v4.12.4': '4.12.4',
+      ' 4.12.4': '4.12.4',
+      '4.12.4+x': '4.12.4',
+      latest: '4.12.4',
+    };
+    for (const [text, meant] of Object.entries(hints))
+      expect(hintOf(() => parseVersion(text))).to.contain(`as ${meant}.`);
     expect(hintOf(() => parseVersion('../4.12.4'))).to.contain('4.12.4');
   });
 });
@@ -65,9 +72,19 @@ describe('releaseTag and componentTag', () => {
 });
 
 const tags = [
-  ...['4.11.9', '4.11.50', '4.12.0', '4.12.1', '4.12.2', '4.12.5', '4.12.9', '4.13.0', '4.13.3', '4.12.0-rc.1', '3.11.1'].map(
-    (version) => `${version}-x86_64`,
-  ),
+  ...[
+    '4.11.9',
+    '4.11.50',
+    '4.12.0',
+    '4.12.1',
+    '4.12.2',
+    '4.12.5',
+    '4.12.9',
+    '4.13.0',
+    '4.13.3',
+    '4.12.0-rc.1',
+    '3.11.1',
+  ].map((version) => `${version}-x86_64`),
   '4.12.4-aarch64',
   '4.12.4-multi',
   '4.12.5-x86_64-etcd',
@@ -108,5 +125,6 @@ describe('unknownVersion', () => {
   it('else says which versions are near, or that there are none', () => {
     expect(unknownVersion('4.12.3', 'x86_64', tags, 'r').hint).to.match(/^The nearest that exist: 4\.12\.2, /);
     expect(unknownVersion('4.12.3', 's390x', tags, 'r').hint).to.equal('r has no release for s390x at all.');
+    expect(unknownVersion('4.12.3', 's390x', [], 'r').hint).to.match(/tags that exist are not known/);
   });
 });
