@@ -1,0 +1,89 @@
+// Makes a fresh clone ready for the tests and the demonstration: installs the packages, and the programs of others
+// that tests check ours against. Runs on Node 18 or newer with nothing installed; quick when there is nothing to do.
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, existsSync, statSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+// Command → Debian package.
+const peers = { 'docker-registry': 'docker-registry', skopeo: 'skopeo', podman: 'podman', openssl: 'openssl' };
+
+installPackages();
+installPeers();
+
+function installPackages() {
+  const installed = join(root, 'node_modules', '.package-lock.json');
+  const lock = join(root, 'package-lock.json');
+  // npm install writes these two in one go, in either order.
+  const margin = 10_000;
+  if (existsSync(installed) && statSync(installed).mtimeMs + margin >= statSync(lock).mtimeMs) return;
+  say('Installing packages (npm ci) …');
+  // The error level leaves out npm’s warning that this Node is older than the one the project brings with it.
+  const flags = ['--no-audit', '--no-fund', '--no-progress', '--loglevel=error'];
+  const { status } = spawnSync('npm', ['ci', ...flags], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
+  if (status !== 0) {
+    say('npm ci failed: see above. Is the npm registry reachable?');
+    process.exit(1);
+  }
+}
+
+function installPeers() {
+  const missing = Object.keys(peers).filter((command) => !onPath(command));
+  if (missing.length === 0) return;
+  const wanted = missing.map((command) => peers[command]);
+  if (process.getuid?.() === 0 && onPath('apt-get')) {
+    say(`Installing ${wanted.join(', ')} (apt-get) …`);
+    // The lists of a fresh machine are absent or too old; where they are good, fetching them again costs most of the time.
+    if (!aptGet('install', wanted)) {
+      aptGet('update', []);
+      // One by one, so that a package that cannot be had does not keep the others away.
+      for (const name of wanted) aptGet('install', [name]);
+    }
+    if (missing.includes('docker-registry')) stopService('docker-registry');
+  }
+  const absent = missing.filter((command) => !onPath(command));
+  if (absent.length > 0) {
+    say('!'.repeat(100));
+    say(`!!! NOT INSTALLED: ${absent.join(', ')}. The tests that need them will be SKIPPED.`);
+    say(`!!! To run them all: apt-get install ${absent.map((command) => peers[command]).join(' ')}`);
+    say('!'.repeat(100));
+  }
+}
+
+function aptGet(command, names) {
+  const flags = command === 'install' ? ['-y', '--no-install-recommends'] : [];
+  const { status, stdout, stderr } = spawnSync('apt-get', ['-qq', command, ...flags, ...names], {
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  if (status === 0) return true;
+  say(
+    `apt-get ${[command, ...names].join(' ')} failed: ${`${stdout ?? ''}${stderr ?? ''}`.trim().split('\n').slice(-3).join(' | ')}`,
+  );
+  return false;
+}
+
+// Debian starts the service of a package that it installs; the tests start registries of their own, and nothing else may listen.
+function stopService(name) {
+  const stop = existsSync('/run/systemd/system') ? ['systemctl', 'disable', '--now', name] : ['service', name, 'stop'];
+  spawnSync(stop[0], stop.slice(1), { stdio: 'ignore' });
+}
+
+function onPath(command) {
+  return (process.env.PATH ?? '').split(delimiter).some((folder) => {
+    try {
+      accessSync(join(folder, command), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+function say(line) {
+  process.stderr.write(`${line}\n`);
+}
