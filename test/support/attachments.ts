@@ -15,7 +15,7 @@ const privateKey = createPrivateKey({
 });
 
 /** The PEM public key of all test attachments. */
-export const attachmentKey = createPublicKey(privateKey).export({ format: 'pem', type: 'spki' }).toString();
+export const attachmentKey = createPublicKey(privateKey).export({ format: 'pem', type: 'spki' });
 
 /** The tag of an image's sigstore attachment. */
 export function attachmentTag(digest: Digest): string {

@@ -14,7 +14,7 @@ export interface DockerTokens {
   /** Every request so far: method, scopes and user (undefined for an anonymous one). */
   readonly requests: { method: string; scopes: string[]; user: string | undefined }[];
   /** Makes an Authorization header without asking the server. */
-  authorization(scope: string): string;
+  readonly authorization: (scope: string) => string;
   stop(): Promise<void>;
 }
 

@@ -86,10 +86,10 @@ function releaseMetadata({ version, arch, previous = ['4.11.28', '4.12.2', '4.12
 }
 
 function verificationConfigMap({ publicKey, stores }: NonNullable<PayloadOptions['verification']>): string {
-  const entries = stores.map((url, index) => [`store-test-${String(index + 1)}`, url]);
+  const entries = stores.map((url, index): [string, string] => [`store-test-${String(index + 1)}`, url]);
   const configMap = {
     apiVersion: 'v1',
-    data: { ...Object.fromEntries(entries), 'verifier-public-key-test': publicKey },
+    data: { ...Object.fromEntries<string>(entries), 'verifier-public-key-test': publicKey },
     kind: 'ConfigMap',
     metadata: {
       annotations: {
