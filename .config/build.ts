@@ -1,6 +1,6 @@
 /**
- * Builds the executables: each one file in dist/bin that runs from any folder. What a worker thread runs travels along
- * as a string, `__WORKER_SOURCE__`, since there is no second file to start it from.
+ * Builds the executables into dist/bin, or into bin of the folder that is the argument: each one file that runs anywhere.
+ * What a worker thread runs travels along as a string, `__WORKER_SOURCE__`, since there is no second file to start it from.
  */
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { build, type BuildOptions } from 'esbuild';
 const root = fileURLToPath(new URL('..', import.meta.url));
 const worker = 'lib/store/worker.ts';
 const executables = ['oc-adm_upgrade_bundle'];
+const folder = process.argv[2] ?? `${root}/dist`;
 
 // Packages in CommonJS call require(), which a module does not have; they only ask for what Node brings along, so
 // that any place will do, and a worker's has none of its own.
@@ -38,11 +39,11 @@ async function bundleWorker(): Promise<string | undefined> {
   return result.outputFiles[0]?.text;
 }
 
-await rm(`${root}/dist`, { recursive: true, force: true });
-await mkdir(`${root}/dist/bin`, { recursive: true });
+await rm(folder, { recursive: true, force: true });
+await mkdir(`${folder}/bin`, { recursive: true });
 const workerSource = await bundleWorker();
 for (const name of executables) {
-  const outfile = `${root}/dist/bin/${name}`;
+  const outfile = `${folder}/bin/${name}`;
   await build({
     ...common,
     entryPoints: [`cmd/${name}.ts`],

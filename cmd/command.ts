@@ -88,3 +88,8 @@ export interface Program {
   readonly describe: string;
   readonly commands: readonly CommandEntry[];
 }
+
+/** The word that calls a command. */
+export function nameOf(entry: CommandEntry): string {
+  return entry.usage.split(' ', 1)[0] ?? entry.usage;
+}

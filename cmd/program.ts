@@ -1,8 +1,17 @@
 import yargs, { type Argv, type Options } from 'yargs';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
-import { isPluginError, messageOf, PluginError } from '../lib/errors.ts';
-import type { Arguments, Command, CommandEntry, Option, OptionRecord, Program } from './command.ts';
+import { PluginError } from '../lib/errors.ts';
+import {
+  nameOf,
+  type Arguments,
+  type Command,
+  type CommandEntry,
+  type Option,
+  type OptionRecord,
+  type Program,
+} from './command.ts';
+import { showFailure, withPointer } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
 /** The headlines of a help text, in their order. */
@@ -88,11 +97,12 @@ function requireNode(): void {
 
 /** The help of a program, or of one of its commands, as it is printed. */
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
-  const parser =
-    entry === undefined
-      ? createParser(program, async () => {})
-      : describeCommand(configure(program), program, entry, (await entry.load()).command);
-  return parser.getHelp();
+  const words = entry === undefined ? [] : [nameOf(entry)];
+  let help = '';
+  await createParser(program, async () => {}).parseAsync([...words, '--help'], {}, (_error, _args, output) => {
+    help = output;
+  });
+  return help;
 }
 
 type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
@@ -173,11 +183,6 @@ function describeCommand(parser: Argv, program: Program, entry: CommandEntry, co
   });
 }
 
-/** The word that calls a command. */
-export function nameOf(entry: CommandEntry): string {
-  return entry.usage.split(' ', 1)[0] ?? entry.usage;
-}
-
 function toYargs(options: OptionRecord): Record<string, Options> {
   return Object.fromEntries(Object.entries(options).map(([name, option]) => [name, toYargsOption(option)]));
 }
@@ -220,43 +225,4 @@ function completeArguments(args: Record<string, unknown>, command: Command): Rec
     completed[key] ??= option.repeatable ? [] : option.type === 'boolean' ? false : undefined;
   }
   return completed;
-}
-
-/** Gives an error about the command line a hint that says where to read on. */
-function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
-  if (!isPluginError(error, 'usage') || error.hint !== undefined) {
-    return error;
-  }
-  const entry = program.commands.find((each) => argv.includes(nameOf(each)));
-  const hint =
-    entry === undefined
-      ? `'${program.name} --help' lists the commands.`
-      : `'${program.name} ${nameOf(entry)} --help' lists its options.`;
-  return new PluginError('usage', error.message, { hint, cause: error.cause });
-}
-
-/** Shows an error and gives the exit code that goes with it. */
-function showFailure(error: unknown, terminal: Terminal, signal: AbortSignal): number {
-  const { verbose } = terminal;
-  const causes: string[] = [];
-  for (let cause = causeOf(error); cause !== undefined; cause = causeOf(cause)) {
-    causes.push(`caused by: ${messageOf(cause)}`);
-  }
-  const details = verbose ? causes : [];
-  if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
-    terminal.showError('Interrupted.', isPluginError(error) && error.hint !== undefined ? [error.hint] : [], details);
-    return 130;
-  }
-  if (isPluginError(error) && error.code !== 'internal') {
-    terminal.showError(error.message, error.hint === undefined ? [] : [error.hint], details);
-    return error.code === 'usage' ? 2 : 1;
-  }
-  const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
-  const hint = verbose ? 'Please report it with the lines below.' : 'Please report it with what -v shows besides.';
-  terminal.showError(`${messageOf(error)} (a defect of this program)`, [hint], [...stack, ...details]);
-  return 1;
-}
-
-function causeOf(error: unknown): unknown {
-  return error instanceof Error ? error.cause : undefined;
 }

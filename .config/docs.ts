@@ -1,0 +1,11 @@
+/** Writes docs/reference.md and the golden help texts, which the tests compare with the option records. */
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { generatedDocs } from '../test/support/docs.ts';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+await rm(`${root}/test/golden/help`, { recursive: true, force: true });
+await mkdir(`${root}/test/golden/help`, { recursive: true });
+for (const [path, text] of await generatedDocs()) {
+  await writeFile(`${root}/${path}`, text);
+}

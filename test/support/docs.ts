@@ -1,0 +1,25 @@
+import { nameOf, type CommandEntry, type Program } from '../../cmd/command.ts';
+import { helpOf } from '../../cmd/program.ts';
+import { writeReference } from './reference.ts';
+import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
+import { errorCodes } from '../../lib/errors.ts';
+
+/** The executables of this project. */
+export const programs: readonly Program[] = [upgradeBundle];
+
+/** Every generated text, by its path in the project. */
+export async function generatedDocs(): Promise<Map<string, string>> {
+  const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)]]);
+  for (const program of programs) {
+    texts.set(helpPath(program), `${await helpOf(program)}\n`);
+    for (const entry of program.commands) {
+      texts.set(helpPath(program, entry), `${await helpOf(program, entry)}\n`);
+    }
+  }
+  return texts;
+}
+
+function helpPath(program: Program, entry?: CommandEntry): string {
+  const words = [program.name, ...(entry === undefined ? [] : [nameOf(entry)])].join(' ');
+  return `test/golden/help/${words.replaceAll(' ', '-')}.txt`;
+}
