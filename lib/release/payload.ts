@@ -1,0 +1,94 @@
+import { Parser, type ReadEntry } from 'tar';
+import type { Context } from '../context.ts';
+import { PluginError, messageOf } from '../errors.ts';
+import type { Descriptor, Manifest } from '../oci/descriptor.ts';
+import type { ContentSource } from '../store/store.ts';
+
+/** The files of a payload's `release-manifests` folder by their names there, in the order of the archive, layers from the top. */
+export type PayloadFiles = ReadonlyMap<string, Buffer>;
+
+const folder = /^(?:\.?\/)*release-manifests\/([^/]+)$/;
+const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
+
+// Real ones: image-references 120 KB, the largest manifest below 1 MB, all of them 10 MB, layers up to 200 MB.
+const fileLimit = 16 * 1024 * 1024;
+const totalLimit = 128 * 1024 * 1024;
+const layerLimit = 2 * 1024 * 1024 * 1024;
+
+/**
+ * Reads the metadata and the manifests of a release payload, from its last layer downwards until `image-references` was
+ * found. Nothing is believed before the whole layer has passed its digest. Throws `invalid-release`, `too-large` and
+ * whatever the source does.
+ */
+export async function readPayloadFiles(
+  source: ContentSource,
+  manifest: Manifest,
+  context: Context,
+): Promise<PayloadFiles> {
+  const files = new Map<string, Buffer>();
+  for (const layer of manifest.layers.toReversed()) {
+    context.log('debug', `looking for release-manifests in ${layer.digest}`);
+    for (const [name, content] of await readLayer(source, layer)) {
+      if (!files.has(name)) files.set(name, content);
+    }
+    if (files.has('image-references')) return files;
+  }
+  throw new PluginError('invalid-release', `the image in ${source.name} has no release-manifests/image-references`, {
+    hint: 'It is an image, and not a release payload.',
+  });
+}
+
+async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<string, Buffer>> {
+  const where = `layer ${layer.digest} in ${source.name}`;
+  if (layer.size > layerLimit) throw new PluginError('too-large', `${where} is too large for one of a release payload`);
+  const files = new Map<string, Buffer>();
+  let problem: PluginError | undefined;
+  let total = 0;
+  const readEntry = (entry: ReadEntry): void => {
+    const name = folder.exec(entry.path)?.[1];
+    if (problem || name === undefined || !wanted.test(name) || !isFile(entry)) {
+      entry.resume();
+      return;
+    }
+    total += entry.size;
+    if (entry.size > fileLimit || total > totalLimit) {
+      problem = new PluginError('too-large', `${name} in ${where} is too large for a file of a release payload`);
+      entry.resume();
+      return;
+    }
+    const chunks: Buffer[] = [];
+    entry.on('data', (chunk) => chunks.push(chunk));
+    entry.on('end', () => files.set(name, Buffer.concat(chunks)));
+  };
+  const malformed = (cause: unknown): void => {
+    problem ??= new PluginError('invalid-release', `${where} is not a sound archive: ${messageOf(cause)}`, { cause });
+  };
+  const parser = new Parser({
+    onReadEntry: readEntry,
+    onwarn: (code, message) => {
+      // Other warnings are about single entries, which then count as absent.
+      if (code === 'TAR_BAD_ARCHIVE') malformed(message);
+    },
+  });
+  parser.on('error', malformed);
+  // The stream is always read to its end, where its digest is checked: altered content is reported as that, whatever
+  // else the alteration broke.
+  for await (const chunk of await source.fetch(layer)) parser.write(chunk as Buffer);
+  // An aborted parser never closes.
+  if (!problem) await closeParser(parser);
+  if (problem) throw problem;
+  return files;
+}
+
+async function closeParser(parser: Parser): Promise<void> {
+  await new Promise<void>((resolve) => {
+    parser.once('close', resolve).once('error', () => {
+      resolve();
+    });
+    parser.end();
+  });
+}
+
+function isFile(entry: ReadEntry): boolean {
+  return entry.type === 'File' || entry.type === 'OldFile' || entry.type === 'ContiguousFile';
+}

@@ -1,0 +1,116 @@
+import type { Context } from '../context.ts';
+import { PluginError, messageOf } from '../errors.ts';
+import { isIndex, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
+import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
+import { readContent, type ContentSource } from '../store/store.ts';
+import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
+import { readPayloadFiles } from './payload.ts';
+import { readVerification, type Verification } from './verification.ts';
+import { parseArchitecture, type Architecture } from './version.ts';
+
+/** A release: what its payload image says about itself and about the images it consists of. */
+export interface Release {
+  readonly version: string;
+  readonly arch: Architecture;
+  /** The digest that the cluster is told and that is signed: of the list where the payload is one. */
+  readonly digest: Digest;
+  /** The payload's manifest or list of manifests. */
+  readonly descriptor: Descriptor;
+  readonly reference: Reference;
+  /** The payload by digest. */
+  readonly pullspec: string;
+  /** The component images by name, in the payload's order. */
+  readonly images: ReadonlyMap<string, ComponentImage>;
+  /** The names of those that hold an operating system for nodes, or extensions to one. */
+  readonly osImages: readonly string[];
+  /** The versions that can be updated to this one. */
+  readonly previous: readonly string[];
+  /** The payload's manifests of single architectures where it is a list; else empty. */
+  readonly children: readonly Descriptor[];
+  readonly verification: Verification;
+}
+
+/** How a payload is to be read. */
+export interface PayloadOptions {
+  /** The repository that the payload's pullspec names, with its registry: `quay.io/openshift-release-dev/ocp-release`. */
+  readonly repository: string;
+  /** The version and the architecture that it must be of. */
+  readonly version?: string;
+  readonly arch?: Architecture;
+}
+
+const osImage = /^(?:rhel-coreos|rhcos|fedora-coreos|(?:centos-)?stream-coreos)|^machine-os-content$|-extensions$/;
+
+/**
+ * Reads a release out of its payload image, verified against `descriptor` but for no signature: that is `verifyRelease`'s part.
+ * A list is read through its linux/amd64 manifest, or its first. Throws `invalid-release` when the image is no payload, its
+ * metadata is malformed, or it is of another version or architecture; and whatever the source does.
+ */
+export async function readPayload(
+  source: ContentSource,
+  descriptor: Descriptor,
+  options: PayloadOptions,
+  context: Context,
+): Promise<Release> {
+  const where = `the release ${descriptor.digest} in ${source.name}`;
+  const root = await readManifest(source, descriptor);
+  const children = isIndex(root) ? root.manifests.filter(isForPlatform) : [];
+  const manifest = isIndex(root) ? await readManifest(source, representativeOf(children, where)) : root;
+  const files = await readPayloadFiles(source, manifest, context);
+  const { version, images } = readImageReferences(files, where);
+  const { previous, multi } = readReleaseMetadata(files, where);
+  // A child says of itself that it is part of a multi-arch release; a list may have been made of one architecture only.
+  const arch =
+    children.length > 1 || (children.length === 1 && multi) ? 'multi' : await readArchitecture(source, manifest, where);
+  checkWanted('version', version, options.version, where);
+  checkWanted('architecture', arch, options.arch, where);
+  const reference = { ...parseRepository(options.repository), digest: descriptor.digest };
+  return {
+    version,
+    arch,
+    digest: descriptor.digest,
+    descriptor,
+    reference,
+    pullspec: formatReference(reference),
+    images,
+    osImages: [...images.keys()].filter((name) => osImage.test(name)),
+    previous,
+    children,
+    verification: readVerification(files, context),
+  };
+}
+
+async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<Manifest> {
+  return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
+}
+
+// Build attestations stand in lists as manifests for the platform unknown/unknown.
+function isForPlatform({ platform }: Descriptor): boolean {
+  return platform?.os !== 'unknown';
+}
+
+function representativeOf(children: readonly Descriptor[], where: string): Descriptor {
+  const amd64 = children.find(({ platform }) => platform?.os === 'linux' && platform.architecture === 'amd64');
+  const chosen = amd64 ?? children[0];
+  if (chosen && !isIndex(chosen)) return chosen;
+  throw new PluginError('invalid-release', `${where} is a list without an image`);
+}
+
+async function readArchitecture(source: ContentSource, manifest: Manifest, where: string): Promise<Architecture> {
+  if (!manifest.config) throw new PluginError('invalid-release', `${where} has no configuration`);
+  const bytes = await readContent(source, manifest.config);
+  try {
+    const { architecture } = JSON.parse(bytes.toString('utf8')) as { architecture?: unknown };
+    return parseArchitecture(String(architecture));
+  } catch (cause) {
+    throw new PluginError('invalid-release', `${where} is for no known architecture: ${messageOf(cause)}`, { cause });
+  }
+}
+
+function checkWanted(what: string, has: string, wanted: string | undefined, where: string): void {
+  if (wanted === undefined || wanted === has) return;
+  throw new PluginError('invalid-release', `${where} is of ${what} ${has}, not ${wanted}`, {
+    hint: 'The tag that led to it may have been moved or be wrong: compare its digest with the one that was published.',
+  });
+}

@@ -1,0 +1,66 @@
+import { parseAllDocuments } from 'yaml';
+import type { Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
+import type { KeyMaterial } from './keyring.ts';
+import type { PayloadFiles } from './payload.ts';
+
+/** What a payload says about how to verify releases: never believed by itself, for it could vouch for itself. */
+export interface Verification {
+  readonly keys: readonly KeyMaterial[];
+  /** Signature stores, http(s) URLs. */
+  readonly stores: readonly string[];
+}
+
+const annotation = 'release.openshift.io/verification-config-map';
+
+/**
+ * Reads the first ConfigMap among a payload's manifests that is annotated as the verification's: keys under
+ * `verifier-public-key-*` and stores under `store-*`, as library-go's verify package does. Empty where there is none.
+ */
+export function readVerification(files: PayloadFiles, context: Context): Verification {
+  for (const [name, content] of files) {
+    const text = content.toString('utf8');
+    // Most of a payload's hundreds of manifests can be passed over without parsing them.
+    if (!text.includes(annotation)) continue;
+    const data = documentsOf(name, text, context).find(isVerification)?.data;
+    if (data) return verificationOf(name, data, context);
+  }
+  return { keys: [], stores: [] };
+}
+
+interface ConfigMap {
+  readonly kind?: unknown;
+  readonly metadata?: { readonly annotations?: Readonly<Record<string, unknown>> };
+  readonly data?: Readonly<Record<string, unknown>>;
+}
+
+function documentsOf(name: string, text: string, context: Context): (ConfigMap | null)[] {
+  try {
+    // Red Hat's own manifest has a key twice, which Kubernetes forgives.
+    return parseAllDocuments(text, { uniqueKeys: false }).map((document) => {
+      const [error] = document.errors;
+      if (error) throw error;
+      return document.toJS() as ConfigMap | null;
+    });
+  } catch (error) {
+    context.log('warn', `${name} in the release payload is not YAML and is left out: ${messageOf(error)}`);
+    return [];
+  }
+}
+
+function isVerification(object: ConfigMap | null): object is ConfigMap {
+  return object?.kind === 'ConfigMap' && object.metadata?.annotations?.[annotation] !== undefined;
+}
+
+function verificationOf(file: string, data: Readonly<Record<string, unknown>>, context: Context): Verification {
+  const entries = Object.entries(data).filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+  const keys = entries
+    .filter(([key]) => key.startsWith('verifier-public-key-'))
+    .map(([key, content]) => ({ name: `${key} of ${file} in the release payload`, content }));
+  const named = entries.filter(([key]) => key.startsWith('store-')).map(([, store]) => store.trim());
+  // A payload that is not verified yet has no say about which local files are read.
+  const stores = named.filter((store) => /^https?:/.test(store) && URL.canParse(store));
+  if (stores.length < named.length)
+    context.log('warn', `${file} in the release payload names a signature store that is not http(s): left out`);
+  return { keys, stores };
+}

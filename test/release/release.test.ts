@@ -1,0 +1,389 @@
+import { expect } from 'chai';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { Header } from 'tar';
+import type { Context } from '../../lib/context.ts';
+import { isPluginError, type PluginError } from '../../lib/errors.ts';
+import { parseManifest, type Descriptor } from '../../lib/oci/descriptor.ts';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { readPayload, type PayloadOptions, type Release } from '../../lib/release/release.ts';
+import { Directory } from '../../lib/store/directory.ts';
+import { TestContent } from '../support/image.ts';
+import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../support/layers.ts';
+import { buildRelease, type ReleaseOptions } from '../support/release.ts';
+import { itWithSharedData, sharedData } from '../support/sharedData.ts';
+
+const repository = 'quay.io/openshift-release-dev/ocp-release';
+const name = 'openshift-release-dev/ocp-release';
+const someDigest = digestOf('an image');
+
+describe('readPayload', () => {
+  const warnings: string[] = [];
+  const context: Context = {
+    signal: new AbortController().signal,
+    log: (level, message) => {
+      if (level === 'warn') warnings.push(message);
+    },
+    onEvent: () => undefined,
+  };
+  let folder: string;
+  let runs = 0;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'release-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+  beforeEach(() => warnings.splice(0));
+
+  /** Lays content out as a mirror directory and opens the release repository in it. */
+  const openDirectory = async (content: TestContent['content']): Promise<Directory> => {
+    const root = join(folder, String((runs += 1)));
+    const base = join(root, 'v2', name);
+    await mkdir(join(base, 'blobs'), { recursive: true });
+    await mkdir(join(base, 'manifests'), { recursive: true });
+    for (const [digest, body] of content.blobs) {
+      if (Buffer.isBuffer(body)) await writeFile(join(base, 'blobs', digest), body);
+    }
+    const { manifests = new Map<string, { bytes: Buffer }>(), tags = new Map<string, string>() } =
+      content.repositories.get(name) ?? {};
+    for (const [digest, { bytes }] of manifests) await writeFile(join(base, 'manifests', digest), bytes);
+    for (const [tag, digest] of tags) await symlink(digest, join(base, 'manifests', tag));
+    return new Directory(root, name, {}, context);
+  };
+  const read = async (options: ReleaseOptions, wanted: Partial<PayloadOptions> = {}): Promise<Release> => {
+    const release = buildRelease(options);
+    const source = await openDirectory(release.content);
+    return readPayload(source, await source.resolve(release.digest), { repository, ...wanted }, context);
+  };
+  const readLayers = async (layers: TestLayer[], config: Partial<{ architecture: string }> = {}): Promise<Release> => {
+    const content = new TestContent();
+    const descriptor = content.addImage(name, { architecture: 'amd64', ...config, layers });
+    return readPayload(await openDirectory(content.content), descriptor, { repository }, context);
+  };
+  const failure = async (run: Promise<unknown>): Promise<PluginError> => {
+    const error = await run.then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    if (isPluginError(error)) return error;
+    throw new Error('did not fail as it should', { cause: error });
+  };
+
+  it('tells what a release is and what it consists of', async () => {
+    const built = buildRelease({
+      components: ['etcd', 'cli', 'rhel-coreos-8', 'rhel-coreos-8-extensions', 'machine-os-content'],
+    });
+    const source = await openDirectory(built.content);
+    const descriptor = await source.resolve(built.tag);
+    const release = await readPayload(source, descriptor, { repository, version: '4.12.4', arch: 'x86_64' }, context);
+    expect(release).to.deep.include({
+      version: '4.12.4',
+      arch: 'x86_64',
+      digest: built.digest,
+      descriptor,
+      pullspec: built.pullspec,
+      previous: ['4.11.28', '4.12.2', '4.12.3'],
+      children: [],
+      verification: { keys: [], stores: [] },
+    });
+    expect([...release.osImages].sort()).to.deep.equal([
+      'machine-os-content',
+      'rhel-coreos-8',
+      'rhel-coreos-8-extensions',
+    ]);
+    const images = [...release.images.values()].map(({ name, pullspec, digest }) => ({ name, pullspec, digest }));
+    expect(images).to.deep.equal([...built.images.values()]);
+    const etcd = release.images.get('etcd');
+    expect(etcd?.reference).to.deep.equal({
+      registry: 'quay.io',
+      repository: 'openshift-release-dev/ocp-v4.0-art-dev',
+      digest: built.images.get('etcd')?.digest,
+    });
+  });
+
+  it('takes the architecture from the image’s configuration', async () => {
+    expect((await read({ arch: 'aarch64', format: 'oci' })).arch).to.equal('aarch64');
+    expect((await failure(read({ arch: 's390x' }, { arch: 'x86_64' }))).message).to.match(
+      /is of architecture s390x, not x86_64/,
+    );
+  });
+
+  it('reads a multi-architecture release by its list, and exposes the children', async () => {
+    const built = buildRelease({ arch: 'multi', architectures: ['aarch64', 'x86_64', 's390x'] });
+    const source = await openDirectory(built.content);
+    const release = await readPayload(source, await source.resolve(built.tag), { repository, arch: 'multi' }, context);
+    expect(release).to.include({ arch: 'multi', digest: built.digest, pullspec: built.pullspec });
+    expect(release.children.map(({ digest }) => digest)).to.deep.equal(built.children);
+    expect(release.children.map(({ platform }) => platform?.architecture)).to.deep.equal(['arm64', 'amd64', 's390x']);
+  });
+
+  it('leaves attestations in a list aside, and knows a list of one image for what it is', async () => {
+    const built = buildRelease();
+    const content = new TestContent();
+    built.addTo(content.content);
+    const source = await openDirectory(content.content);
+    const platform = { architecture: 'amd64', os: 'linux' };
+    const image: Descriptor = { ...(await source.resolve(built.digest)), platform };
+    const attestation = { ...image, digest: someDigest, platform: { architecture: 'unknown', os: 'unknown' } };
+    const list = content.addList(name, [attestation, image], 'oci');
+    const release = await readPayload(await openDirectory(content.content), list, { repository }, context);
+    expect(release).to.deep.include({ arch: 'x86_64', digest: list.digest, children: [image] });
+  });
+
+  it('refuses a payload of another version', async () => {
+    const error = await failure(read({ version: '4.12.5' }, { version: '4.12.4' }));
+    expect(error.code).to.equal('invalid-release');
+    expect(error.message).to.match(/is of version 4\.12\.5, not 4\.12\.4$/);
+  });
+
+  it('refuses an image that is no payload', async () => {
+    const error = await failure(readLayers([makeNoiseLayer('x', 5000)]));
+    expect(error).to.include({ code: 'invalid-release', hint: 'It is an image, and not a release payload.' });
+  });
+
+  describe('of the verification ConfigMap', () => {
+    it('gives the keys and the stores', async () => {
+      const stores = ['https://example.com/a', 'http://example.com/b'];
+      const { verification } = await read({ verification: { publicKey: 'a key', stores } });
+      expect(verification.stores).to.deep.equal(stores);
+      expect(verification.keys.map(({ content }) => content)).to.deep.equal(['a key']);
+    });
+
+    it('does not let a payload choose local files as stores', async () => {
+      const { verification } = await read({
+        verification: { publicKey: 'a key', stores: ['file:///etc', '/etc', 'https://x.example'] },
+      });
+      expect(verification.stores).to.deep.equal(['https://x.example']);
+      expect(warnings[0]).to.match(/names a signature store that is not http/);
+    });
+
+    it('passes over manifests that are not YAML', async () => {
+      const text = 'release.openshift.io/verification-config-map: [';
+      const { verification } = await read({ files: { '0000_00_bad.yaml': text } });
+      expect(verification).to.deep.equal({ keys: [], stores: [] });
+      expect(warnings[0]).to.match(/^0000_00_bad\.yaml in the release payload is not YAML/);
+    });
+
+    itWithSharedData('reads the one of a real payload, which has a key twice', async () => {
+      const text = sharedData('trust/cluster-update-keys_configmap.yaml').toString();
+      const { verification } = await read({ files: { '0000_90_cluster-update-keys_configmap.yaml': text } });
+      expect(verification.keys).to.have.length(1);
+      expect(verification.keys[0]?.name).to.match(/^verifier-public-key-redhat of 0000_90/);
+      expect(verification.stores).to.deep.equal([
+        'https://storage.googleapis.com/openshift-release/official/signatures/openshift/release',
+        'https://mirror.openshift.com/pub/openshift-v4/signatures/openshift/release',
+      ]);
+      expect(warnings).to.deep.equal([]);
+    });
+  });
+
+  describe('of image-references', () => {
+    const references = (
+      change: (value: { kind: string; metadata: object; spec: { tags: unknown } }) => void,
+    ): ReleaseOptions => {
+      const tag = { name: 'etcd', from: { kind: 'DockerImage', name: `quay.io/a/b@${someDigest}` } };
+      const value = {
+        kind: 'ImageStream',
+        apiVersion: 'image.openshift.io/v1',
+        metadata: { name: '4.12.4' },
+        spec: { tags: [tag] as unknown },
+      };
+      change(value);
+      return { files: { 'image-references': JSON.stringify(value) } };
+    };
+    const tagged = (
+      name: unknown,
+      from: unknown = { kind: 'DockerImage', name: `quay.io/a/b@${someDigest}` },
+    ): ReleaseOptions => references(({ spec }) => (spec.tags = [{ name, from }]));
+
+    it('takes images by digest, and drops a tag beside it', async () => {
+      const release = await read(tagged('etcd', { kind: 'DockerImage', name: `quay.io/a/b:x@${someDigest}` }));
+      expect(release.images.get('etcd')?.pullspec).to.equal(`quay.io/a/b@${someDigest}`);
+    });
+
+    const cases: [string, ReleaseOptions, RegExp][] = [
+      ['is not JSON', { files: { 'image-references': 'x' } }, /image-references is not JSON/],
+      ['is another kind of object', references((value) => (value.kind = 'List')), /not an ImageStream/],
+      ['has no version', references((value) => (value.metadata = {})), /its name is not a version/],
+      ['has no tags', references(({ spec }) => (spec.tags = null)), /has no tags/],
+      [
+        'names an image by tag',
+        tagged('etcd', { kind: 'DockerImage', name: 'quay.io/a/b:c' }),
+        /“etcd”.* is not by digest: quay/,
+      ],
+      [
+        'names no image',
+        tagged('etcd', { kind: 'ImageStreamTag', name: 'x' }),
+        /“etcd” of image-references is not an image/,
+      ],
+      [
+        'has a malformed image',
+        tagged('etcd', { kind: 'DockerImage', name: '-/!' }),
+        /“etcd” of image-references is malformed/,
+      ],
+      ['has a tag twice', references(({ spec }) => (spec.tags = [spec.tags, spec.tags].flat())), /“etcd” twice/],
+      ...['../../etc', '.hidden', '', 'a/b', 'UPPER', `x${'y'.repeat(128)}`, 5, '-a'].map(
+        (bad): [string, ReleaseOptions, RegExp] => [
+          `has a component named ${String(bad).slice(0, 12)}`,
+          tagged(bad),
+          /has a name that cannot be a component’s/,
+        ],
+      ),
+    ];
+    for (const [title, options, expected] of cases) {
+      it(`refuses one that ${title}`, async () => {
+        const error = await failure(read(options));
+        expect(error.code).to.equal('invalid-release');
+        expect(error.message).to.match(expected);
+      });
+    }
+
+    itWithSharedData('reads the 183 images of a real release', async () => {
+      const files = Object.fromEntries(
+        ['image-references', 'release-metadata'].map((file) => [file, sharedData(`release-4.12.0/${file}`).toString()]),
+      );
+      const release = await read({ files }, { version: '4.12.0' });
+      expect(release.images.size).to.equal(183);
+      expect(new Set([...release.images.values()].map(({ digest }) => digest))).to.have.property('size', 183);
+      expect(release.osImages).to.include('rhel-coreos-8').and.to.include('rhel-coreos-8-extensions');
+      expect(release.osImages).to.deep.equal(['machine-os-content', 'rhel-coreos-8', 'rhel-coreos-8-extensions']);
+      expect(release.previous).to.have.length(21);
+    });
+  });
+
+  describe('of hostile and damaged layers', () => {
+    const good = JSON.stringify({
+      kind: 'ImageStream',
+      apiVersion: 'image.openshift.io/v1',
+      metadata: { name: '4.12.4' },
+      spec: { tags: [{ name: 'etcd', from: { kind: 'DockerImage', name: `quay.io/a/b@${someDigest}` } }] },
+    });
+    const payload = makeFileLayer(new Map([['release-manifests/image-references', good]]));
+    const layerOf = (bytes: Buffer): TestLayer => ({ ...makeBlob(bytes), diffId: digestOf(bytes) });
+    const entry = (
+      path: string,
+      content: Buffer,
+      type: 'File' | 'SymbolicLink' = 'File',
+      size = content.length,
+    ): Buffer => {
+      const header = new Header({
+        path,
+        type,
+        mode: 0o644,
+        size,
+        ...(type === 'SymbolicLink' && { linkpath: '/etc/passwd' }),
+      });
+      header.encode();
+      return Buffer.concat([header.block ?? Buffer.alloc(0), content, Buffer.alloc(-content.length & 511)]);
+    };
+    const end = Buffer.alloc(1024);
+
+    it('takes plain tar, a leading ./ and files in several layers, upper ones first', async () => {
+      const metadata = (version: string): string => JSON.stringify({ previous: [version] });
+      const lower = layerOf(
+        Buffer.concat([
+          entry('./release-manifests/image-references', Buffer.from(good)),
+          entry('./release-manifests/release-metadata', Buffer.from(metadata('4.11.1'))),
+          end,
+        ]),
+      );
+      const upper = makeFileLayer(new Map([['release-manifests/release-metadata', metadata('4.12.3')]]));
+      const release = await readLayers([lower, upper]);
+      expect(release.previous).to.deep.equal(['4.12.3']);
+      expect([...release.images.keys()]).to.deep.equal(['etcd']);
+    });
+
+    it('stops at the layer that has image-references', async () => {
+      const content = new TestContent();
+      const descriptor = content.addImage(name, {
+        architecture: 'amd64',
+        layers: [makeNoiseLayer('below', 9000), payload],
+      });
+      const { layers } = parseManifest(
+        content.content.repositories.get(name)?.manifests.get(descriptor.digest)?.bytes ?? Buffer.alloc(0),
+        'x',
+      );
+      content.content.blobs.delete(layers[0]?.digest ?? '');
+      const release = await readPayload(await openDirectory(content.content), descriptor, { repository }, context);
+      expect(release.version).to.equal('4.12.4');
+    });
+
+    it('believes nothing of a layer whose digest is wrong', async () => {
+      const content = new TestContent();
+      const bytes = payload.read();
+      const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
+      for (const altered of [
+        layerOf(
+          gzipSync(
+            Buffer.concat([
+              entry('release-manifests/image-references', Buffer.from(good.replace('4.12.4', '4.12.5'))),
+              end,
+            ]),
+          ),
+        ).read(),
+        Buffer.from(bytes).fill(0, 0, 10),
+        Buffer.alloc(bytes.length),
+      ]) {
+        const sized = Buffer.concat([altered, Buffer.alloc(Math.max(0, bytes.length - altered.length))]).subarray(
+          0,
+          bytes.length,
+        );
+        content.content.blobs.set(payload.digest, sized);
+        const error = await failure(
+          readPayload(await openDirectory(content.content), descriptor, { repository }, context),
+        );
+        expect(error.code).to.equal('digest-mismatch');
+      }
+    });
+
+    it('refuses files that are too large, and what inflates without bounds', async () => {
+      const large = gzipSync(
+        Buffer.concat([entry('release-manifests/image-references', Buffer.alloc(17 * 1024 * 1024, '{"a":1}')), end]),
+        { level: 1 },
+      );
+      expect((await failure(readLayers([layerOf(large)]))).code).to.equal('too-large');
+      const bomb = gzipSync(Buffer.concat([entry('big', Buffer.alloc(64 * 1024 * 1024)), end]));
+      expect(['invalid-release']).to.include((await failure(readLayers([layerOf(bomb)]))).code);
+    });
+
+    it('does not follow links, nor take files from elsewhere', async () => {
+      const tar = Buffer.concat([
+        entry('release-manifests/image-references', Buffer.alloc(0), 'SymbolicLink'),
+        entry('release-manifests/../release-manifests/image-references', Buffer.from(good)),
+        entry('x/release-manifests/image-references', Buffer.from(good)),
+        entry('release-manifests/sub/image-references', Buffer.from(good)),
+        end,
+      ]);
+      expect((await failure(readLayers([layerOf(tar)]))).message).to.match(
+        /has no release-manifests\/image-references/,
+      );
+    });
+
+    it('refuses an archive that ends too soon or is none', async () => {
+      const whole = entry('release-manifests/image-references', Buffer.from(good));
+      for (const bytes of [whole.subarray(0, 600), Buffer.alloc(5000, 'x'), gzipSync(whole).subarray(0, 100)]) {
+        const error = await failure(readLayers([layerOf(bytes)]));
+        expect(error.code).to.equal('invalid-release');
+      }
+    });
+
+    it('says when the architecture is not one of OpenShift', async () => {
+      expect((await failure(readLayers([payload], { architecture: 'riscv64' }))).message).to.match(
+        /is for no known architecture: “riscv64”/,
+      );
+    });
+
+    it('names the blob that is missing', async () => {
+      const content = new TestContent();
+      const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
+      content.content.blobs.delete(payload.digest satisfies Digest);
+      const error = await failure(
+        readPayload(await openDirectory(content.content), descriptor, { repository }, context),
+      );
+      expect(error.code).to.equal('not-found');
+      expect(error.message).to.contain(payload.digest);
+    });
+  });
+});
