@@ -1,0 +1,113 @@
+import { parseAllDocuments } from 'yaml';
+import { PluginError } from '../errors.ts';
+import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import type { ConfigManifest } from './manifest.ts';
+
+/** Signatures by the digest of the release that they are for, each in the order of its numbers. */
+export type SignaturesByDigest = ReadonlyMap<Digest, readonly Buffer[]>;
+
+/** The label by which the cluster finds signatures in `openshift-config-managed`. */
+export const signatureLabel = 'release.openshift.io/verification-signatures';
+
+const annotations = {
+  release: 'upgrade-bundle.openshift.io/release',
+  signedBy: 'upgrade-bundle.openshift.io/signed-by',
+} as const;
+
+/**
+ * Makes the ConfigMap by which the cluster verifies a release without a signature store (cluster-version-operator reads
+ * those that library-go's `GetSignaturesAsConfigmap` writes; this one has the same name, so either replaces the other). `signer` is
+ * the fingerprint of the key. The signatures keep their order.
+ */
+export function signatureConfigMap(
+  digest: Digest,
+  signatures: readonly Uint8Array[],
+  { version, signer }: { version: string; signer: string },
+): ConfigManifest {
+  const name = `sha256-${hexOf(digest)}`;
+  const data = signatures.map(
+    (bytes, index) => [`${name}-${String(index + 1)}`, Buffer.from(bytes).toString('base64')] as const,
+  );
+  return {
+    path: `config/signature/sha256/${hexOf(digest).slice(0, 16)}.yaml`,
+    object: {
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: {
+        name,
+        namespace: 'openshift-config-managed',
+        labels: { [signatureLabel]: '' },
+        annotations: { [annotations.release]: version, [annotations.signedBy]: signer },
+      },
+      binaryData: Object.fromEntries(data),
+    },
+  };
+}
+
+/**
+ * Reads the signatures out of a YAML or JSON text, whoever wrote it: this project, `oc adm release mirror`, `oc-mirror`, or `oc get -o yaml`
+ * (one ConfigMap with signatures of several releases, several documents, lists). Empty for a text without such a
+ * ConfigMap. Throws `invalid-file`, naming `where`.
+ */
+export function readSignatures(text: string, where: string): SignaturesByDigest {
+  const entries = parseObjects(text, where)
+    .filter(isSignatureConfigMap)
+    .flatMap(({ binaryData }) => Object.entries(binaryData ?? {}));
+  const numbered = entries.flatMap(([key, value]) => {
+    const match = /^sha256-([0-9a-f]{64})(.*)$/.exec(key);
+    const digest = `sha256:${match?.[1] ?? ''}`;
+    return match && isDigest(digest)
+      ? [{ digest, suffix: match[2] ?? '', bytes: decode(value, `${key} in ${where}`) }]
+      : [];
+  });
+  numbered.sort((a, b) => a.suffix.localeCompare(b.suffix, 'en', { numeric: true }));
+  return group(numbered);
+}
+
+/** Gathers the signatures out of the texts of a `config` folder, each signature once. Throws `invalid-file`, naming the file. */
+export function readAllSignatures(files: Iterable<{ path: string; text: string }>): SignaturesByDigest {
+  const found = [...files].flatMap(({ path, text }) => [...readSignatures(text, path)]);
+  return group(found.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));
+}
+
+interface ConfigMap {
+  readonly kind?: unknown;
+  readonly items?: unknown;
+  readonly metadata?: { readonly labels?: Readonly<Record<string, unknown>> | null } | null;
+  readonly binaryData?: Readonly<Record<string, unknown>> | null;
+}
+
+function parseObjects(text: string, where: string): (ConfigMap | null)[] {
+  try {
+    const objects = parseAllDocuments(text, { uniqueKeys: false }).map((document) => {
+      const [error] = document.errors;
+      if (error) throw error;
+      return document.toJS() as ConfigMap | null;
+    });
+    return objects.flatMap((object) =>
+      Array.isArray(object?.items) ? (object.items as (ConfigMap | null)[]) : [object],
+    );
+  } catch (cause) {
+    throw new PluginError('invalid-file', `${where} is neither YAML nor JSON`, { cause });
+  }
+}
+
+function isSignatureConfigMap(object: ConfigMap | null): object is ConfigMap {
+  return object?.kind === 'ConfigMap' && object.metadata?.labels?.[signatureLabel] !== undefined;
+}
+
+function decode(value: unknown, where: string): Buffer {
+  const text = typeof value === 'string' ? value.replace(/\s/g, '') : '';
+  const bytes = Buffer.from(text, 'base64');
+  // Buffer passes over what is not base64; a signature that was mangled should be called that.
+  if (text !== '' && bytes.toString('base64') === text) return bytes;
+  throw new PluginError('invalid-file', `${where} is not base64`);
+}
+
+function group(entries: readonly { digest: Digest; bytes: Buffer }[]): SignaturesByDigest {
+  const groups = Map.groupBy(entries, ({ digest }) => digest);
+  const distinct = (list: readonly { bytes: Buffer }[]): Buffer[] => [
+    ...new Map(list.map(({ bytes }) => [bytes.toString('base64'), bytes])).values(),
+  ];
+  return new Map([...groups].map(([digest, list]) => [digest, distinct(list)]));
+}
