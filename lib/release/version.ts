@@ -24,6 +24,11 @@ export function goArchitecture(arch: Architecture): string | undefined {
   return goNames[arch];
 }
 
+/** Tells whether a text is a complete release version. */
+export function isVersion(text: string): boolean {
+  return semver.parse(text)?.version === text;
+}
+
 /** Reads a complete release version such as `4.12.4` or `4.13.0-rc.2` and gives it back. Throws `usage`. */
 export function parseVersion(text: string): string {
   const version = semver.parse(text);

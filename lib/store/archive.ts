@@ -1,9 +1,9 @@
-import { createReadStream, fstatSync } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { Header, Pax } from 'tar';
-import type { Context } from '../context.ts';
-import { messageOf, PluginError } from '../errors.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
 import { verifyStream, type ContentSource } from './store.ts';
@@ -32,20 +32,27 @@ export class Archive {
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
   /** The size of the tar in bytes, with the two blocks that end it; a device may be larger. */
   readonly size: number;
+  /** What is wrong with the tar from some byte on, where it was opened tolerantly. */
+  readonly damage: PluginError | undefined;
+  /** The entry in which the tar breaks off. */
+  readonly cutEntry: string | undefined;
   readonly #file: FileHandle;
 
-  private constructor(path: string, file: FileHandle, entries: Map<string, ArchiveEntry>, size: number) {
+  private constructor(path: string, file: FileHandle, listing: Listing) {
     this.path = path;
-    this.entries = entries;
-    this.size = size;
+    this.entries = listing.entries;
+    this.size = listing.end;
+    this.damage = listing.damage;
+    this.cutEntry = listing.cutEntry;
     this.#file = file;
   }
 
   /**
    * Opens a tar and lists what is in it. Throws `not-readable`, and `invalid-bundle` when it is not a tar, is cut
-   * short, or has entries that no mirror directory has (hard links, devices, paths that leave it, a name twice).
+   * short, or has entries that no mirror directory has (hard links, devices, paths that leave it, a name twice). When
+   * `tolerant`, it is opened up to the damage instead.
    */
-  static async open(path: string, context: Context): Promise<Archive> {
+  static async open(path: string, context: Context, tolerant = false): Promise<Archive> {
     let file: FileHandle;
     try {
       file = await open(path, 'r');
@@ -53,8 +60,9 @@ export class Archive {
       throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
     }
     try {
-      const { entries, end } = await listEntries(file, path, context);
-      return new Archive(path, file, entries, end);
+      const listing = await listEntries(file, path, context);
+      if (listing.damage && !(tolerant && listing.entries.size > 0)) throw listing.damage;
+      return new Archive(path, file, listing);
     } catch (error) {
       await file.close();
       throw error;
@@ -82,7 +90,7 @@ export class Archive {
   streamRange(start: number, size: number): Readable {
     if (size === 0) return Readable.from([]);
     const range = { start, end: start + size - 1, highWaterMark: chunkSize };
-    return createReadStream('', { fd: this.#file, autoClose: false, ...range });
+    return createReadStream('', { fd: this.#file.fd, autoClose: false, ...range });
   }
 
   /** The names of the repositories in the archive, sorted. */
@@ -164,39 +172,52 @@ class ArchiveRepository implements ContentSource {
   }
 }
 
-async function listEntries(
-  file: FileHandle,
-  path: string,
-  context: Context,
-): Promise<{ entries: Map<string, ArchiveEntry>; end: number }> {
+interface Listing {
+  readonly entries: ReadonlyMap<string, ArchiveEntry>;
+  /** Where the tar ends, or its damage begins. */
+  readonly end: number;
+  readonly damage?: PluginError;
+  readonly cutEntry?: string | undefined;
+}
+
+async function listEntries(file: FileHandle, path: string, context: Context): Promise<Listing> {
   const entries = new Map<string, ArchiveEntry>();
-  const stat = fstatSync(file.fd);
+  const stat = await file.stat();
   const length = stat.isFile() ? stat.size : Number.POSITIVE_INFINITY;
   let position = 0;
   let pax: Pax | undefined;
-  for (;;) {
-    context.signal.throwIfAborted();
-    const header = await readHeader(file, path, position, pax);
-    if (!header) return { entries, end: position + 1024 };
-    const start = position + 512;
-    const size = header.size ?? 0;
-    position = start + roundToBlock(size);
-    if (position > length)
-      throw damaged(
-        path,
-        `it is cut short: ${header.path ?? 'an entry'} ends at byte ${String(start + size)} of ${String(length)}`,
-      );
-    if (header.type === 'ExtendedHeader') {
-      if (size > paxLimit) throw damaged(path, 'a pax header is absurdly large');
-      pax = Pax.parse((await readExactly(file, path, start, size)).toString());
-      continue;
+  let cutEntry: string | undefined;
+  try {
+    for (;;) {
+      checkInterrupted(context.signal);
+      const header = await readHeader(file, path, position, pax);
+      if (!header) return { entries, end: Math.min(position + 1024, length) };
+      const start = position + 512;
+      const size = header.size ?? 0;
+      const next = start + roundToBlock(size);
+      if (next > length) {
+        cutEntry = header.path;
+        throw damaged(
+          path,
+          `it is cut short: ${header.path ?? 'an entry'} would end at byte ${String(start + size)} of ${String(length)}`,
+        );
+      }
+      position = next;
+      if (header.type === 'ExtendedHeader') {
+        if (size > paxLimit) throw damaged(path, 'a pax header is absurdly large');
+        pax = Pax.parse((await readExactly(file, path, start, size)).toString());
+        continue;
+      }
+      pax = undefined;
+      if (header.type === 'Directory') continue;
+      const entry = checkEntry(header, start, size, path);
+      if (entries.has(entry.path)) throw damaged(path, `it has ${entry.path} twice`);
+      if (entries.size >= entryLimit) throw damaged(path, `it has more than ${String(entryLimit)} entries`);
+      entries.set(entry.path, entry);
     }
-    pax = undefined;
-    if (header.type === 'Directory' || header.type === 'GNUDumpDir') continue;
-    const entry = checkEntry(header, start, size, path);
-    if (entries.has(entry.path)) throw damaged(path, `it has ${entry.path} twice`);
-    if (entries.size >= entryLimit) throw damaged(path, `it has more than ${String(entryLimit)} entries`);
-    entries.set(entry.path, entry);
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-bundle')) throw error;
+    return { entries, end: position, damage: error, cutEntry };
   }
 }
 

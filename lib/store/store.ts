@@ -53,7 +53,7 @@ export interface ContentStore extends ContentSource {
  * Throws `too-large` above the limit (bytes) before reading anything, `digest-mismatch` and `size-mismatch`.
  */
 export async function readContent(
-  source: ContentSource,
+  source: Pick<ContentSource, 'name' | 'fetch'>,
   descriptor: Descriptor,
   limit: number = manifestSizeLimit,
 ): Promise<Buffer> {
@@ -135,16 +135,24 @@ export class Verifier {
     this.#hash?.update(chunk);
   }
 
+  /** Tells whether the bytes were exactly the descriptor's. To be asked once, at the end, instead of `finish`. */
+  matches(): boolean {
+    return this.#length === this.#descriptor.size && this.#digest() === this.#descriptor.digest;
+  }
+
   finish(): void {
     if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${String(this.#length)} bytes, fewer`);
-    if (!this.#hash) return;
-    const digest: Digest = `sha256:${this.#hash.digest('hex')}`;
+    const digest = this.#digest();
     if (digest !== this.#descriptor.digest) {
       throw new PluginError(
         'digest-mismatch',
         `${this.#where}: the content of ${this.#descriptor.digest} is altered (its digest is ${digest})`,
       );
     }
+  }
+
+  #digest(): Digest {
+    return this.#hash ? `sha256:${this.#hash.digest('hex')}` : this.#descriptor.digest;
   }
 
   #wrongSize(has: string): PluginError {

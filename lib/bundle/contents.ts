@@ -1,0 +1,158 @@
+import { isPluginError, PluginError } from '../errors.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { hexOf, type Digest } from '../oci/digest.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
+import { readContent, type ContentSource } from '../store/store.ts';
+
+/** An image that goes into a bundle. */
+export interface BundleImage {
+  /** The component’s name, `release`, or the pullspec of an extra image. */
+  readonly name: string;
+  /** By digest. */
+  readonly reference: Reference & { readonly digest: Digest };
+  /** What it is called in the bundle’s repository. */
+  readonly tag: string;
+}
+
+/** A manifest with its bytes. */
+export interface StoredManifest {
+  readonly descriptor: Descriptor;
+  readonly bytes: Buffer;
+  readonly manifest: Manifest;
+}
+
+/** A configuration or layer, with the images that need it and the repositories that have it. */
+export interface StoredBlob {
+  readonly descriptor: Descriptor;
+  readonly images: Set<BundleImage>;
+}
+
+/** Everything that some images consist of, each thing once, in an order that depends on the images alone. */
+export interface Contents {
+  readonly images: readonly BundleImage[];
+  readonly manifests: ReadonlyMap<Digest, StoredManifest>;
+  readonly blobs: ReadonlyMap<Digest, StoredBlob>;
+  /** The tags of the bundle’s repository, those of sigstore attachments included. */
+  readonly tags: ReadonlyMap<string, Digest>;
+}
+
+/**
+ * Fetches every manifest of some images, those of their sigstore attachments included, and lists what they point to.
+ * All images are tried; those that failed are named in one error.
+ */
+export async function gatherContents(
+  images: readonly BundleImage[],
+  sourceOf: (reference: Reference) => ContentSource,
+): Promise<Contents> {
+  const fetched = new Map<Digest, Promise<StoredManifest>>();
+
+  const fetchTree = async (source: ContentSource, descriptor: Descriptor): Promise<void> => {
+    if (fetched.has(descriptor.digest)) return;
+    const stored = fetchManifest(source, descriptor);
+    fetched.set(descriptor.digest, stored);
+    const { manifest } = await stored;
+    await Promise.all(manifest.manifests.map((child) => fetchTree(source, child)));
+  };
+
+  const attachments = new Map<BundleImage, Map<string, Digest>>();
+  const fetchImage = async (image: BundleImage): Promise<void> => {
+    const source = sourceOf(image.reference);
+    await fetchTree(source, await source.resolve(image.reference.digest));
+    const own = await listManifests(image.reference.digest, fetched);
+    const found = await Promise.all(own.map((digest) => resolveAttachment(source, digest)));
+    attachments.set(image, new Map(found.flatMap((entry) => (entry ? [[entry.tag, entry.descriptor.digest]] : []))));
+    await Promise.all(found.map((entry) => entry && fetchTree(source, entry.descriptor)));
+  };
+  await allOrReport(images.map((image) => [image.name, fetchImage(image)]));
+
+  const manifests = new Map<Digest, StoredManifest>();
+  for (const [digest, stored] of fetched) manifests.set(digest, await stored);
+  return orderContents(images, attachments, manifests);
+}
+
+/** Waits for all; then throws the error of the one that failed, or one error that names all that did. */
+export async function allOrReport(tasks: readonly (readonly [name: string, task: Promise<unknown>])[]): Promise<void> {
+  const results = await Promise.allSettled(tasks.map(([, task]) => task));
+  const failures = results.flatMap((result, index) =>
+    result.status === 'rejected' ? [{ name: tasks[index]?.[0] ?? '', error: result.reason as unknown }] : [],
+  );
+  const first = failures[0];
+  if (!first) return;
+  const unsafe = failures.find(
+    ({ error }) => !isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code),
+  );
+  if (unsafe) throw unsafe.error;
+  const lines = failures.map(({ name, error }) => `${name}: ${(error as PluginError).message}`);
+  const { code, hint } = first.error as PluginError;
+  if (failures.length === 1) throw new PluginError(code, lines[0] ?? '', { hint, cause: first.error });
+  throw new PluginError('partial', `${String(failures.length)} images failed:\n  ${lines.join('\n  ')}`, {
+    hint,
+    cause: first.error,
+  });
+}
+
+async function fetchManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
+  const bytes = await readContent(source, descriptor);
+  const manifest = parseManifest(bytes, `${descriptor.digest} in ${source.name}`);
+  return { descriptor: { ...descriptor, mediaType: manifest.mediaType }, bytes, manifest };
+}
+
+async function listManifests(root: Digest, fetched: ReadonlyMap<Digest, Promise<StoredManifest>>): Promise<Digest[]> {
+  const stored = await fetched.get(root);
+  const below = await Promise.all(
+    (stored?.manifest.manifests ?? []).map(({ digest }) => listManifests(digest, fetched)),
+  );
+  return [root, ...below.flat()];
+}
+
+async function resolveAttachment(
+  source: ContentSource,
+  digest: Digest,
+): Promise<{ tag: string; descriptor: Descriptor } | undefined> {
+  const tag = `sha256-${hexOf(digest)}.sig`;
+  try {
+    return { tag, descriptor: await source.resolve(tag) };
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
+}
+
+function orderContents(
+  images: readonly BundleImage[],
+  attachments: ReadonlyMap<BundleImage, ReadonlyMap<string, Digest>>,
+  fetched: ReadonlyMap<Digest, StoredManifest>,
+): Contents {
+  const manifests = new Map<Digest, StoredManifest>();
+  const blobs = new Map<Digest, StoredBlob>();
+  const tags = new Map<string, Digest>();
+  const visit = (image: BundleImage, digest: Digest): void => {
+    const stored = fetched.get(digest);
+    if (!stored) return;
+    manifests.set(digest, stored);
+    for (const child of childrenOf(stored.manifest)) {
+      if (isManifest(child) && fetched.has(child.digest)) {
+        visit(image, child.digest);
+        continue;
+      }
+      const blob = blobs.get(child.digest) ?? { descriptor: child, images: new Set() };
+      if (blob.descriptor.size !== child.size) {
+        throw new PluginError(
+          'invalid-manifest',
+          `${image.name} (${formatReference(image.reference)}) gives ${child.digest} a size of ${String(child.size)} bytes, another image ${String(blob.descriptor.size)}`,
+        );
+      }
+      blobs.set(child.digest, blob);
+      blob.images.add(image);
+    }
+  };
+  for (const image of images) {
+    tags.set(image.tag, image.reference.digest);
+    visit(image, image.reference.digest);
+    for (const [tag, digest] of attachments.get(image) ?? []) {
+      tags.set(tag, digest);
+      visit(image, digest);
+    }
+  }
+  return { images, manifests, blobs, tags };
+}

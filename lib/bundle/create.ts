@@ -1,0 +1,175 @@
+import { mkdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { signatureConfigMap } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
+import { formatReference, parseReference } from '../oci/reference.ts';
+import {
+  findRelease,
+  loadRelease,
+  type ReleaseRequest,
+  type SignedRelease,
+  type TrustRequest,
+} from '../release/load.ts';
+import { componentTag, releaseTag, type Architecture } from '../release/version.ts';
+import { ArchiveWriter } from '../store/archiveWriter.ts';
+import { describeWriteError } from '../store/disk.ts';
+import { releaseRepository } from '../store/directory.ts';
+import { takeLock } from '../store/lock.ts';
+import { gatherContents, type BundleImage, type Contents } from './contents.ts';
+import { checkExisting } from './existing.ts';
+import { describeRelease } from './facts.ts';
+import { fillBundle } from './fill.ts';
+import { layOutBundle, type BundleLayout } from './layout.ts';
+import type { BundleMetadata } from './metadata.ts';
+import type { Origin } from './origin.ts';
+import { writeSidecars } from './sidecars.ts';
+
+/** What a bundle is to be made of, and where it goes. */
+export interface CreateRequest {
+  readonly release: ReleaseRequest;
+  /** Pullspecs of images that go in besides those of the release. */
+  readonly extraImages: readonly string[];
+  /** An existing or new folder. */
+  readonly output: string;
+  readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
+  /** Say what would be done, and write nothing. */
+  readonly dryRun: boolean;
+  /** Check every byte of a finished bundle before believing that there is nothing to do. */
+  readonly verifyExisting: boolean;
+  /** The name and version of this program, for the metadata. */
+  readonly tool: string;
+}
+
+/** What became of it; sizes in bytes. */
+export interface CreateResult {
+  readonly path: string;
+  readonly outcome: 'created' | 'unchanged' | 'planned';
+  readonly metadata: BundleMetadata;
+  /** The digest of the whole file; absent when nothing was written. */
+  readonly digest?: Digest;
+  /** How much was, or would be, brought from the source. */
+  readonly fetched: number;
+}
+
+/**
+ * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, with `.sha256` and `.yaml` beside it. The release's signature is
+ * checked before any blob is fetched. Everything is fetched once, into its final place; a run that was cut off is gone on
+ * with, and a bundle that is there already is left as it is.
+ */
+export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+  const found = await findRelease(request.release, origin.sourceOf);
+  const extraImages = await resolveExtraImages(request.extraImages, origin);
+  if ('version' in request.release) {
+    const { version, arch } = request.release;
+    const path = join(request.output, bundleName(version, arch));
+    const expected = { release: formatReference(found.reference), extraImages: extraImages.map(({ name }) => name) };
+    const existing = await checkExisting(path, expected, request.verifyExisting, context);
+    if (existing) return { path, outcome: 'unchanged', fetched: 0, ...existing };
+  }
+
+  context.log('info', `reading the release ${formatReference(found.reference)}`);
+  const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
+  const signed = await loadRelease(found, 'version' in request.release ? request.release : {}, trust, context);
+  const { version, arch } = signed.release;
+  const path = join(request.output, bundleName(version, arch));
+
+  context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
+  const facts = describeRelease(
+    signed,
+    extraImages.map(({ name }) => name),
+    request.tool,
+  );
+  const contents = await gatherContents(listImages(signed, extraImages), origin.sourceOf);
+  const layout = layOutBundle(facts, contents, configOf(signed));
+  if (request.dryRun) return plan(path, layout);
+  return write(path, layout, contents, request.output, origin, context);
+}
+
+/** The file name of a bundle. */
+export function bundleName(version: string, arch: Architecture): string {
+  return `upgrade-${version}-${arch}.tar`;
+}
+
+async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<Omit<BundleImage, 'tag'>[]> {
+  return Promise.all(
+    [...new Set(pullspecs)].map(async (pullspec) => {
+      const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
+      const descriptor = await origin
+        .sourceOf({ registry, repository, ...(digest && { digest }) })
+        .resolve(digest ?? tag);
+      const reference = { registry, repository, digest: descriptor.digest };
+      return { name: formatReference(reference), reference };
+    }),
+  );
+}
+
+function listImages({ release }: SignedRelease, extraImages: readonly Omit<BundleImage, 'tag'>[]): BundleImage[] {
+  const { version, arch, reference, digest, images } = release;
+  const components = [...images].map(([name, image]): BundleImage => {
+    return { name, reference: { ...image.reference, digest: image.digest }, tag: componentTag(version, arch, name) };
+  });
+  const extras = extraImages.map((image): BundleImage => {
+    const name = image.reference.repository.split('/').at(-1) ?? '';
+    const suffix = image.reference.digest.slice(7, 19);
+    return { ...image, tag: `${releaseTag(version, arch)}-extra-${name}`.slice(0, 115) + `-${suffix}` };
+  });
+  return [
+    { name: 'release', reference: { ...reference, digest }, tag: releaseTag(version, arch) },
+    ...components,
+    ...extras,
+  ];
+}
+
+function configOf({ release, signatures }: SignedRelease): Parameters<typeof layOutBundle>[2] {
+  return [...signatures].map(([digest, good]) => {
+    const signer = good[0]?.fingerprint ?? '';
+    return signatureConfigMap(
+      digest,
+      good.map(({ bytes }) => bytes),
+      { version: release.version, signer },
+    );
+  });
+}
+
+function plan(path: string, { metadata }: BundleLayout): CreateResult {
+  return { path, outcome: 'planned', metadata, fetched: metadata.blobs.reduce((sum, { size }) => sum + size, 0) };
+}
+
+async function write(
+  path: string,
+  { tar, metadata }: BundleLayout,
+  contents: Contents,
+  folder: string,
+  origin: Origin,
+  context: Context,
+): Promise<CreateResult> {
+  await makeFolder(folder);
+  const unlock = await takeLock(`${path}.lock`, path);
+  try {
+    const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
+    try {
+      const { digest, fetched } = await fillBundle(writer, contents, origin, context);
+      await writeSidecars(path, digest, metadata);
+      await writer.finish();
+      return { path, outcome: 'created', metadata, digest, fetched };
+    } catch (error) {
+      await writer.close();
+      throw error;
+    }
+  } finally {
+    await unlock();
+  }
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true });
+    if ((await stat(folder)).isDirectory()) return;
+  } catch (error) {
+    const described = describeWriteError(error, folder);
+    if (isPluginError(described)) throw described;
+    throw new PluginError('not-writable', `the folder ${folder} cannot be made: ${messageOf(error)}`, { cause: error });
+  }
+}

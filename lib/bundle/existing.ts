@@ -1,0 +1,51 @@
+import { stat } from 'node:fs/promises';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
+import type { BundleMetadata } from './metadata.ts';
+import { openBundle } from './open.ts';
+import { readDigestFile, writeSidecars } from './sidecars.ts';
+import { verifyBundle } from './verify.ts';
+
+/**
+ * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
+ * size, and by every byte when `everything` is asked for or its .sha256 file is missing, which is then written again.
+ * Undefined where there is none, or another one.
+ */
+export async function checkExisting(
+  path: string,
+  expected: { readonly release: string; readonly extraImages: readonly string[] },
+  everything: boolean,
+  context: Context,
+): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
+  if (!(await stat(path).catch(() => undefined))) return undefined;
+  try {
+    const bundle = await openBundle(path, context);
+    try {
+      const { metadata, size } = bundle;
+      const isExpected =
+        metadata.release === expected.release &&
+        [...metadata.extraImages].sort().join() === [...expected.extraImages].sort().join() &&
+        metadata.size === size;
+      if (!isExpected) {
+        context.log('info', `${path} is another bundle: making it anew`);
+        return undefined;
+      }
+      const known = everything ? undefined : await readDigestFile(path);
+      if (known) return { metadata, digest: known };
+      const report = await verifyBundle(bundle, undefined, undefined, context);
+      if (!report.digest || report.problems.length > 0) {
+        context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
+        return undefined;
+      }
+      await writeSidecars(path, report.digest, metadata);
+      return { metadata, digest: report.digest };
+    } finally {
+      await bundle.close();
+    }
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('warn', `${error.message}; making it anew`);
+    return undefined;
+  }
+}

@@ -1,0 +1,119 @@
+import { PluginError, messageOf } from '../errors.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+
+/** The name of the first entry of every bundle. */
+export const metadataPath = 'metadata.json';
+
+/** metadata.json may have at most this many bytes. */
+export const metadataSizeLimit = 4 * 1024 * 1024;
+
+/** A signature that was good when the bundle was made. */
+export interface SignatureRecord {
+  /** The primary key’s fingerprint, upper-case hex. */
+  readonly fingerprint: string;
+  /** The name on the key. */
+  readonly signer: string;
+}
+
+/**
+ * What a bundle says of itself. `version`, `arch`, `release` and `images` have the names that jhernand/upgrade-tool gave
+ * them; all pullspecs are by digest, all sizes in bytes.
+ */
+export interface BundleMetadata {
+  readonly formatVersion: 1;
+  readonly version: string;
+  readonly arch: string;
+  readonly release: string;
+  /** Every image, the release and the extra ones included. */
+  readonly images: readonly string[];
+  readonly components: Readonly<Record<string, string>>;
+  readonly extraImages: readonly string[];
+  /** The images that nodes boot from. */
+  readonly osImages: readonly string[];
+  /** The versions that can be updated to this one. */
+  readonly previous: readonly string[];
+  /** Of the whole tar. */
+  readonly size: number;
+  readonly blobs: readonly { readonly digest: Digest; readonly size: number }[];
+  /** The good signatures of the release, and of each image of a multi-architecture release that has one, by digest. */
+  readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
+  readonly tool: string;
+}
+
+/** Writes metadata as the bytes of metadata.json, with its `size` such that the whole tar has it: `tarSize` tells that from the number of bytes. */
+export function formatMetadata(metadata: Omit<BundleMetadata, 'size'>, tarSize: (length: number) => number): Buffer {
+  let size = 0;
+  for (;;) {
+    const bytes = Buffer.from(`${JSON.stringify({ ...metadata, size }, null, 2)}\n`);
+    const actual = tarSize(bytes.length);
+    // More digits may make metadata.json longer and with it the tar; that settles at once.
+    if (actual === size) return bytes;
+    size = actual;
+  }
+}
+
+/** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it; `where` is for the message. */
+export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch (cause) {
+    throw invalid(where, `is not JSON: ${messageOf(cause)}`, cause);
+  }
+  if (!isRecord(value)) throw invalid(where, 'is not an object');
+  if (value['formatVersion'] !== 1) {
+    throw invalid(
+      where,
+      `has formatVersion ${JSON.stringify(value['formatVersion'])?.slice(0, 20) ?? 'missing'}; this program reads 1`,
+    );
+  }
+  for (const field of ['version', 'arch', 'release', 'tool']) {
+    if (!isText(value[field])) throw invalid(where, `has no ${field}`);
+  }
+  for (const field of ['images', 'extraImages', 'osImages', 'previous']) {
+    if (!isList(value[field], isText)) throw invalid(where, `has a malformed ${field}`);
+  }
+  if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
+  if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
+  if (!isRecord(value['components']) || !isList(Object.values(value['components']), isText))
+    throw invalid(where, 'has malformed components');
+  if (
+    !isRecord(value['signatures']) ||
+    !isList(Object.values(value['signatures']), (list) => isList(list, isSignature))
+  ) {
+    throw invalid(where, 'has malformed signatures');
+  }
+  const metadata = value as unknown as BundleMetadata;
+  const nameless = [metadata.release, ...metadata.images].find((image) => !/@sha256:[0-9a-f]{64}$/.test(image));
+  if (nameless !== undefined) throw invalid(where, `names ${nameless.slice(0, 100)}, which is not by digest`);
+  return metadata;
+}
+
+function invalid(where: string, why: string, cause?: unknown): PluginError {
+  return new PluginError('invalid-bundle', `metadata.json in ${where} ${why}`, { cause });
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+// What a bundle says ends up on a terminal: nothing in it may be a control character.
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value);
+}
+
+function isList(value: unknown, isEntry: (entry: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.every(isEntry);
+}
+
+function isSize(value: unknown): boolean {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
+}
+
+function isBlob(value: unknown): boolean {
+  return isRecord(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
+}
+
+function isSignature(value: unknown): boolean {
+  return isRecord(value) && isText(value['fingerprint']) && isText(value['signer']);
+}

@@ -1,0 +1,145 @@
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
+import { formatReference, parseReference, parseRepository, type Reference } from '../oci/reference.ts';
+import type { ContentSource } from '../store/store.ts';
+import { loadKeyring, type Keyring, type KeyMaterial } from './keyring.ts';
+import { readPayload, type Release } from './release.ts';
+import type { VerifiedSignature } from './signature.ts';
+import type { FetchFile } from './signatureStore.ts';
+import { collectSignatures, verifyRelease } from './trust.ts';
+import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
+
+/** Which release is wanted: a version and an architecture in a repository, or an image. */
+export type ReleaseRequest =
+  { readonly version: string; readonly arch: Architecture; readonly repository: string } | { readonly image: string };
+
+/** Whom to believe about a release. */
+export interface TrustRequest {
+  /** Keyring files, and fingerprints that are trusted besides Red Hat’s. */
+  readonly keyrings: readonly string[];
+  readonly fingerprints: readonly string[];
+  /** The only signature store to ask, instead of those that the payload names. */
+  readonly store?: string | undefined;
+  /** Signatures at hand, out of a `config` folder. */
+  readonly known: ReadonlyMap<Digest, readonly Buffer[]>;
+  readonly allowUnsigned: boolean;
+  readonly fetchFile: FetchFile;
+}
+
+/** Where a release is: its image by digest, and the store that has it. */
+export interface FoundRelease {
+  readonly reference: Reference & { readonly digest: Digest };
+  readonly descriptor: Descriptor;
+  readonly source: ContentSource;
+}
+
+/** A release with its good signatures: its own, and in a multi-architecture release those of its images that have any. */
+export interface SignedRelease {
+  readonly release: Release;
+  readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
+}
+
+/**
+ * Finds the image of a release. Throws `unknown-version`, naming versions near it, and `not-found` for an image.
+ */
+export async function findRelease(
+  request: ReleaseRequest,
+  sourceOf: (reference: Reference) => ContentSource,
+): Promise<FoundRelease> {
+  if ('image' in request) {
+    const reference = parseReference(request.image);
+    const wanted = reference.digest ?? reference.tag;
+    if (wanted === undefined) {
+      throw new PluginError('usage', `${request.image} has neither a tag nor a digest`, {
+        hint: 'Name the release image as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST.',
+      });
+    }
+    return found(reference, await sourceOf(reference).resolve(wanted), sourceOf(reference));
+  }
+  const repository = parseRepository(request.repository);
+  const source = sourceOf(repository);
+  const version = parseVersion(request.version);
+  try {
+    return found(repository, await source.resolve(releaseTag(version, request.arch)), source);
+  } catch (error) {
+    if (!isPluginError(error, 'not-found')) throw error;
+    const tags = await source.tags().catch(() => []);
+    throw unknownVersion(version, request.arch, tags, formatReference(repository));
+  }
+}
+
+/**
+ * Reads a release and checks who signed it: before its payload is read where keys and signatures are at hand, else with
+ * the keys and stores that the payload names, of which only trusted keys count. Throws `unsigned` and `untrusted`
+ * unless unsigned releases are allowed; then it only warns.
+ */
+export async function loadRelease(
+  { reference, descriptor, source }: FoundRelease,
+  wanted: { readonly version?: string; readonly arch?: Architecture },
+  trust: TrustRequest,
+  context: Context,
+): Promise<SignedRelease> {
+  const early = await gatherKeys(trust, [], context);
+  const known = trust.known.get(descriptor.digest) ?? [];
+  const canCheckFirst = early.trusted.length > 0 && (trust.store !== undefined || known.length > 0);
+  const checked = canCheckFirst ? await check(descriptor.digest, early, [], trust, context) : undefined;
+
+  const options = { ...wanted, repository: `${reference.registry}/${reference.repository}` };
+  const release = await readPayload(source, descriptor, options, context);
+  const { keys, stores } = release.verification;
+  const keyring = await gatherKeys(trust, keys, context);
+  const own = checked ?? (await check(descriptor.digest, keyring, stores, trust, context));
+
+  const signatures = new Map<Digest, readonly VerifiedSignature[]>();
+  if (own.length > 0) signatures.set(descriptor.digest, own);
+  for (const { digest } of release.children) {
+    const { good } = await collectSignatures(digest, trustOptions(digest, keyring, stores, trust), context);
+    if (good.length > 0) signatures.set(digest, good);
+  }
+  return { release, signatures };
+}
+
+function found(
+  repository: Pick<Reference, 'registry' | 'repository'>,
+  descriptor: Descriptor,
+  source: ContentSource,
+): FoundRelease {
+  const { registry, repository: name } = repository;
+  return { reference: { registry, repository: name, digest: descriptor.digest }, descriptor, source };
+}
+
+function gatherKeys(trust: TrustRequest, others: readonly KeyMaterial[], context: Context): Promise<Keyring> {
+  return loadKeyring({ files: trust.keyrings, others }, trust.fingerprints, context);
+}
+
+function trustOptions(
+  digest: Digest,
+  keyring: Keyring,
+  stores: readonly string[],
+  trust: TrustRequest,
+): Parameters<typeof verifyRelease>[1] {
+  return {
+    keyring,
+    known: trust.known.get(digest) ?? [],
+    stores: trust.store === undefined ? stores : [trust.store],
+    fetchFile: trust.fetchFile,
+  };
+}
+
+async function check(
+  digest: Digest,
+  keyring: Keyring,
+  stores: readonly string[],
+  trust: TrustRequest,
+  context: Context,
+): Promise<readonly VerifiedSignature[]> {
+  try {
+    return await verifyRelease(digest, trustOptions(digest, keyring, stores, trust), context);
+  } catch (error) {
+    if (!trust.allowUnsigned || !(isPluginError(error, 'unsigned') || isPluginError(error, 'untrusted'))) throw error;
+    context.log('warn', `${error.message}; going on because unsigned releases are allowed`);
+    return [];
+  }
+}

@@ -1,0 +1,237 @@
+import { createHash } from 'node:crypto';
+import { open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { checkSpace, describeWriteError, syncFolder } from './disk.ts';
+import { Journal } from './journal.ts';
+import { verifyStream, type ContentStore } from './store.ts';
+import type { PlacedEntry, TarLayout } from './tarLayout.ts';
+
+/** Where in a file a piece of content belongs, and how much of it is there already (bytes). */
+export interface ContentPlace {
+  readonly path: string;
+  readonly fd: number;
+  readonly position: number;
+  readonly present: number;
+}
+
+/**
+ * A tar that is filled in any order. It is laid out whole from the beginning, so that every piece of content has its
+ * place and can be written there as it arrives. Until `finish` it is called `<path>.partial`, with a journal beside it
+ * of what is there; opening it again with the same layout goes on from the journal.
+ */
+export class ArchiveWriter implements ContentStore {
+  readonly name: string;
+  readonly layout: TarLayout;
+  /** Content that an earlier run had finished: it is believed by its journal, and worth a check before `finish`. */
+  readonly resumed: ReadonlySet<Digest>;
+  readonly #file: FileHandle;
+  readonly #journal: Journal;
+  readonly #places: ReadonlyMap<string, PlacedEntry>;
+  readonly #repository: string;
+
+  private constructor(path: string, layout: TarLayout, repository: string, file: FileHandle, journal: Journal) {
+    this.name = path;
+    this.layout = layout;
+    this.resumed = new Set(journal.finished);
+    this.#file = file;
+    this.#journal = journal;
+    this.#repository = repository;
+    this.#places = new Map(layout.entries.map((place) => [keyOf(place), place]));
+  }
+
+  /**
+   * Begins `<path>.partial`, or goes on with it when it was begun with the same layout. Throws `disk-full` before
+   * anything is written when the layout does not fit, and `not-writable`.
+   */
+  static async open(path: string, layout: TarLayout, repository: string, context: Context): Promise<ArchiveWriter> {
+    const partial = partialOf(path);
+    try {
+      const file = await openOrCreate(partial);
+      try {
+        const identity = identify(layout);
+        const { size, blocks } = await file.stat();
+        let journal = size === layout.size ? await Journal.resume(journalOf(path), identity) : undefined;
+        if (journal) {
+          context.log('info', `going on with ${partial}: ${String(journal.finished.size)} blobs are there`);
+          await checkSpace(path, layout.size - blocks * 512);
+        } else {
+          await checkSpace(path, layout.size);
+          await file.truncate(0);
+          await file.truncate(layout.size);
+          await writeKnown(file, layout);
+          journal = Journal.create(journalOf(path), identity);
+        }
+        return new ArchiveWriter(path, layout, repository, file, journal);
+      } catch (error) {
+        await file.close();
+        throw error;
+      }
+    } catch (error) {
+      throw describeWriteError(error, path);
+    }
+  }
+
+  /** Where content belongs, for whoever writes it there; undefined where the layout has no place for it. */
+  place(digest: Digest): ContentPlace | undefined {
+    const place = this.#places.get(digest);
+    if (!place) return undefined;
+    const present = this.#journal.finished.has(digest) ? place.size : (this.#journal.begun.get(digest) ?? 0);
+    return { path: this.name, fd: this.#file.fd, position: place.start, present };
+  }
+
+  /** Notes that the first `present` bytes of some content are in their place, so that another run can go on from there. */
+  noteProgress(digest: Digest, present: number): void {
+    this.#journal.begin(digest, present);
+  }
+
+  /** Notes that content is in its place, whole and verified. */
+  noteFinished(digest: Digest): void {
+    this.#journal.finish(digest);
+  }
+
+  /** Takes back what the journal says of some content, which turned out to be altered. */
+  forget(digest: Digest): void {
+    this.#journal.forget(digest);
+  }
+
+  /** Reads bytes of the tar into a buffer; returns how many, in which fewer than asked for only come at the end. */
+  async read(buffer: Buffer, position: number): Promise<number> {
+    const { bytesRead } = await this.#file.read(buffer, 0, buffer.length, position);
+    return bytesRead;
+  }
+
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    const link = this.#places.get(`v2/${this.#repository}/manifests/${tagOrDigest}`)?.entry;
+    const digest = link && 'target' in link ? link.target : tagOrDigest;
+    const place = isDigest(digest) ? this.#places.get(digest) : undefined;
+    if (!place || !isDigest(digest) || !this.#has(digest) || place.size > manifestSizeLimit) {
+      throw new PluginError('not-found', `${this.name} has no image ${tagOrDigest}`);
+    }
+    const bytes = Buffer.alloc(place.size);
+    await this.read(bytes, place.start);
+    return { mediaType: parseManifest(bytes, `${digest} in ${this.name}`).mediaType, digest, size: place.size };
+  }
+
+  fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    const place = this.#places.get(descriptor.digest);
+    if (!place || !this.#has(descriptor.digest)) {
+      return Promise.reject(new PluginError('not-found', `${this.name} has no ${descriptor.digest}`));
+    }
+    return Promise.resolve(verifyStream(this.#stream(place, start), descriptor, this.name, start));
+  }
+
+  exists(descriptor: Descriptor): Promise<boolean> {
+    return Promise.resolve(this.#has(descriptor.digest));
+  }
+
+  tags(): Promise<string[]> {
+    const prefix = `v2/${this.#repository}/manifests/`;
+    const links = this.layout.entries.filter(({ entry }) => 'target' in entry && entry.path.startsWith(prefix));
+    return Promise.resolve(links.map(({ entry }) => entry.path.slice(prefix.length)));
+  }
+
+  /** As every store's push; throws `not-found` for content that the layout has no place for. */
+  async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
+    const place = this.#places.get(descriptor.digest);
+    if (!place) throw new PluginError('not-found', `${this.name} has no place for ${descriptor.digest}`);
+    if (this.#has(descriptor.digest)) return;
+    let position = place.start;
+    try {
+      for await (const chunk of verifyStream(await open(), descriptor, this.name)) {
+        await this.#file.write(chunk as Buffer, 0, (chunk as Buffer).length, position);
+        position += (chunk as Buffer).length;
+      }
+    } catch (error) {
+      throw describeWriteError(error, this.name);
+    }
+    this.noteFinished(descriptor.digest);
+  }
+
+  /** Throws `not-found` unless the layout has that tag for that manifest: tags are laid out with the rest. */
+  tag(descriptor: Descriptor, tag: string): Promise<void> {
+    const link = this.#places.get(`v2/${this.#repository}/manifests/${tag}`)?.entry;
+    if (link && 'target' in link && link.target === descriptor.digest) return Promise.resolve();
+    return Promise.reject(new PluginError('not-found', `${this.name} has no place for the tag ${tag}`));
+  }
+
+  /** Lets go of the file; what was written stays for a later run to go on with. */
+  async close(): Promise<void> {
+    this.#journal.close();
+    await this.#file.close();
+  }
+
+  /** Makes the tar durable, gives it its final name, and forgets the journal. Everything must be in its place. */
+  async finish(): Promise<void> {
+    try {
+      await this.#file.datasync();
+      await this.close();
+      await rename(partialOf(this.name), this.name);
+      await syncFolder(dirname(this.name));
+      await rm(journalOf(this.name), { force: true });
+    } catch (error) {
+      throw describeWriteError(error, this.name);
+    }
+  }
+
+  #has(digest: Digest): boolean {
+    const place = this.#places.get(digest);
+    return place !== undefined && ('content' in place.entry || this.#journal.finished.has(digest));
+  }
+
+  #stream(place: PlacedEntry, start: number): Readable {
+    const chunkSize = 1024 * 1024;
+    const read = async function* (this: ArchiveWriter): AsyncGenerator<Buffer> {
+      for (let at = start; at < place.size; at += chunkSize) {
+        const chunk = Buffer.allocUnsafe(Math.min(chunkSize, place.size - at));
+        await this.read(chunk, place.start + at);
+        yield chunk;
+      }
+    };
+    return Readable.from(read.call(this), { objectMode: false });
+  }
+}
+
+/** What an unfinished archive is called. */
+export function partialOf(path: string): string {
+  return `${path}.partial`;
+}
+
+/** What the journal of an unfinished archive is called. */
+export function journalOf(path: string): string {
+  return `${path}.partial.journal`;
+}
+
+function keyOf({ entry }: PlacedEntry): string {
+  if ('descriptor' in entry) return entry.descriptor.digest;
+  const digest = /\/(sha256:[0-9a-f]{64})$/.exec(entry.path)?.[1];
+  return 'content' in entry && digest !== undefined ? digest : entry.path;
+}
+
+function identify(layout: TarLayout): string {
+  const hash = createHash('sha256');
+  for (const { entry, header } of layout.entries) {
+    hash.update(header);
+    if ('content' in entry) hash.update(entry.content);
+  }
+  return hash.digest('hex');
+}
+
+async function openOrCreate(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, 'r+');
+  } catch {
+    return await open(path, 'wx+');
+  }
+}
+
+async function writeKnown(file: FileHandle, layout: TarLayout): Promise<void> {
+  for (const { entry, header, position } of layout.entries) {
+    await file.write(header, 0, header.length, position);
+    if ('content' in entry) await file.write(entry.content, 0, entry.content.length, position + header.length);
+  }
+}

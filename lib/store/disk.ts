@@ -1,0 +1,56 @@
+import { open, statfs } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { messageOf, PluginError } from '../errors.ts';
+
+/** Turns what the file system said into words: `disk-full`, `not-writable`, or the error as it was. */
+export function describeWriteError(error: unknown, path: string): unknown {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  if (code === 'ENOSPC' || code === 'EDQUOT') {
+    return new PluginError('disk-full', `the disk is full: ${path} could not be written`, {
+      hint: 'Make room and run the same command again: it goes on where it stopped.',
+      cause: error,
+    });
+  }
+  if (code === 'EFBIG') {
+    return new PluginError('not-writable', `the file system of ${path} cannot hold a file that large`, {
+      hint: 'FAT32 holds files up to 4 GiB; use exFAT, ext4 or XFS.',
+      cause: error,
+    });
+  }
+  if (
+    code === 'EACCES' ||
+    code === 'EROFS' ||
+    code === 'EPERM' ||
+    code === 'ENOTDIR' ||
+    code === 'EISDIR' ||
+    code === 'EIO'
+  ) {
+    return new PluginError('not-writable', `${path} cannot be written: ${messageOf(error)}`, { cause: error });
+  }
+  return error;
+}
+
+/** Makes the names in a folder durable; does nothing where folders cannot be opened. */
+export async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, 'r').catch(() => undefined);
+  await folder?.sync().catch(() => undefined);
+  await folder?.close();
+}
+
+/** Throws `disk-full` unless the file system of `path` has room for `needed` more bytes. */
+export async function checkSpace(path: string, needed: number): Promise<void> {
+  const { bavail, bsize } = await statfs(dirname(path));
+  const free = bavail * bsize;
+  if (needed <= free) return;
+  throw new PluginError(
+    'disk-full',
+    `${path} needs ${gibibytes(needed)} more, and ${dirname(path)} has ${gibibytes(free)} free`,
+    {
+      hint: 'Choose another --output folder, or make room.',
+    },
+  );
+}
+
+function gibibytes(bytes: number): string {
+  return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

@@ -1,0 +1,71 @@
+import { readSync, writeSync } from 'node:fs';
+import { isPluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { ContentPlace } from './archiveWriter.ts';
+import { describeWriteError } from './disk.ts';
+import { tryEach } from './mirrored.ts';
+import { Verifier } from './store.ts';
+
+/** A place that content can be had from in synchronous chunks, from an offset in bytes on: a Registry. */
+export interface DownloadSource {
+  readonly name: string;
+  download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
+}
+
+const noteEvery = 1024 * 1024;
+const chunkSize = 1024 * 1024;
+
+/**
+ * Brings content into its place in a file, verified as it comes, from the first of the sources that has it right. What
+ * is there already counts, and is hashed first. `onProgress` is told how many bytes are in place, every megabyte or so.
+ * Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and whatever the sources say.
+ */
+export async function downloadInto(
+  place: ContentPlace,
+  descriptor: Descriptor,
+  sources: readonly DownloadSource[],
+  onProgress: (present: number) => void,
+): Promise<void> {
+  await tryEach(sources, async (source) => {
+    try {
+      await receiveInto(place, descriptor, source, onProgress);
+    } catch (error) {
+      if (place.present === 0 || !isPluginError(error, 'digest-mismatch')) throw error;
+      // What an earlier run left may be at fault.
+      await receiveInto({ ...place, present: 0 }, descriptor, source, onProgress);
+    }
+  });
+}
+
+async function receiveInto(
+  place: ContentPlace,
+  descriptor: Descriptor,
+  source: DownloadSource,
+  onProgress: (present: number) => void,
+): Promise<void> {
+  const verifier = new Verifier(descriptor, source.name);
+  const present = Math.min(place.present, descriptor.size);
+  const buffer = Buffer.allocUnsafe(Math.min(chunkSize, present));
+  while (verifier.length < present) {
+    const length = Math.min(buffer.length, present - verifier.length);
+    readSync(place.fd, buffer, 0, length, place.position + verifier.length);
+    verifier.update(buffer.subarray(0, length));
+  }
+  let noted = present;
+  await source.download(descriptor, present, (chunk) => {
+    writeFully(place.fd, chunk, place.position + verifier.length, place.path);
+    verifier.update(chunk);
+    if (verifier.length - noted < noteEvery) return;
+    noted = verifier.length;
+    onProgress(noted);
+  });
+  verifier.finish();
+}
+
+function writeFully(fd: number, chunk: Buffer, position: number, path: string): void {
+  try {
+    for (let done = 0; done < chunk.length;) done += writeSync(fd, chunk, done, chunk.length - done, position + done);
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+}

@@ -1,0 +1,80 @@
+import { readFileSync } from 'node:fs';
+import { open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { PluginError } from '../errors.ts';
+import { describeWriteError } from './disk.ts';
+
+/**
+ * Takes a lock file for this process and returns how to let go of it. A lock whose process has ended is taken over.
+ * Throws `busy` when another process has it.
+ */
+export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
+  const mine = JSON.stringify({ host: hostname(), pid: process.pid, started: startOf(process.pid) });
+  for (;;) {
+    try {
+      const file = await open(path, 'wx');
+      await file.writeFile(mine);
+      await file.close();
+      return () => rm(path, { force: true });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw describeWriteError(error, path);
+    }
+    const theirs = await readFile(path, 'utf8').catch(() => undefined);
+    if (theirs === undefined) continue;
+    if (isHeld(theirs) || (theirs === '' && (await isFresh(path)))) throw busy(path, what);
+    await removeStale(path, theirs);
+  }
+}
+
+/** Removes a lock of an ended process, unless another process took it over a moment ago. */
+async function removeStale(path: string, content: string): Promise<void> {
+  const aside = `${path}.${String(process.pid)}`;
+  await rename(path, aside).catch(() => undefined);
+  const moved = await readFile(aside, 'utf8').catch(() => content);
+  if (moved === content) await rm(aside, { force: true });
+  else await rename(aside, path);
+}
+
+function isHeld(content: string): boolean {
+  try {
+    const { host, pid, started } = JSON.parse(content) as { host: string; pid: number; started: string };
+    // Of another machine’s processes nothing is known.
+    if (host !== hostname()) return true;
+    return started === startOf(pid) && isRunning(pid);
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a lock that says nothing may still be about to be written. */
+async function isFresh(path: string): Promise<boolean> {
+  const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
+  return Date.now() - mtimeMs < 10_000;
+}
+
+/** When a process started, in the kernel’s own words: process numbers are used again. */
+function startOf(pid: number): string {
+  try {
+    return (
+      readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
+        .replace(/^.*\) /s, '')
+        .split(' ')[19] ?? ''
+    );
+  } catch {
+    return '';
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+function busy(path: string, what: string): PluginError {
+  return new PluginError('busy', `another run is writing ${what}`, {
+    hint: `Wait for it to end. If no other machine is working in that folder, remove ${path} and try again.`,
+  });
+}

@@ -1,0 +1,142 @@
+import { availableParallelism } from 'node:os';
+import { Worker } from 'node:worker_threads';
+import type { Context } from '../context.ts';
+import { messageOf, PluginError } from '../errors.ts';
+import type { RegistrySettings } from './session.ts';
+import type { Authorizer } from './tokens.ts';
+import { fromPlainError, toPlainError, type Download, type FromWorker, type ToWorker } from './worker.ts';
+
+/** The code of the download thread, where the program is one file (see the build). */
+declare const __WORKER_SOURCE__: string | undefined;
+
+interface Task {
+  readonly download: Download;
+  readonly onProgress: (present: number) => void;
+  readonly done: PromiseWithResolvers<void>;
+}
+
+interface Thread {
+  readonly worker: Worker;
+  /** How many downloads it may have under way: its share of what one registry is asked at a time. */
+  readonly share: number;
+  readonly tasks: Map<number, Task>;
+}
+
+/**
+ * Threads that download, hash and write, each its own pieces of content. Hashing is most of the work where
+ * processors have no instructions for it, so that one thread is not enough for a fast network. They know no
+ * credentials: for each Authorization header they ask the authorizer of the main thread.
+ */
+export class DownloadThreads {
+  readonly #threads: Thread[];
+  readonly #queue: Task[] = [];
+  readonly #authorizer: Authorizer;
+  readonly #context: Context;
+  #count = 0;
+
+  constructor(settings: RegistrySettings, authorizer: Authorizer, context: Context) {
+    this.#authorizer = authorizer;
+    this.#context = context;
+    const count = Math.min(2, availableParallelism(), settings.maxPerRegistry);
+    this.#threads = Array.from({ length: count }, (_, index) => {
+      const share = Math.floor((settings.maxPerRegistry + index) / count);
+      return this.#start({ ...settings, maxPerRegistry: share }, share);
+    });
+    context.signal.addEventListener('abort', this.#abort);
+  }
+
+  /** Brings content into its place as downloadInto does, on one of the threads, when it is its turn. */
+  download(download: Download, onProgress: (present: number) => void): Promise<void> {
+    const task = { download, onProgress, done: Promise.withResolvers<void>() };
+    this.#queue.push(task);
+    this.#dispatch();
+    return task.done.promise;
+  }
+
+  /** Ends the threads, wherever they are; what they were at rejects with `interrupted`. */
+  async close(): Promise<void> {
+    this.#context.signal.removeEventListener('abort', this.#abort);
+    await Promise.all(
+      this.#threads.map((thread) => this.#stop(thread, new PluginError('interrupted', 'the downloads were stopped'))),
+    );
+  }
+
+  readonly #abort = (): void => {
+    for (const thread of this.#threads) void this.#stop(thread, this.#context.signal.reason);
+  };
+
+  async #stop({ worker, tasks }: Thread, reason: unknown): Promise<void> {
+    const failed = [...tasks.values(), ...this.#queue.splice(0)];
+    tasks.clear();
+    for (const task of failed) task.done.reject(reason);
+    await worker.terminate();
+  }
+
+  #start(settings: RegistrySettings, share: number): Thread {
+    const options = { workerData: settings, stdin: false, resourceLimits: { maxYoungGenerationSizeMb: 8 } };
+    const worker =
+      typeof __WORKER_SOURCE__ === 'string'
+        ? new Worker(__WORKER_SOURCE__, { ...options, eval: true })
+        : new Worker(new URL('./worker.ts', import.meta.url), options);
+    const thread: Thread = { worker, share, tasks: new Map() };
+    worker.on('message', (message: FromWorker) => {
+      this.#hear(thread, message);
+    });
+    worker.on('error', (error) => {
+      void this.#stop(
+        thread,
+        new PluginError('internal', `a download thread failed: ${messageOf(error)}`, { cause: error }),
+      );
+    });
+    return thread;
+  }
+
+  #hear(thread: Thread, message: FromWorker): void {
+    switch (message.kind) {
+      case 'log':
+        this.#context.log(message.level, message.message);
+        return;
+      case 'authorize': {
+        const answer = (reply: ToWorker): void => {
+          thread.worker.postMessage(reply);
+        };
+        const { id, request } = message;
+        this.#authorizer.authorize(request).then(
+          (header) => {
+            answer({ kind: 'authorized', id, header });
+          },
+          (error: unknown) => {
+            answer({ kind: 'refused', id, error: toPlainError(error) });
+          },
+        );
+        return;
+      }
+      case 'progress':
+        thread.tasks.get(message.id)?.onProgress(message.present);
+        return;
+      case 'finished':
+      case 'failed': {
+        const task = thread.tasks.get(message.id);
+        thread.tasks.delete(message.id);
+        if (message.kind === 'finished') task?.done.resolve();
+        else task?.done.reject(fromPlainError(message.error));
+        this.#dispatch();
+      }
+    }
+  }
+
+  #dispatch(): void {
+    // The least busy first, so that a few large pieces spread over the threads.
+    const free = this.#threads
+      .filter(({ tasks, share }) => tasks.size < share)
+      .sort((a, b) => a.tasks.size - b.tasks.size);
+    const thread = free[0];
+    const task = thread && this.#queue.shift();
+    if (!task) return;
+    this.#count += 1;
+    thread.tasks.set(this.#count, task);
+    const message: ToWorker = { kind: 'download', id: this.#count, download: task.download };
+    thread.worker.postMessage(message);
+    this.#dispatch();
+  }
+}

@@ -1,0 +1,97 @@
+import { parentPort, workerData, type MessagePort } from 'node:worker_threads';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { Reference } from '../oci/reference.ts';
+import type { ContentPlace } from './archiveWriter.ts';
+import { downloadInto } from './download.ts';
+import { openSession, type RegistrySettings } from './session.ts';
+import type { Authorizer } from './tokens.ts';
+
+/** A piece of content to bring into its place, from the first of the repositories that has it. */
+export interface Download {
+  readonly place: ContentPlace;
+  readonly descriptor: Descriptor;
+  readonly repositories: readonly Reference[];
+}
+
+/** An error as it crosses from one thread to another. */
+export interface PlainError {
+  readonly code: ErrorCode;
+  readonly message: string;
+  readonly hint: string | undefined;
+}
+
+/** What the main thread says to a download thread. */
+export type ToWorker =
+  | { kind: 'download'; id: number; download: Download }
+  | { kind: 'authorized'; id: number; header: string | undefined }
+  | { kind: 'refused'; id: number; error: PlainError };
+
+/** What a download thread says to the main thread. */
+export type FromWorker =
+  | { kind: 'progress'; id: number; present: number }
+  | { kind: 'finished'; id: number }
+  | { kind: 'failed'; id: number; error: PlainError }
+  | { kind: 'authorize'; id: number; request: Parameters<Authorizer['authorize']>[0] }
+  | { kind: 'log'; level: Parameters<Context['log']>[0]; message: string };
+
+/** Makes an error ready to cross to another thread. */
+export function toPlainError(error: unknown): PlainError {
+  if (isPluginError(error)) return { code: error.code, message: error.message, hint: error.hint };
+  return { code: 'internal', message: messageOf(error), hint: undefined };
+}
+
+/** Makes an error of what crossed from another thread. */
+export function fromPlainError({ code, message, hint }: PlainError): PluginError {
+  return new PluginError(code, message, { hint });
+}
+
+/** What a download thread does: downloads side by side as they are asked for; credentials stay with the main thread. */
+function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
+  const say = (message: FromWorker): void => {
+    port.postMessage(message);
+  };
+  const waiting = new Map<number, PromiseWithResolvers<string | undefined>>();
+  const context: Context = {
+    signal: new AbortController().signal,
+    log: (level, message) => {
+      say({ kind: 'log', level, message });
+    },
+    onEvent: () => undefined,
+  };
+  let asked = 0;
+  const authorizer: Authorizer = {
+    authorize(request) {
+      const answer = Promise.withResolvers<string | undefined>();
+      waiting.set((asked += 1), answer);
+      say({ kind: 'authorize', id: asked, request });
+      return answer.promise;
+    },
+  };
+  const session = openSession(settings, authorizer, context);
+  port.on('message', (message: ToWorker) => {
+    if (message.kind === 'download') {
+      const { place, descriptor, repositories } = message.download;
+      const { id } = message;
+      const sources = repositories.map((reference) => session.repository(reference));
+      downloadInto(place, descriptor, sources, (present) => {
+        say({ kind: 'progress', id, present });
+      }).then(
+        () => {
+          say({ kind: 'finished', id });
+        },
+        (error: unknown) => {
+          say({ kind: 'failed', id, error: toPlainError(error) });
+        },
+      );
+      return;
+    }
+    const answer = waiting.get(message.id);
+    waiting.delete(message.id);
+    if (message.kind === 'authorized') answer?.resolve(message.header);
+    else answer?.reject(fromPlainError(message.error));
+  });
+}
+
+if (parentPort) serveDownloads(parentPort, workerData as RegistrySettings);
