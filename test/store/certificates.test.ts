@@ -2,7 +2,7 @@ import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { connect, createServer, getCACertificates, type Server } from 'node:tls';
+import { connect, createServer, getCACertificates, type PeerCertificate, type Server } from 'node:tls';
 import { expect } from 'chai';
 import { isPluginError, type ErrorCode } from '../../lib/errors.ts';
 import { Certificates, type CertificatesOptions } from '../../lib/store/certificates.ts';
@@ -25,7 +25,8 @@ describe('Certificates', function () {
       { cert: own.certificate, key: own.key, ca: authority.certificate, requestCert: true, rejectUnauthorized: false },
       (socket) => {
         socket.on('error', () => undefined);
-        socket.end(String(socket.getPeerCertificate().subject?.CN));
+        const { subject }: Partial<PeerCertificate> = socket.getPeerCertificate();
+        socket.end(String(subject?.CN));
       },
     );
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
