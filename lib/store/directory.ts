@@ -1,0 +1,304 @@
+import { link, lstat, mkdir, open, readdir, readlink, symlink } from 'node:fs/promises';
+import { basename, dirname, join, resolve as resolvePath } from 'node:path';
+import { addAbortSignal, type Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { isRepository, isTag } from '../oci/reference.ts';
+import { describeWriteError, syncFolder } from './disk.ts';
+import { describeReadError, fileSize, isMissing, readFileContent } from './fileContent.ts';
+import { orCopy, partialName, placeFile, removeAbandoned } from './partials.ts';
+import { verifyStream, type ContentStore } from './store.ts';
+
+/** How much a directory believes of what is in it. */
+export interface DirectoryOptions {
+  /** Believe a blob that is there only after reading it and checking its digest, not by its size alone. */
+  readonly verifyExisting?: boolean;
+}
+
+/** The repository that a release mirrored to a directory is in. */
+export const releaseRepository = 'openshift/release';
+
+const unfinished = /\.(?:download|partial)$/;
+const digestName = /^sha256[:-]([0-9a-f]{64})$/;
+
+/**
+ * One repository in a mirror directory, as `oc adm release mirror --to-dir` writes and `oc image mirror --from-dir`
+ * reads: `<root>/v2/<repository>/blobs/sha256:<hex>` holds blobs and manifests, `manifests/sha256:<hex>` is a hard link
+ * to a manifest, `manifests/<tag>` a relative symbolic link to that (openshift/oc, pkg/cli/image/imagesource/file.go).
+ * Nothing is created before the first push.
+ */
+export class Directory implements ContentStore {
+  readonly name: string;
+  readonly root: string;
+  readonly repository: string;
+  readonly #options: DirectoryOptions;
+  readonly #context: Context;
+  #prepared: Promise<void> | undefined;
+
+  /** Throws `invalid-reference` for what cannot be a repository, and so never leaves the root. */
+  constructor(root: string, repository: string, options: DirectoryOptions, context: Context) {
+    if (!isRepository(repository)) {
+      throw new PluginError('invalid-reference', `“${repository.slice(0, 100)}” cannot be a repository in ${root}`);
+    }
+    this.name = join(root, 'v2', repository);
+    this.root = root;
+    this.repository = repository;
+    this.#options = options;
+    this.#context = context;
+  }
+
+  /** As every source's; throws `incomplete` for a tag that leads out of the directory and for an altered manifest. */
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    checkInterrupted(this.#context.signal);
+    const path = isDigest(tagOrDigest)
+      ? await this.#find('manifests', tagOrDigest)
+      : await this.#followTag(tagOrDigest);
+    if (path === undefined) throw this.#notFound(`image ${tagOrDigest}`);
+    const bytes = await this.#readManifest(path);
+    const digest = digestOf(bytes);
+    const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(path));
+    if (named !== undefined && named !== digest) {
+      throw new PluginError('digest-mismatch', `${this.name}: the content of ${named} is altered (it is ${digest})`);
+    }
+    return { mediaType: parseManifest(bytes, `${digest} in ${this.name}`).mediaType, digest, size: bytes.length };
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    checkInterrupted(this.#context.signal);
+    const path = await this.#locate(descriptor);
+    if (path === undefined) throw this.#notFound(descriptor.digest);
+    return verifyStream(readFileContent(path, this.#context.signal, start), descriptor, this.name, start);
+  }
+
+  /**
+   * Tells whether the content is there with the right size; and a manifest only if what it points to is there too,
+   * because another tool may have left a blob cut short under its final name. With `verifyExisting` digests are checked.
+   */
+  async exists(descriptor: Descriptor): Promise<boolean> {
+    checkInterrupted(this.#context.signal);
+    if (!isManifest(descriptor)) return this.#isWhole(await this.#locate(descriptor), descriptor);
+    const path = await this.#find('manifests', descriptor.digest);
+    if (path === undefined || (await fileSize(path)) !== descriptor.size) return false;
+    const bytes = await this.#readManifest(path);
+    if (digestOf(bytes) !== descriptor.digest) return false;
+    for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
+      if (!(await this.exists(child))) return false;
+    }
+    return true;
+  }
+
+  /** The size in bytes of a blob or manifest of which only the digest is known; undefined where it is not there. */
+  async sizeOf(digest: Digest): Promise<number | undefined> {
+    const path = (await this.#find('blobs', digest)) ?? (await this.#find('manifests', digest));
+    return path === undefined ? undefined : fileSize(path);
+  }
+
+  async tags(): Promise<string[]> {
+    checkInterrupted(this.#context.signal);
+    const entries = await readdir(this.#path('manifests'), { withFileTypes: true }).catch((error: unknown) => {
+      if (isMissing(error)) return [];
+      throw describeReadError(error, this.#path('manifests'));
+    });
+    return entries
+      .filter((entry) => entry.isSymbolicLink() || (entry.isFile() && !digestName.test(entry.name)))
+      .map((entry) => entry.name)
+      .filter((name) => isTag(name) && !unfinished.test(name));
+  }
+
+  /** As every store's; throws `disk-full` and `not-writable` too. */
+  async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
+    checkInterrupted(this.#context.signal);
+    const { digest } = descriptor;
+    await this.#writing(async () => {
+      const blob = await this.#find('blobs', digest);
+      if (!(await this.#isWhole(blob, descriptor))) await this.#write(descriptor, open);
+      if (!isManifest(descriptor) || (await this.#isWhole(await this.#find('manifests', digest), descriptor))) return;
+      const written = (await this.#find('blobs', digest)) ?? this.#path('blobs', fileNameOf(digest));
+      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) =>
+        orCopy(link(written, partial), written, partial),
+      );
+    });
+  }
+
+  /**
+   * Takes a blob over from another repository of the same directory by a hard link, so that its bytes are there once.
+   * Returns false when that repository does not have it whole.
+   */
+  async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
+    checkInterrupted(this.#context.signal);
+    const from = new Directory(this.root, fromRepository, this.#options, this.#context);
+    const path = await from.#find('blobs', descriptor.digest);
+    if (path === undefined || !(await this.#isWhole(path, descriptor))) return false;
+    await this.#writing(() => {
+      const to = this.#path('blobs', fileNameOf(descriptor.digest));
+      return this.#place(to, (partial) => orCopy(link(path, partial), path, partial));
+    });
+    return true;
+  }
+
+  /** As every store's; a file system without symbolic links gets a copy of the manifest under the tag's name. */
+  async tag(descriptor: Descriptor, tag: string): Promise<void> {
+    checkInterrupted(this.#context.signal);
+    if (!isTag(tag) || unfinished.test(tag)) {
+      throw new PluginError('invalid-reference', `“${tag.slice(0, 200)}” cannot be a tag in ${this.name}`);
+    }
+    const manifest = await this.#find('manifests', descriptor.digest);
+    if (manifest === undefined) throw this.#notFound(descriptor.digest);
+    const path = this.#path('manifests', tag);
+    if ((await readlink(path).catch(() => undefined)) === basename(manifest)) return;
+    await this.#writing(() =>
+      this.#place(path, (partial) => orCopy(symlink(basename(manifest), partial), manifest, partial)),
+    );
+  }
+
+  async close(): Promise<void> {
+    if (this.#prepared === undefined) return;
+    await this.#prepared;
+    for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#path(folder));
+  }
+
+  async #write(descriptor: Descriptor, openContent: () => Promise<Readable>): Promise<void> {
+    await this.#place(this.#path('blobs', fileNameOf(descriptor.digest)), async (partial) => {
+      const file = await open(partial, 'wx', 0o644);
+      try {
+        const content = verifyStream(await openContent(), descriptor, this.name);
+        for await (const chunk of addAbortSignal(this.#context.signal, content)) await file.writeFile(chunk as Buffer);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+    });
+  }
+
+  // On its way everything lies in blobs/: oc takes every symbolic link in manifests/, one that a crash left too, for a tag.
+  async #place(path: string, make: (partial: string) => Promise<void>): Promise<void> {
+    const what = basename(path).replace(/^sha256[:-]/, '');
+    await placeFile(this.#path('blobs', partialName(what)), path, async (partial) => {
+      await make(partial);
+      checkInterrupted(this.#context.signal);
+    });
+  }
+
+  async #writing(action: () => Promise<void>): Promise<void> {
+    try {
+      await (this.#prepared ??= this.#prepare());
+      await action();
+    } catch (error) {
+      checkInterrupted(this.#context.signal);
+      if ((error as NodeJS.ErrnoException).code === 'EINVAL') {
+        throw new PluginError(
+          'not-writable',
+          `the file system of ${this.name} cannot hold names such as sha256:<hex>`,
+          {
+            hint: 'FAT and exFAT have no colons in names and no links; use ext4 or XFS, or carry a bundle (one tar file) instead.',
+            cause: error,
+          },
+        );
+      }
+      throw describeWriteError(error, this.name);
+    }
+  }
+
+  async #prepare(): Promise<void> {
+    for (const folder of ['blobs', 'manifests'] as const) {
+      await mkdir(this.#path(folder), { recursive: true, mode: 0o755 });
+    }
+    for (const name of await removeAbandoned(this.#path('blobs'))) {
+      this.#context.log('debug', `removed ${name}, which an earlier run left in ${this.#path('blobs')}`);
+    }
+  }
+
+  /** Where a tag's manifest lies: the target of its link, which must be in manifests/, or a copy under the tag's name. */
+  async #followTag(tag: string): Promise<string | undefined> {
+    if (!isTag(tag) || unfinished.test(tag)) return undefined;
+    const path = this.#path('manifests', tag);
+    const found = await lstat(path).catch(() => undefined);
+    if (found === undefined) return undefined;
+    if (!found.isSymbolicLink()) return found.isFile() && !digestName.test(tag) ? path : undefined;
+    const target = await readlink(path);
+    const digest = digestNamed(basename(target));
+    const folder = this.#path('manifests');
+    if (digest === undefined || dirname(resolvePath(folder, target)) !== resolvePath(folder)) {
+      throw new PluginError(
+        'incomplete',
+        `the tag ${tag} in ${this.name} leads to ${target}, not to one of its manifests`,
+      );
+    }
+    return this.#find('manifests', digest);
+  }
+
+  async #locate(descriptor: Descriptor): Promise<string | undefined> {
+    const folders = isManifest(descriptor) ? (['manifests', 'blobs'] as const) : (['blobs', 'manifests'] as const);
+    return (await this.#find(folders[0], descriptor.digest)) ?? (await this.#find(folders[1], descriptor.digest));
+  }
+
+  async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<string | undefined> {
+    const path = this.#path(folder, digest);
+    if ((await fileSize(path)) !== undefined) return path;
+    // oc on Windows, where no name has a colon, writes a dash.
+    const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
+    // A link of that name is a tag: where registries keep what refers to an image.
+    return (await lstat(dashed).catch(() => undefined))?.isFile() ? dashed : undefined;
+  }
+
+  async #isWhole(path: string | undefined, descriptor: Descriptor): Promise<boolean> {
+    if (path === undefined || (await fileSize(path)) !== descriptor.size) return false;
+    if (!this.#options.verifyExisting && !isManifest(descriptor)) return true;
+    try {
+      await finished(verifyStream(readFileContent(path, this.#context.signal), descriptor, this.name).resume());
+      return true;
+    } catch (error) {
+      if (isPluginError(error, 'digest-mismatch') || isPluginError(error, 'size-mismatch')) return false;
+      throw error;
+    }
+  }
+
+  async #readManifest(path: string): Promise<Buffer> {
+    if (((await fileSize(path)) ?? 0) > manifestSizeLimit) {
+      throw new PluginError('too-large', `${path} is larger than any manifest may be`);
+    }
+    const chunks: Buffer[] = [];
+    for await (const chunk of readFileContent(path, this.#context.signal)) chunks.push(chunk as Buffer);
+    return Buffer.concat(chunks);
+  }
+
+  #path(folder: 'blobs' | 'manifests', ...name: string[]): string {
+    return join(this.name, folder, ...name);
+  }
+
+  #notFound(what: string): PluginError {
+    return new PluginError('not-found', `${this.name} has no ${what}`);
+  }
+}
+
+/** The names of the repositories in a mirror directory, sorted; empty where it has none. */
+export async function listRepositories(root: string): Promise<string[]> {
+  const names: string[] = [];
+  const list = async (name: string): Promise<void> => {
+    const path = join(root, 'v2', name);
+    const entries = await readdir(path, { withFileTypes: true }).catch((error: unknown) => {
+      if (isMissing(error)) return [];
+      throw describeReadError(error, path);
+    });
+    const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    if (folders.includes('manifests') && isRepository(name)) names.push(name);
+    for (const folder of folders) {
+      if (folder !== 'manifests' && folder !== 'blobs') await list(name === '' ? folder : `${name}/${folder}`);
+    }
+  };
+  await list('');
+  return names.sort();
+}
+
+function digestNamed(name: string): Digest | undefined {
+  const hex = digestName.exec(name)?.[1];
+  return hex === undefined ? undefined : `sha256:${hex}`;
+}
+
+// A colon in a name means something else to Windows; oc writes a dash there.
+function fileNameOf(digest: Digest): string {
+  return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
+}

@@ -1,0 +1,80 @@
+import { randomBytes } from 'node:crypto';
+import { constants, readlinkSync } from 'node:fs';
+import { copyFile, lstat, readdir, rename, rm } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { digestOf, hexOf } from '../oci/digest.ts';
+
+const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
+const abandonedAfter = 60 * 60 * 1000;
+
+/**
+ * A name for content on its way into a folder, which no other writer ever uses: `.<what>.<machine>-<process>-<random>.partial`.
+ */
+export function partialName(what: string): string {
+  return `.${what}.${machine()}-${String(process.pid)}-${randomBytes(8).toString('hex')}.partial`;
+}
+
+/** Makes a file or link as `partial` and gives it its final name in one step; when anything fails, nothing is left. */
+export async function placeFile(
+  partial: string,
+  path: string,
+  make: (partial: string) => Promise<void>,
+): Promise<void> {
+  try {
+    await make(partial);
+    await rename(partial, path);
+  } finally {
+    // Also after success: where both are hard links to one file, POSIX has rename do nothing and leave both.
+    await rm(partial, { force: true });
+  }
+}
+
+/** Makes a copy of a file where the file system has no hard or symbolic links, or not between these two places. */
+export async function orCopy(linking: Promise<void>, from: string, to: string): Promise<void> {
+  try {
+    await linking;
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (!['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EXDEV', 'EMLINK'].includes(code)) throw error;
+    await copyFile(from, to, constants.COPYFILE_EXCL);
+  }
+}
+
+/**
+ * Removes what writers that are gone left behind in a folder: those whose process has ended on this machine, and those
+ * that nobody has touched for an hour. Returns the names that are gone.
+ */
+export async function removeAbandoned(folder: string): Promise<string[]> {
+  const removed: string[] = [];
+  for (const name of await readdir(folder)) {
+    const [, owner, pid] = pattern.exec(name) ?? [];
+    if (owner === undefined) continue;
+    const path = join(folder, name);
+    const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: Date.now() }));
+    const ended = owner === machine() && !isRunning(Number(pid));
+    if (!ended && Date.now() - mtimeMs < abandonedAfter) continue;
+    await rm(path, { force: true });
+    removed.push(name);
+  }
+  return removed;
+}
+
+// Process numbers mean something within one process namespace only: containers may share a host name and a folder.
+function machine(): string {
+  let namespace = '';
+  try {
+    namespace = readlinkSync('/proc/self/ns/pid');
+  } catch {
+    // Not Linux: the host name has to do.
+  }
+  return hexOf(digestOf(`${hostname()} ${namespace}`)).slice(0, 8);
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}

@@ -1,0 +1,28 @@
+import type { Context, TransferEvent } from '../../lib/context.ts';
+
+/** A context that keeps what it is told, and can be interrupted. */
+export interface TestContext extends Context {
+  readonly events: TransferEvent[];
+  readonly lines: string[];
+  interrupt(): void;
+}
+
+/** Makes a context; `onEvent` hears each event too. */
+export function makeContext(onEvent: (event: TransferEvent) => void = () => undefined): TestContext {
+  const controller = new AbortController();
+  const events: TransferEvent[] = [];
+  const lines: string[] = [];
+  return {
+    signal: controller.signal,
+    log: (level, message) => lines.push(`${level}: ${message}`),
+    onEvent: (event) => {
+      events.push(event);
+      onEvent(event);
+    },
+    events,
+    lines,
+    interrupt: () => {
+      controller.abort();
+    },
+  };
+}
