@@ -33,7 +33,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'each floor that has documents: mirror sets, the payload’s keys, manifests; and -o yaml',
   },
   'oci-registry-client': {
-    files: /^lib\/(store\/(registry|transport|tokens|challenge|registryErrors)|oci\/descriptor)\.ts$/,
+    files: /^lib\/(store\/(registry|transport|tokens|challenges|refusals)|oci\/descriptor)\.ts$/,
     reason: 'the vocabulary of the protocol',
   },
 };
