@@ -1,0 +1,284 @@
+import http, { type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import { finished, type Readable } from 'node:stream';
+import { createSecureContext, TLSSocket } from 'node:tls';
+import { PluginError } from '../errors.ts';
+import type { Certificates } from './certificates.ts';
+import { explainNetworkError, interrupted } from './networkErrors.ts';
+import { proxyFor, type Environment } from './proxy.ts';
+import { watchSilence, type SilenceOptions } from './silence.ts';
+import { Slots } from './slots.ts';
+import { Sockets, UnplainAnswer, type SocketTls } from './socket.ts';
+
+/** How connections are made. There is no limit to how long a whole exchange may take. */
+export interface ConnectionsOptions extends SilenceOptions {
+  readonly certificates: Pick<Certificates, 'for'>;
+  /** Where HTTPS_PROXY, HTTP_PROXY and NO_PROXY are looked up; default: no proxy. */
+  readonly environment?: Environment;
+  /** Concurrent exchanges with one host; default 6. */
+  readonly maxPerRegistry?: number;
+  readonly userAgent?: string;
+}
+
+/** One HTTP request. A body that is a function is opened when its turn has come; it needs a Content-Length among the headers. */
+export interface ExchangeRequest {
+  readonly method: string;
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: Buffer | (() => Promise<Readable>);
+  readonly signal: AbortSignal;
+}
+
+/** The answer to a request. The body must be read to its end or destroyed: it holds a slot until then. */
+export interface ExchangeResponse {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Readable;
+}
+
+/** The answer to a request, with as much of its body as anybody wants to see. */
+export interface ReadResponse {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
+/** The most that is read of a body that nobody asked for, in bytes. */
+export const errorBodyLimit = 64 * 1024;
+
+type Accept = (status: number, headers: IncomingHttpHeaders) => ((chunk: Buffer) => void) | undefined;
+
+/**
+ * HTTP exchanges over keep-alive connections, one at a time each: no retry, no redirect, no credentials. Every exchange
+ * throws PluginError: `unreachable`, `tls`, or `interrupted` when the signal was aborted.
+ */
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  readonly #agents = new Map<string, Promise<http.Agent>>();
+  readonly #slots = new Map<string, Slots>();
+  readonly #trusted = new Map<string, Promise<SocketTls>>();
+  readonly #sockets = new Sockets();
+
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+  }
+
+  /** Sends a request and resolves with the answer's head. Errors of the body are PluginErrors too. */
+  async exchange(request: ExchangeRequest): Promise<ExchangeResponse> {
+    const release = await this.#slot(request);
+    let body: Readable | undefined;
+    try {
+      const agent = await this.#agent(request.url);
+      body = typeof request.body === 'function' ? await request.body() : undefined;
+      if (request.signal.aborted) throw interrupted();
+      const response = await this.#send(request, agent, body);
+      response.once('close', release);
+      if (response.closed) release();
+      return { status: response.statusCode ?? 0, headers: response.headers, body: response };
+    } catch (error) {
+      release();
+      body?.destroy();
+      throw error;
+    }
+  }
+
+  /**
+   * Sends a GET whose body is handed over chunk by chunk, synchronously, when `accept` returns a receiver for it; a chunk is
+   * valid during the call only. Otherwise the body is returned, cut at 64 KiB. What a receiver throws ends the exchange
+   * and is thrown as it is.
+   */
+  async receive(request: ExchangeRequest, accept: Accept): Promise<ReadResponse> {
+    const direct = await this.#receiveDirectly(request, accept);
+    if (direct) return direct;
+    const response = await this.exchange(request);
+    const { status, headers, body } = response;
+    try {
+      const receiver = accept(status, headers);
+      if (!receiver) return { status, headers, body: await readBody(response, errorBodyLimit) };
+      for await (const chunk of body as AsyncIterable<Buffer>) receiver(chunk);
+      return { status, headers, body: Buffer.alloc(0) };
+    } finally {
+      body.destroy();
+    }
+  }
+
+  /** Closes every connection. */
+  close(): void {
+    for (const agent of this.#agents.values()) void agent.then((made) => made.destroy()).catch(() => undefined);
+    this.#agents.clear();
+    this.#sockets.close();
+  }
+
+  /** As receive, by a leaner way that goes through no proxy; undefined where the answer is not for it, and has to be asked for again. */
+  async #receiveDirectly(request: ExchangeRequest, accept: Accept): Promise<ReadResponse | undefined> {
+    const { url, signal } = request;
+    if (proxyFor(url, this.#options.environment ?? {})) return undefined;
+    const release = await this.#slot(request);
+    try {
+      const { connectTimeout = 30_000, idleTimeout = 60_000 } = this.#options;
+      const options = {
+        tls: url.protocol === 'https:' ? await this.#trust(url) : undefined,
+        connectTimeout,
+        idleTimeout,
+        explain: (error: unknown) => explainNetworkError(error, url),
+      };
+      const headers = { ...this.#headers(request) };
+      return await this.#sockets.get(
+        url,
+        headers,
+        options,
+        ({ status, headers: head }) => accept(status, head),
+        signal,
+      );
+    } catch (error) {
+      if (signal.aborted) throw interrupted();
+      if (error instanceof UnplainAnswer) return undefined;
+      throw error;
+    } finally {
+      release();
+    }
+  }
+
+  /** How to verify a host: one context for all its connections, because reading hundreds of authorities anew costs more than a handshake. */
+  #trust(url: URL): Promise<SocketTls> {
+    const made =
+      this.#trusted.get(url.host) ??
+      this.#options.certificates.for(url.host).then(({ rejectUnauthorized = true, ...material }) => {
+        return { rejectUnauthorized, secureContext: createSecureContext(material) };
+      });
+    this.#trusted.set(url.host, made);
+    return made;
+  }
+
+  async #slot({ url, body, signal }: ExchangeRequest): Promise<() => void> {
+    const slots = this.#slots.get(url.host) ?? new Slots(this.#options.maxPerRegistry ?? 6);
+    this.#slots.set(url.host, slots);
+    try {
+      return await slots.take(typeof body === 'function' ? 'upload' : 'plain', signal);
+    } catch {
+      throw interrupted();
+    }
+  }
+
+  #agent(url: URL): Promise<http.Agent> {
+    const made = this.#agents.get(url.origin) ?? this.#makeAgent(url);
+    this.#agents.set(url.origin, made);
+    return made;
+  }
+
+  async #makeAgent(url: URL): Promise<http.Agent> {
+    const proxy = proxyFor(url, this.#options.environment ?? {});
+    const options = { keepAlive: true, maxFreeSockets: this.#options.maxPerRegistry ?? 6 };
+    if (url.protocol === 'http:') {
+      return new http.Agent({ ...options, ...(proxy && { proxyEnv: { HTTP_PROXY: proxy.href } }) });
+    }
+    return new https.Agent({
+      ...options,
+      ...(await this.#trust(url)),
+      ...(proxy && { proxyEnv: { HTTPS_PROXY: proxy.href } }),
+    });
+  }
+
+  #send(request: ExchangeRequest, agent: http.Agent, body: Readable | undefined): Promise<IncomingMessage> {
+    const { url, signal } = request;
+    return new Promise((resolve, reject) => {
+      const outgoing = (url.protocol === 'https:' ? https : http).request({ ...this.#head(request), agent });
+      let incoming: IncomingMessage | undefined;
+      let expiry: string | undefined;
+      const explain = (error: unknown): PluginError =>
+        signal.aborted ? interrupted() : explainNetworkError(error, url, expiry);
+      const fail = (error: unknown): void => {
+        const explained = explain(error);
+        reject(explained);
+        (incoming ?? outgoing).destroy(explained);
+      };
+      const report = (silence: string): void => {
+        const hint = 'Check the network, then try again.';
+        fail(new PluginError('unreachable', `${url.host} ${silence}`, { hint }));
+      };
+      const unwatch = watchSilence(outgoing, () => incoming ?? body, this.#options, report);
+      signal.addEventListener('abort', fail, { once: true });
+      const settle = (): void => {
+        signal.removeEventListener('abort', fail);
+        unwatch();
+      };
+
+      outgoing.once('socket', (socket) => {
+        if (outgoing.reusedSocket) return;
+        // Where verification fails, the socket is gone before anybody can ask it for the certificate.
+        socket.prependOnceListener('secure', () => {
+          if (socket instanceof TLSSocket) expiry = socket.getPeerX509Certificate()?.validTo;
+        });
+      });
+      outgoing.on('error', fail).once('close', () => {
+        if (!incoming) settle();
+      });
+      outgoing.once('response', (response) => {
+        incoming = response;
+        explainErrors(response, explain);
+        response.once('close', () => {
+          settle();
+          // An answer that came before the whole request was sent leaves the connection in the middle of it.
+          if (!outgoing.writableFinished) outgoing.destroy();
+        });
+        if ((response.statusCode ?? 0) >= 300) body?.destroy();
+        resolve(response);
+      });
+      if (!body) {
+        outgoing.end(Buffer.isBuffer(request.body) ? request.body : undefined);
+        return;
+      }
+      body.pipe(outgoing);
+      finished(body, { writable: false }, (error) => {
+        if (!error || incoming) return;
+        // The source's own words: it is not this server that failed.
+        reject(error);
+        outgoing.destroy();
+      });
+    });
+  }
+
+  #head(request: ExchangeRequest): https.RequestOptions {
+    const { method, url } = request;
+    return {
+      method,
+      protocol: url.protocol,
+      hostname: url.hostname.replace(/^\[(.*)\]$/, '$1'),
+      port: url.port,
+      path: `${url.pathname}${url.search}`,
+      headers: this.#headers(request),
+    };
+  }
+
+  #headers({ headers, body }: ExchangeRequest): Record<string, string> {
+    return {
+      'User-Agent': this.#options.userAgent ?? 'oc-disconnected',
+      // A body that was compressed on the way is not what its digest names.
+      'Accept-Encoding': 'identity',
+      ...(Buffer.isBuffer(body) && { 'Content-Length': String(body.length) }),
+      ...headers,
+    };
+  }
+}
+
+/** Reads a body up to `limit` bytes; of a longer one, the rest is dropped with its connection. */
+export async function readBody({ body }: Pick<ExchangeResponse, 'body'>, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length >= limit) break;
+  }
+  return Buffer.concat(chunks).subarray(0, limit);
+}
+
+/** Lets a body fail with errors in our words instead of the system's. */
+function explainErrors(body: Readable, explain: (error: unknown) => PluginError): void {
+  const destroy = body._destroy.bind(body);
+  body._destroy = (error, callback) => {
+    destroy(error, (after) => {
+      callback(after && explain(after));
+    });
+  };
+}

@@ -1,0 +1,92 @@
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+
+/** A URL fit for a message: without its query, which may be a signature, and without a user. */
+export function printable(url: URL): string {
+  return `${url.origin}${url.pathname}`;
+}
+
+/** The error of a run that was interrupted. */
+export function interrupted(): PluginError {
+  return new PluginError('interrupted', 'The run was interrupted.');
+}
+
+/** The code that the system, the TLS library or Node gave an error, or its cause: `ECONNREFUSED`; '' where there is none. */
+export function networkCode(error: unknown): string {
+  if (isPluginError(error)) return networkCode(error.cause);
+  const code = (error as { code?: unknown } | undefined)?.code;
+  return typeof code === 'string' ? code : '';
+}
+
+/** Tells whether an error says that the server answered a TLS greeting in plain HTTP. */
+export function speaksHttp(error: unknown): boolean {
+  if (isPluginError(error)) return error.code === 'tls' && speaksHttp(error.cause);
+  return /wrong[ _]version[ _]number|packet[ _]length[ _]too[ _]long|http[ _]request/i.test(
+    `${networkCode(error)} ${messageOf(error)}`,
+  );
+}
+
+/**
+ * What a failed exchange means, in words: `tls` for certificates and handshakes, `unreachable` for everything else that the
+ * network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
+ * certificate expired, where that is known.
+ */
+export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
+  if (isPluginError(error)) return error;
+  const code = networkCode(error);
+  if (
+    /^(CERT_|UNABLE_TO_|DEPTH_|SELF_SIGNED|ERR_TLS_|ERR_SSL_|ERR_OSSL_|EPROTO|HOSTNAME_MISMATCH|INVALID_)/.test(code)
+  ) {
+    return explainTls(error, code, url, expiry);
+  }
+  const reason = reasons[code] ?? messageOf(error).replace(/\s+/g, ' ').slice(0, 200);
+  return new PluginError('unreachable', `${url.host} cannot be reached: ${reason}`, {
+    hint:
+      code === 'ERR_PROXY_TUNNEL'
+        ? 'Check HTTPS_PROXY and the credentials in it, or name the host in NO_PROXY.'
+        : 'Check the name, the network, and HTTPS_PROXY and NO_PROXY.',
+    cause: error,
+  });
+}
+
+const reasons: Readonly<Record<string, string | undefined>> = {
+  ECONNREFUSED: 'nothing listens there (connection refused)',
+  ENOTFOUND: 'its name is not known',
+  EAI_AGAIN: 'its name cannot be looked up now',
+  ECONNRESET: 'the connection was closed in the middle',
+  EPIPE: 'the connection was closed in the middle',
+  HPE_INVALID_CONSTANT: 'it does not speak HTTP',
+};
+
+function explainTls(error: unknown, code: string, url: URL, expiry: string | undefined): PluginError {
+  const { host } = url;
+  const trust =
+    `Give its certificate authority with --certificate-authority or as /etc/containers/certs.d/${host}/ca.crt, ` +
+    'or skip verification with --insecure.';
+  if (speaksHttp(error)) {
+    return new PluginError('tls', `${host} speaks http, not https`, { hint: '--insecure allows that.', cause: error });
+  }
+  if (code === 'CERT_HAS_EXPIRED') {
+    const since = expiry === undefined ? '' : ` on ${expiry}`;
+    const hint = 'Renew it, check this machine’s clock, or skip verification with --insecure.';
+    return new PluginError('tls', `the certificate of ${host} expired${since}`, { hint, cause: error });
+  }
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
+    const hint = 'Use the name that the certificate has, or skip verification with --insecure.';
+    return new PluginError('tls', `the certificate of ${host} is for another name`, { hint, cause: error });
+  }
+  if (/^(CERT_|UNABLE_TO_|DEPTH_|SELF_SIGNED|INVALID_)/.test(code)) {
+    const why = messageOf(error).replace(/;.*/s, '');
+    return new PluginError('tls', `the certificate of ${host} is not trusted: ${why}`, { hint: trust, cause: error });
+  }
+  return new PluginError('tls', `no TLS connection to ${host}: ${alertOf(error, code)}`, {
+    hint: code.includes('CERTIFICATE_REQUIRED')
+      ? `It wants a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
+      : trust,
+    cause: error,
+  });
+}
+
+/** The readable part of an OpenSSL error such as `4043…:error:0A00045C:SSL routines:ssl3_read_bytes:tlsv13 alert certificate required:…`. */
+function alertOf(error: unknown, code: string): string {
+  return /:SSL routines:[^:]*:([^:]+):/.exec(messageOf(error))?.[1] ?? code;
+}
