@@ -1,0 +1,176 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { errorBodyLimit, readBody, type Connections } from './connections.ts';
+import { Conversations, type RegistryRequest } from './conversations.ts';
+import { Patience, type PatienceOptions } from './patience.ts';
+import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
+import { Resumption } from './resumption.ts';
+import type { Authorizer } from './tokens.ts';
+
+/** How a transport behaves. */
+export interface TransportOptions extends PatienceOptions {
+  /** Allow plain http: where a server speaks it instead of https, and as the target of a redirect. */
+  readonly insecure?: boolean;
+}
+
+/** A request for content. */
+export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
+
+/**
+ * Conversations with registries: logs in, follows redirects, tries again, resumes. Throws PluginError; its methods end with
+ * `interrupted` when the context's signal is aborted.
+ */
+export class Transport {
+  readonly #connections: Connections;
+  readonly #conversations: Conversations;
+  readonly #context: Context;
+  readonly #options: TransportOptions;
+
+  constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
+    this.#connections = connections;
+    this.#conversations = new Conversations(authorizer, context, options.insecure ?? false);
+    this.#context = context;
+    this.#options = options;
+  }
+
+  /** Sends a request, again when that may help, and reads the answer's body. */
+  async send(request: RegistryRequest): Promise<Reply> {
+    return await this.persist(request.registry, () => this.sendOnce(request));
+  }
+
+  /** Sends a request a single time (a login and redirects aside): a part of what `persist` repeats as a whole. */
+  async sendOnce(request: RegistryRequest): Promise<Reply> {
+    const reply = await this.#conversations.hold(request, async (exchange) => {
+      const response = await this.#connections.exchange(exchange);
+      const limit = isSuccess(response.status) ? (request.limit ?? errorBodyLimit) : errorBodyLimit;
+      return { ...response, body: await readBody(response, limit) };
+    });
+    if (isSuccess(reply.status)) refuseEncoding(request, reply.headers);
+    else if (!request.accept?.includes(reply.status)) throw explainRefusal(request, reply);
+    return reply;
+  }
+
+  /**
+   * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the patience of
+   * its progress.
+   */
+  async persist<T>(registry: string, action: (patience: Patience) => Promise<T>): Promise<T> {
+    const patience = new Patience(this.#options, this.#context);
+    for (;;) {
+      try {
+        return await action(patience);
+      } catch (error) {
+        await this.#endure(patience, registry, error);
+      }
+    }
+  }
+
+  /**
+   * GETs content of a known size from `start` (bytes) as a stream, which resumes where a connection dropped. Throws
+   * `size-mismatch` as soon as the server announces or sends another size.
+   */
+  async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
+    const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
+    const patience = new Patience(this.#options, this.#context);
+    const endure = (error: unknown): Promise<void> => this.#endure(patience, request.registry, error);
+    const connect = async (): Promise<Readable> => {
+      for (;;) {
+        try {
+          return await this.#openOnce(request, resumption);
+        } catch (error) {
+          await endure(error);
+        }
+      }
+    };
+    async function* read(first: Readable): AsyncGenerator<Buffer> {
+      for (let body = first; ; body = await connect()) {
+        try {
+          for await (const chunk of body as AsyncIterable<Buffer>) {
+            const fresh = resumption.take(chunk);
+            patience.progress(fresh.length);
+            if (fresh.length > 0) yield fresh;
+          }
+          resumption.finish();
+        } catch (error) {
+          if (!resumption.isComplete) await endure(error);
+        }
+        if (resumption.isComplete) return;
+      }
+    }
+    const nothing = start > 0 && resumption.isComplete;
+    return Readable.from(read(nothing ? Readable.from([]) : await connect()), { objectMode: false });
+  }
+
+  /**
+   * GETs content of a known size from `start` (bytes) and hands it to `receive`, synchronously, in order, each byte once,
+   * resuming where a connection dropped. A chunk is valid during the call only. What `receive` throws ends the download.
+   */
+  async download(
+    request: ContentRequest,
+    size: number,
+    start: number,
+    receive: (chunk: Buffer) => void,
+  ): Promise<void> {
+    const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
+    if (start > 0 && resumption.isComplete) return;
+    const patience = new Patience(this.#options, this.#context);
+    let thrown: { error: unknown } | undefined;
+    const take = (chunk: Buffer): void => {
+      const fresh = resumption.take(chunk);
+      patience.progress(fresh.length);
+      try {
+        if (fresh.length > 0) receive(fresh);
+      } catch (error) {
+        thrown = { error };
+        throw error;
+      }
+    };
+    for (;;) {
+      try {
+        const content = toGet(request, resumption);
+        const reply = await this.#conversations.hold(content, (exchange) =>
+          this.#connections.receive(exchange, (...head) => (resumption.begin(...head) ? take : undefined)),
+        );
+        if (![200, 206].includes(reply.status)) throw explainRefusal(content, reply);
+        resumption.finish();
+        return;
+      } catch (error) {
+        // The receiver's trouble (a full disk) is not the server's.
+        if (thrown) throw thrown.error;
+        if (resumption.isComplete && start < size) return;
+        await this.#endure(patience, request.registry, error);
+      }
+    }
+  }
+
+  async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
+    const content = toGet(request, resumption);
+    let stream: Readable | undefined;
+    const reply = await this.#conversations.hold(content, async (exchange) => {
+      const response = await this.#connections.exchange(exchange);
+      try {
+        if (resumption.begin(response.status, response.headers)) stream = response.body;
+        return { ...response, body: stream ? Buffer.alloc(0) : await readBody(response, errorBodyLimit) };
+      } catch (error) {
+        response.body.destroy();
+        throw error;
+      }
+    });
+    if (!stream) throw explainRefusal(content, reply);
+    return stream;
+  }
+
+  /** A host that has never answered is more likely misspelt than busy. */
+  #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
+    const { attempts = 6 } = this.#options;
+    return patience.endure(error, this.#conversations.hasAnswered(registry) ? attempts : Math.min(3, attempts));
+  }
+}
+
+function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
+function toGet(request: ContentRequest, resumption: Resumption): RegistryRequest {
+  return { ...request, method: 'GET', headers: { ...request.headers, ...resumption.headers } };
+}
