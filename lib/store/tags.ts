@@ -1,0 +1,47 @@
+import { PluginError } from '../errors.ts';
+import type { Reference } from '../oci/reference.ts';
+import type { Reply } from './refusals.ts';
+import type { Transport } from './transport.ts';
+
+const pageSize = 1000;
+const pageLimit = 16 * 1024 * 1024;
+/** No repository has this many pages of tags; a server that makes them up would go on for ever. */
+const mostPages = 1000;
+
+/** Reads the tags of a repository, page by page; none where it does not exist. Throws `server-error`, and `too-large` for endless lists. */
+export async function readTags(
+  transport: Transport,
+  { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
+): Promise<string[]> {
+  const what = 'list of tags';
+  const tags = new Set<string>();
+  let target: string | URL | undefined = `tags/list?n=${String(pageSize)}`;
+  for (let page = 0; target !== undefined; page += 1) {
+    if (page === mostPages) throw new PluginError('too-large', `${registry}/${repository} has an endless ${what}`);
+    const request = { method: 'GET', registry, repository, what, target, actions: 'pull', limit: pageLimit } as const;
+    const reply: Reply = await transport.send({ ...request, accept: [404] });
+    if (reply.status === 404) break;
+    for (const tag of tagsOf(reply, `${registry}/${repository}`)) tags.add(tag);
+    target = nextPage(reply);
+  }
+  return [...tags];
+}
+
+function tagsOf({ body }: Reply, where: string): string[] {
+  try {
+    const { tags } = JSON.parse(body.toString()) as { tags?: unknown };
+    // Registries say null for none.
+    if (tags === null || tags === undefined) return [];
+    if (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string')) return tags;
+  } catch {
+    // Said below.
+  }
+  throw new PluginError('server-error', `${where} sent a list of tags that is not one`);
+}
+
+/** The next page of a list, from a header like `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288). */
+function nextPage({ headers, url }: Reply): URL | undefined {
+  const link = Array.isArray(headers['link']) ? headers['link'].join(', ') : (headers['link'] ?? '');
+  const target = /<([^>]*)>\s*;[^<]*\brel="?next"?/i.exec(link)?.[1];
+  return target === undefined ? undefined : (URL.parse(target, url) ?? undefined);
+}
