@@ -1,4 +1,4 @@
-import { link, lstat, mkdir, open, readdir, readlink, symlink } from 'node:fs/promises';
+import { lstat, mkdir, open, readdir, readlink } from 'node:fs/promises';
 import { basename, dirname, join, resolve as resolvePath } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
@@ -9,7 +9,7 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import { describeWriteError, syncFolder } from './disk.ts';
 import { describeReadError, fileSize, isMissing, readFileContent } from './fileContent.ts';
-import { orCopy, partialName, placeFile, removeAbandoned } from './partials.ts';
+import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
 import { verifyStream, type ContentStore } from './store.ts';
 
 /** How much a directory believes of what is in it. */
@@ -117,9 +117,7 @@ export class Directory implements ContentStore {
       if (!(await this.#isWhole(blob, descriptor))) await this.#write(descriptor, open);
       if (!isManifest(descriptor) || (await this.#isWhole(await this.#find('manifests', digest), descriptor))) return;
       const written = (await this.#find('blobs', digest)) ?? this.#path('blobs', fileNameOf(digest));
-      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) =>
-        orCopy(link(written, partial), written, partial),
-      );
+      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) => linkOrCopy(written, partial));
     });
   }
 
@@ -134,7 +132,7 @@ export class Directory implements ContentStore {
     if (path === undefined || !(await this.#isWhole(path, descriptor))) return false;
     await this.#writing(() => {
       const to = this.#path('blobs', fileNameOf(descriptor.digest));
-      return this.#place(to, (partial) => orCopy(link(path, partial), path, partial));
+      return this.#place(to, (partial) => linkOrCopy(path, partial));
     });
     return true;
   }
@@ -149,9 +147,7 @@ export class Directory implements ContentStore {
     if (manifest === undefined) throw this.#notFound(descriptor.digest);
     const path = this.#path('manifests', tag);
     if ((await readlink(path).catch(() => undefined)) === basename(manifest)) return;
-    await this.#writing(() =>
-      this.#place(path, (partial) => orCopy(symlink(basename(manifest), partial), manifest, partial)),
-    );
+    await this.#writing(() => this.#place(path, (partial) => symlinkOrCopy(manifest, partial)));
   }
 
   async close(): Promise<void> {
@@ -272,25 +268,6 @@ export class Directory implements ContentStore {
   #notFound(what: string): PluginError {
     return new PluginError('not-found', `${this.name} has no ${what}`);
   }
-}
-
-/** The names of the repositories in a mirror directory, sorted; empty where it has none. */
-export async function listRepositories(root: string): Promise<string[]> {
-  const names: string[] = [];
-  const list = async (name: string): Promise<void> => {
-    const path = join(root, 'v2', name);
-    const entries = await readdir(path, { withFileTypes: true }).catch((error: unknown) => {
-      if (isMissing(error)) return [];
-      throw describeReadError(error, path);
-    });
-    const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-    if (folders.includes('manifests') && isRepository(name)) names.push(name);
-    for (const folder of folders) {
-      if (folder !== 'manifests' && folder !== 'blobs') await list(name === '' ? folder : `${name}/${folder}`);
-    }
-  };
-  await list('');
-  return names.sort();
 }
 
 function digestNamed(name: string): Digest | undefined {

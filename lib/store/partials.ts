@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { constants, readlinkSync } from 'node:fs';
-import { copyFile, lstat, readdir, rename, rm } from 'node:fs/promises';
+import { copyFile, link, lstat, readdir, rename, rm, symlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { digestOf, hexOf } from '../oci/digest.ts';
 
 const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
+const linkAttempts = 10;
 const abandonedAfter = 60 * 60 * 1000;
 
 /**
@@ -30,8 +31,25 @@ export async function placeFile(
   }
 }
 
-/** Makes a copy of a file where the file system has no hard or symbolic links, or not between these two places. */
-export async function orCopy(linking: Promise<void>, from: string, to: string): Promise<void> {
+/** Makes a hard link to a file, or a copy where the file system has no such links, or not between these two places. */
+export async function linkOrCopy(from: string, to: string): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await orCopy(link(from, to), from, to);
+      return;
+    } catch (error) {
+      // Linux says ENOENT of a file that another writer replaces, by the same content, in this very moment.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || attempt === linkAttempts) throw error;
+    }
+  }
+}
+
+/** Makes a symbolic link to a file beside the one it gets the name of, or a copy where there are no such links. */
+export function symlinkOrCopy(from: string, to: string): Promise<void> {
+  return orCopy(symlink(basename(from), to), from, to);
+}
+
+async function orCopy(linking: Promise<void>, from: string, to: string): Promise<void> {
   try {
     await linking;
   } catch (error) {
