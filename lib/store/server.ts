@@ -1,0 +1,276 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { pipeline, Transform } from 'node:stream';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { isRepository, isTag } from '../oci/reference.ts';
+import { parseRange, readPage, type Page } from './serverRequest.ts';
+import { readContent, type ContentSource } from './store.ts';
+
+/** A source that knows the size in bytes of content of which only the digest is known. */
+export interface SizedContent {
+  sizeOf(digest: Digest): Promise<number | undefined>;
+}
+
+/** Where to serve, and what to list. */
+export interface ServeOptions {
+  /** The address to listen at; 127.0.0.1 where it is not given, so that nobody else gets in. */
+  readonly host?: string;
+  /** 0 or nothing for any free port. */
+  readonly port?: number;
+  /** The names for `/v2/_catalog`; without it the catalog is empty. */
+  readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
+}
+
+/** A server at work. */
+export interface ContentServer {
+  /** `http://127.0.0.1:41234` */
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  /** Stops at once, in the middle of answers too. */
+  close(): Promise<void>;
+}
+
+type Find = (repository: string) => ContentSource | undefined | Promise<ContentSource | undefined>;
+
+/**
+ * Serves content for reading as a registry does (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
+ * catalog. `find` says which repositories there are. Blobs of a source without `sizeOf` are served once a manifest that
+ * names them was asked for, as every client does. Ends with the context’s signal. Throws `busy` when the port is
+ * taken, `not-writable` when it may not be used.
+ */
+export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
+  const { host = '127.0.0.1', port = 0, repositories = () => [] } = options;
+  const handler = new Handler(find, repositories, context);
+  const server = createServer((request, response) => {
+    void handler.handle(request, response);
+  });
+  await listen(server, host, port);
+  const close = (): Promise<void> => {
+    context.signal.removeEventListener('abort', onAbort);
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    return closed;
+  };
+  const onAbort = (): void => void close();
+  context.signal.addEventListener('abort', onAbort, { once: true });
+  const address = server.address() as AddressInfo;
+  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${String(address.port)}`;
+  return { url: `http://${authority}`, host: address.address, port: address.port, close };
+}
+
+/** A registry's error: status, code of the distribution-spec, and words. */
+class Refusal extends Error {
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, code: string, message: string) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+class Handler {
+  readonly #find: Find;
+  readonly #repositories: NonNullable<ServeOptions['repositories']>;
+  readonly #context: Context;
+  /** What manifests said of blobs, for sources that cannot tell sizes themselves. */
+  readonly #sizes = new Map<Digest, number>();
+
+  constructor(find: Find, repositories: NonNullable<ServeOptions['repositories']>, context: Context) {
+    this.#find = find;
+    this.#repositories = repositories;
+    this.#context = context;
+  }
+
+  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const line = `${String(request.method)} ${String(request.url)}`;
+    response.once('close', () => {
+      const end = response.writableFinished ? '' : ', broken off';
+      this.#context.log('debug', `serve: ${line} → ${String(response.statusCode)}${end}`);
+    });
+    response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
+    response.setHeader('X-Content-Type-Options', 'nosniff');
+    try {
+      await this.#route(request, response);
+    } catch (error) {
+      const refusal = error instanceof Refusal ? error : new Refusal(500, 'UNKNOWN', messageOf(error));
+      if (refusal !== error) this.#context.log('warn', `serve: ${line}: ${messageOf(error)}`);
+      if (response.headersSent) response.destroy();
+      else sendJson(response, { errors: [{ code: refusal.code, message: refusal.message }] }, refusal.status);
+    }
+  }
+
+  async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.setHeader('Allow', 'GET, HEAD');
+      throw new Refusal(405, 'UNSUPPORTED', 'this registry is for reading only');
+    }
+    const [location = '', query = ''] = (request.url ?? '').split('?');
+    const path = decode(location);
+    const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags)\/([^/]+)$/.exec(path) ?? [];
+    if (path === '/v2/' || path === '/v2') {
+      sendJson(response, {});
+    } else if (path === '/v2/_catalog') {
+      sendPage(response, path, readPage(await this.#repositories(), query), (repositories) => ({ repositories }));
+    } else {
+      const source = isRepository(name) ? await this.#find(name) : undefined;
+      if (!source) throw new Refusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
+      if (kind === 'manifests') return this.#sendManifest(source, rest, request, response);
+      if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);
+      if (rest !== 'list') throw new Refusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
+      sendPage(response, path, readPage(await source.tags(), query), (tags) => ({ name, tags }));
+    }
+  }
+
+  async #sendManifest(
+    source: ContentSource,
+    reference: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
+    const descriptor =
+      isTag(reference) || isDigest(reference) ? await notFoundAsNothing(source.resolve(reference)) : undefined;
+    if (!descriptor) throw new Refusal(404, 'MANIFEST_UNKNOWN', 'there is no such manifest here');
+    const bytes = await readContent(source, descriptor);
+    for (const { digest, size } of childrenOf(parseManifest(bytes, descriptor.digest))) this.#sizes.set(digest, size);
+    response.writeHead(200, {
+      'Content-Type': descriptor.mediaType,
+      'Content-Length': bytes.length,
+      'Docker-Content-Digest': descriptor.digest,
+      ETag: `"${descriptor.digest}"`,
+    });
+    response.end(request.method === 'HEAD' ? undefined : bytes);
+  }
+
+  async #sendBlob(
+    source: ContentSource & Partial<SizedContent>,
+    digest: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
+    const size = isDigest(digest) ? await (source.sizeOf?.(digest) ?? this.#sizes.get(digest)) : undefined;
+    if (!isDigest(digest) || size === undefined) {
+      throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
+    }
+    const blob = { mediaType: 'application/octet-stream', digest, size };
+    if (!(await source.exists(blob))) throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
+    const range = parseRange(request.headers.range, size);
+    if (range === 'unsatisfiable') {
+      response.setHeader('Content-Range', `bytes */${String(size)}`);
+      throw new Refusal(416, 'RANGE_INVALID', `the blob has ${String(size)} bytes`);
+    }
+    const { start, end } = range ?? { start: 0, end: size };
+    response.writeHead(range ? 206 : 200, {
+      'Content-Type': blob.mediaType,
+      'Content-Length': end - start,
+      'Docker-Content-Digest': digest,
+      'Accept-Ranges': 'bytes',
+      ETag: `"${digest}"`,
+      ...(range && { 'Content-Range': `bytes ${String(start)}-${String(end - 1)}/${String(size)}` }),
+    });
+    if (request.method === 'HEAD') response.end();
+    else await this.#stream(source, blob, start, end, response);
+  }
+
+  async #stream(
+    source: ContentSource,
+    blob: Descriptor,
+    start: number,
+    end: number,
+    response: ServerResponse,
+  ): Promise<void> {
+    try {
+      const content = await source.fetch(blob, start);
+      await new Promise<void>((resolve, reject) => {
+        const done = (error?: Error | null): void => (error && !isGone(error) ? reject(error) : resolve());
+        if (end === blob.size) pipeline(content, withholdLast(), response, done);
+        else pipeline(content, takeFirst(end - start), response, done);
+      });
+    } catch (error) {
+      // The headers are out: breaking off is the only way left to say that the bytes are not right.
+      response.destroy();
+      this.#context.log('warn', `serve: ${blob.digest}: ${messageOf(error)}`);
+    }
+  }
+}
+
+/** Keeps the last chunk back until the content has ended well, so that a damaged blob never arrives whole. */
+function withholdLast(): Transform {
+  let last: Buffer | undefined;
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      done(null, last);
+      last = chunk;
+    },
+    flush(done) {
+      done(null, last);
+    },
+  });
+}
+
+async function* takeFirstOf(chunks: AsyncIterable<Buffer>, size: number): AsyncGenerator<Buffer> {
+  let left = size;
+  for await (const chunk of chunks) {
+    yield chunk.subarray(0, left);
+    left -= chunk.length;
+    if (left <= 0) return;
+  }
+}
+
+function takeFirst(size: number): (chunks: AsyncIterable<Buffer>) => AsyncGenerator<Buffer> {
+  return (chunks) => takeFirstOf(chunks, size);
+}
+
+function isGone(error: Error): boolean {
+  return (error as NodeJS.ErrnoException).code === 'ERR_STREAM_PREMATURE_CLOSE';
+}
+
+async function notFoundAsNothing<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
+}
+
+function decode(path: string): string {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return '';
+  }
+}
+
+function sendPage(
+  response: ServerResponse,
+  path: string,
+  { items, next }: Page,
+  wrap: (items: readonly string[]) => object,
+): void {
+  if (next !== undefined) response.setHeader('Link', `<${path}?${next}>; rel="next"`);
+  sendJson(response, wrap(items));
+}
+
+function sendJson(response: ServerResponse, value: object, status = 200): void {
+  const body = Buffer.from(JSON.stringify(value));
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': body.length });
+  response.end(response.req.method === 'HEAD' ? undefined : body);
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => {
+      const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
+      const hint = code === 'busy' ? 'Choose another port, or port 0 for any that is free.' : undefined;
+      const message = `cannot listen at ${host}:${String(port)}: ${cause.message}`;
+      reject(new PluginError(code, message, { hint, cause }));
+    });
+    server.listen(port, host, resolve);
+  });
+}

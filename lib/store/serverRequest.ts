@@ -1,0 +1,36 @@
+/**
+ * Reads a Range header for content of `size` bytes (RFC 9110, section 14): `end` is the first byte after it. Undefined where
+ * there is none that a server must honour: another unit, several ranges, or nonsense.
+ */
+export function parseRange(
+  header: string | undefined,
+  size: number,
+): { start: number; end: number } | 'unsatisfiable' | undefined {
+  const [, first = '', last = ''] = /^bytes=\s*(\d*)-(\d*)\s*$/.exec(header ?? '') ?? [];
+  if (first === '' && last === '') return undefined;
+  if (first === '') {
+    return Number(last) === 0 || size === 0 ? 'unsatisfiable' : { start: Math.max(0, size - Number(last)), end: size };
+  }
+  const start = Number(first);
+  const end = last === '' ? size : Math.min(Number(last) + 1, size);
+  if (last !== '' && Number(last) < start) return undefined;
+  return start < size ? { start, end } : 'unsatisfiable';
+}
+
+/** A part of a list in lexical order; `next` is the query of the page after it. */
+export interface Page {
+  readonly items: readonly string[];
+  readonly next?: string;
+}
+
+/** One page of a list, as `n` and `last` in a query ask for it. */
+export function readPage(list: readonly string[], query: string): Page {
+  const parameters = new URLSearchParams(query);
+  const last = parameters.get('last');
+  const asked = Number.parseInt(parameters.get('n') ?? '', 10);
+  const rest = list.toSorted().filter((item) => last === null || item > last);
+  const items = asked > 0 ? rest.slice(0, asked) : rest;
+  const end = items.at(-1);
+  if (items.length === rest.length || end === undefined) return { items };
+  return { items, next: new URLSearchParams({ n: String(asked), last: end }).toString() };
+}
