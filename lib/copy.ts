@@ -55,14 +55,12 @@ export async function copyImages(
   context: Context,
 ): Promise<void> {
   const copy = new Copy(destination, options, context);
+  const results = await Promise.all(images.map((image) => copy.copyImage(image)));
+  // Told in the order of the images, whichever failed first.
   const failed = new Map<CopyFailure, string[]>();
-  await Promise.all(
-    images.map(async (image) => {
-      for (const failure of await copy.copyImage(image)) {
-        failed.set(failure, [...(failed.get(failure) ?? []), image.name]);
-      }
-    }),
-  );
+  for (const [index, { name }] of images.entries()) {
+    for (const failure of results[index] ?? []) failed.set(failure, [...(failed.get(failure) ?? []), name]);
+  }
   checkInterrupted(context.signal);
   if (copy.fatal) throw describeFailures(new Map([[copy.fatal, failed.get(copy.fatal) ?? []]]), images.length);
   if (failed.size > 0) throw describeFailures(failed, images.length);
