@@ -4,5 +4,31 @@ import type { Program } from '../command.ts';
 export const upgradeBundle: Program = {
   name: 'oc adm-upgrade-bundle',
   describe: 'Put everything an OpenShift update needs into one file, and look into such a file.',
-  commands: [],
+  commands: [
+    {
+      usage: 'create',
+      describe: 'Put a release, its signatures and its images into one file',
+      load: () => import('./create.ts'),
+    },
+    {
+      usage: 'inspect <bundle>',
+      describe: 'Show what is inside a bundle',
+      load: () => import('./inspect.ts'),
+    },
+    {
+      usage: 'verify <bundle>',
+      describe: 'Check a bundle from the signature to the last byte',
+      load: () => import('./verify.ts'),
+    },
+    {
+      usage: 'serve <bundle>',
+      describe: 'Serve a bundle as a read-only image registry',
+      load: () => import('./serve.ts'),
+    },
+    {
+      usage: 'push <bundle>',
+      describe: 'Push every image of a bundle into a registry',
+      load: () => import('./push.ts'),
+    },
+  ],
 };

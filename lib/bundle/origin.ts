@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import type { Reference } from '../oci/reference.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
 import { fetchFile, type FetchFile } from '../release/signatureStore.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import { PluginError } from '../errors.ts';
@@ -41,7 +41,7 @@ export function openRegistryOrigin({ settings, credentials, mirrors }: RegistryA
   const session = openSession(
     settings,
     (connections) => {
-      const made = new Tokens(credentials, connections, context);
+      const made = new Tokens(credentials, connections, context, settings);
       tokens.resolve(made);
       return made;
     },
@@ -51,7 +51,15 @@ export function openRegistryOrigin({ settings, credentials, mirrors }: RegistryA
   return {
     sourceOf: (reference) => {
       const [first, ...others] = locationsOf(reference, mirrors).map((location) => session.repository(location));
-      if (!first) throw new PluginError('internal', 'an image has no location');
+      if (!first) {
+        throw new PluginError(
+          'not-found',
+          `${formatReference(reference)} must not be asked for itself and has no mirror`,
+          {
+            hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',
+          },
+        );
+      }
       return others.length === 0 ? first : new Mirrored([first, ...others]);
     },
     bring: async ({ descriptor, images }, writer, onProgress) => {

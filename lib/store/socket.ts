@@ -1,7 +1,6 @@
-import { connect as connectTcp, type Socket } from 'node:net';
-import { connect as connectTls } from 'node:tls';
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls, type SecureContext } from 'node:tls';
 import { PluginError } from '../errors.ts';
-import type { TlsOptions } from './certificates.ts';
 
 /** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
 export interface AnswerHead {
@@ -17,11 +16,18 @@ export interface Answer extends AnswerHead {
 /** Takes a chunk of a body. The chunk’s memory is used again after the call. */
 export type Receiver = (chunk: Buffer) => void;
 
-/** How to reach a server, and how long it may be silent (milliseconds). */
+/** How to verify a server. */
+export interface SocketTls {
+  readonly secureContext: SecureContext;
+  readonly rejectUnauthorized: boolean;
+}
+
+/** How to reach a server, how long it may be silent (milliseconds), and the words for what the network says. */
 export interface SocketOptions {
-  readonly tls: TlsOptions | undefined;
+  readonly tls: SocketTls | undefined;
   readonly connectTimeout: number;
   readonly idleTimeout: number;
+  explain(error: unknown): Error;
 }
 
 const headLimit = 64 * 1024;
@@ -125,10 +131,9 @@ class Connection {
         return true;
       },
     };
-    this.#socket =
-      url.protocol === 'https:'
-        ? connectTls({ host, port, onread, ...options.tls, ...(/^[\d.:]+$/.test(host) ? {} : { servername: host }) })
-        : connectTcp({ host, port, onread });
+    // The declared types lack onread for TLS; Node documents it for both.
+    const target = { host, port, onread, ...options.tls, ...(isIP(host) === 0 && { servername: host }) };
+    this.#socket = url.protocol === 'https:' ? connectTls(target) : connectTcp(target);
     const connected = url.protocol === 'https:' ? 'secureConnect' : 'connect';
     this.#socket
       .setNoDelay(true)
@@ -138,11 +143,11 @@ class Connection {
         this.#socket.destroy(silence(this.#socket.connecting ? 'did not accept a connection' : 'stopped answering')),
       )
       .on('error', (error) => {
-        this.#reject(error);
+        this.#reject(options.explain(error));
       })
       .on('close', () => {
         onClose();
-        this.#reject(reset('the server closed the connection'));
+        this.#reject(options.explain(reset('the server closed the connection')));
       });
   }
 

@@ -1,0 +1,115 @@
+import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
+import { openDirectoryOrigin, openRegistryOrigin } from '../../lib/bundle/origin.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { ReleaseRequest } from '../../lib/release/load.ts';
+import { parseArchitecture } from '../../lib/release/version.ts';
+import { openAccess, tool } from '../access.ts';
+import { defineCommand, type Arguments } from '../command.ts';
+import { formatBytes } from '../format.ts';
+import { formatOption, registryOptions, releaseOptions, trustOptions } from '../options.ts';
+
+const options = {
+  ...releaseOptions,
+  output: {
+    type: 'string',
+    required: true,
+    describe: 'Folder for the bundle, created if absent',
+  },
+  'extra-image': {
+    type: 'string',
+    repeatable: true,
+    describe: 'An image to put in besides those of the release',
+  },
+  'dry-run': {
+    type: 'boolean',
+    describe: 'Say what would be fetched, how large, into what; write nothing',
+  },
+  'verify-existing': {
+    type: 'boolean',
+    describe: 'Check every byte of a finished bundle before leaving it as it is',
+  },
+  ...formatOption(['json']),
+  ...registryOptions,
+  ...trustOptions,
+} as const;
+
+/** `create`: makes a bundle of a release. */
+export const command = defineCommand({
+  details:
+    'The release is found by version and architecture, or by --release-image. Its signature is checked before anything large is ' +
+    'fetched. A run that was cut off goes on where it stopped when the same command is run again.',
+  options,
+  examples: [
+    [
+      '--version=4.12.4 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/stick',
+      'Make upgrade-4.12.4-x86_64.tar',
+    ],
+    ['--version=4.12.4 --output=. --dry-run', 'See how large it would be'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const request = requestOf(args);
+    const access = await openAccess(args, environment);
+    const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
+    const origin = await (args.fromDir === undefined
+      ? openRegistryOrigin(access, downloading)
+      : openDirectoryOrigin(args.fromDir, access, downloading));
+    try {
+      const result = await createBundle(
+        {
+          release: request,
+          extraImages: args.extraImage,
+          output: args.output,
+          trust: {
+            keyrings: args.signatureKeyring,
+            fingerprints: args.trustFingerprint,
+            store: args.signatureStore,
+            allowUnsigned: args.allowUnsigned,
+          },
+          dryRun: args.dryRun,
+          verifyExisting: args.verifyExisting,
+          tool,
+        },
+        origin,
+        downloading,
+      );
+      terminal.print(args.format === 'json' ? JSON.stringify(toPlain(result), null, 2) : toWords(result));
+    } finally {
+      await origin.close();
+    }
+  },
+});
+
+function requestOf(args: Arguments<typeof options>): ReleaseRequest {
+  if ((args.version === undefined) === (args.releaseImage === undefined)) {
+    throw new PluginError('usage', 'give either --version or --release-image');
+  }
+  if (args.releaseImage !== undefined) return { image: args.releaseImage };
+  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository: args.releaseRepository };
+}
+
+function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {
+  const { version, arch, release, size, images, blobs, signatures } = metadata;
+  const counts = { images: images.length, blobs: blobs.length };
+  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, signatures };
+}
+
+function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): string {
+  const signers = Object.values(metadata.signatures).flat();
+  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'nobody: unsigned';
+  const title = {
+    created: 'Created',
+    unchanged: 'Nothing to do: the bundle is there and complete',
+    planned: 'Would create',
+  }[outcome];
+  const rows = [
+    ['Bundle', path],
+    ['Size', `${formatBytes(metadata.size)} (${String(metadata.size)} bytes)`],
+    ...(digest === undefined ? [] : [['Digest', digest]]),
+    ['Release', metadata.release],
+    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Signed by', signer],
+    ['Images', `${String(metadata.images.length)} (${String(metadata.blobs.length)} blobs)`],
+    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
+  ];
+  return [title, ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`)].join('\n');
+}

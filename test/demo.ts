@@ -1,0 +1,58 @@
+// Runs the main job from beginning to end on this machine: `npm run demo`.
+import { spawn } from 'node:child_process';
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startRegistry } from './support/registry.ts';
+import { buildRelease } from './support/release.ts';
+import { startSignatureServer } from './support/signatureServer.ts';
+import { makeSigningKey, signatureStore, signDigest } from './support/signing.ts';
+
+const program = new URL('../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
+const folder = await mkdtemp(join(tmpdir(), 'upgrade-bundle-demo-'));
+
+say('A registry on this machine with a release of 40 images in it, signed with a key made for the occasion.');
+const key = await makeSigningKey({ name: 'Demonstration key' });
+const registry = await startRegistry();
+const release = buildRelease({
+  version: '4.20.3',
+  components: 40,
+  layerSize: 1_500_000,
+  registry: registry.host,
+  previous: ['4.19.12', '4.20.2'],
+  verification: { publicKey: key.publicKey, stores: [] },
+});
+release.addTo(registry.content);
+const signatures = await startSignatureServer(
+  signatureStore(new Map([[release.digest, [await signDigest(key, release.digest)]]]), '/'),
+);
+await writeFile(join(folder, 'key.asc'), key.publicKey);
+
+const trust = [`--signature-keyring=${join(folder, 'key.asc')}`, `--trust-fingerprint=${key.fingerprint}`];
+const bundle = join(folder, 'upgrade-4.20.3-x86_64.tar');
+await run('create', [
+  '--version=4.20.3',
+  '--arch=x86_64',
+  `--release-repository=${registry.host}/${release.releaseRepository}`,
+  '--insecure',
+  `--signature-store=${signatures.url}`,
+  ...trust,
+  `--output=${folder}`,
+]);
+await registry.stop();
+await signatures.stop();
+say('The registry is gone. From here on, there is only the file.');
+await run('inspect', [bundle]);
+await run('verify', [bundle, ...trust]);
+say(`The bundle is here:\n\n  ${bundle}\n\nIt is an ordinary tar: tar -tf lists it. Remove ${folder} when you are done with it.`);
+
+function say(text: string): void {
+  process.stdout.write(`\n${text}\n`);
+}
+
+async function run(verb: string, args: readonly string[]): Promise<void> {
+  say(`$ oc adm-upgrade-bundle ${verb} ${args.join(' \\\n      ')}\n`);
+  const child = spawn(process.execPath, [program, verb, ...args], { stdio: 'inherit' });
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  if (code !== 0) process.exit(code ?? 1);
+}
