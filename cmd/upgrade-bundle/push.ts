@@ -1,0 +1,124 @@
+import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { isRepository, parseReference, type Reference } from '../../lib/oci/reference.ts';
+import { openSession } from '../../lib/store/session.ts';
+import { Tokens } from '../../lib/store/tokens.ts';
+import { openAccess } from '../access.ts';
+import { defineCommand } from '../command.ts';
+import { formatBytes } from '../format.ts';
+import { formatOption, registryOptions } from '../options.ts';
+
+const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
+
+/** `push`: every image of a bundle into a registry. */
+export const command = defineCommand({
+  details:
+    'The release, its components, extra images and sigstore attachments go into one repository, with their tags and unchanged ' +
+    'digests. What is there is skipped, so a push that was cut off goes on when the same command is run again.',
+  positionals: {
+    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
+  },
+  options: {
+    to: {
+      type: 'string',
+      required: true,
+      describe: 'Where the images go: REGISTRY/REPOSITORY, without a tag',
+    },
+    'mount-from': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Another repository of the same registry, to take blobs over from that are there',
+    },
+    ...formatOption(['json']),
+    ...ownOptions,
+  },
+  examples: [
+    [
+      'upgrade-4.12.4-x86_64.tar --to=registry.example.com:5000/openshift/release -a auth.json',
+      'Push a bundle into the registry of a site',
+    ],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const to = parseDestination(args.to);
+    const { settings, credentials } = await openAccess({ ...args, idmsFile: undefined }, environment);
+    const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
+    const bundle = await openBundle(args.bundle, pushing);
+    try {
+      const session = openSession(
+        settings,
+        (connections) => new Tokens(credentials, connections, pushing, settings),
+        pushing,
+      );
+      try {
+        const options = {
+          concurrency: args.maxPerRegistry,
+          mountFrom: args.mountFrom.map((text) => parseNeighbour(text, to.registry)),
+        };
+        const result = await pushBundle(bundle, session.repository(to), options, pushing);
+        terminal.print(
+          args.format === 'json' ? JSON.stringify(toPlain(result), null, 2) : toWords(result, bundle, args.to),
+        );
+      } finally {
+        session.close();
+      }
+    } finally {
+      await bundle.close();
+    }
+  },
+});
+
+function parseDestination(text: string): Pick<Reference, 'registry' | 'repository'> {
+  const hint = 'Give a registry and a repository, such as registry.example.com:5000/openshift/release.';
+  if (!text.includes('/')) throw new PluginError('usage', `--to ${text} names no registry`, { hint });
+  const { registry, repository, tag, digest } = parseReference(text);
+  if (tag === undefined && digest === undefined) return { registry, repository };
+  throw new PluginError('usage', `--to ${text} has a tag or a digest; the images keep those they have`, { hint });
+}
+
+function parseNeighbour(text: string, registry: string): string {
+  const repository = text.startsWith(`${registry}/`) ? text.slice(registry.length + 1) : text;
+  if (isRepository(repository)) return repository;
+  throw new PluginError('usage', `--mount-from ${text} is not a repository`);
+}
+
+function toPlain(result: PushResult): Record<string, unknown> {
+  return { ...result, command: upgradeCommand(result) };
+}
+
+// The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
+function upgradeCommand({ release }: PushResult): string {
+  return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
+}
+
+function toWords(result: PushResult, { path, form, metadata, files }: Bundle, to: string): string {
+  const { release, images, attachments, tags, blobs, bytes } = result;
+  const nothing = blobs.uploaded + blobs.mounted === 0;
+  const sources = [
+    ...new Set([metadata.release, ...metadata.images].map((image) => image.slice(0, image.indexOf('@')))),
+  ];
+  const config = form === 'directory' ? `oc apply -Rf ${path}/config` : `tar -xf ${path} config && oc apply -Rf config`;
+  const rows = [
+    ['Release', release],
+    ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Images', `${String(images)}, ${String(attachments)} sigstore attachments, ${String(tags)} tags`],
+    [
+      'Blobs',
+      `${String(blobs.uploaded)} uploaded (${formatBytes(bytes)}), ${String(blobs.mounted)} mounted, ${String(blobs.skipped)} there already`,
+    ],
+  ];
+  const steps = [
+    ...(files.some((file) => file.path.startsWith('config/')) ? [['Signature of the release', config]] : []),
+    [
+      `An ImageDigestMirrorSet with ${to} as the mirror of ${sources.join(', ')}, unless there is one`,
+      'oc adm-release-mirror-config makes it',
+    ],
+    ['The update', upgradeCommand(result)],
+  ];
+  return [
+    nothing ? 'Nothing to do: everything is there' : 'Pushed',
+    ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`),
+    'Next, on the cluster:',
+    ...steps.map(([what = '', how = ''], index) => `  ${String(index + 1)}. ${what}:\n     ${how}`),
+  ].join('\n');
+}

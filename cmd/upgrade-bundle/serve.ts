@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { serveBundle } from '../../lib/bundle/serve.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { releaseRepository } from '../../lib/store/directory.ts';
+import { defineCommand } from '../command.ts';
+
+/** `serve`: a bundle as a registry. */
+export const command = defineCommand({
+  details:
+    'Clients find the images under the names that their repositories have where they come from, such as ' +
+    'openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing is extracted, nothing can be written, and ' +
+    'nobody but this machine gets in unless --listen says otherwise. The address is printed; Ctrl-C ends it.',
+  positionals: {
+    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
+  },
+  options: {
+    listen: {
+      type: 'string',
+      default: '127.0.0.1:0',
+      describe: 'Address and port to listen at; port 0 is any that is free',
+    },
+  },
+  examples: [
+    ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
+    ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a stick at a port of your choice'],
+  ],
+  async run(args, { context, terminal }) {
+    const listen = parseListen(args.listen);
+    const bundle = await openBundle(args.bundle, context);
+    try {
+      const server = await serveBundle(bundle, listen, context);
+      const { host: address } = new URL(server.url);
+      const { version, arch } = bundle.metadata;
+      terminal.print(address);
+      if (!isLoopback(server.host)) {
+        context.log(
+          'warn',
+          `whoever reaches ${address} can read the bundle: it is served by plain HTTP, without a login`,
+        );
+      }
+      context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
+      const place = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
+      context.log(
+        'info',
+        `  skopeo inspect --tls-verify=false docker://${place}/${releaseRepository}:${version}-${arch}`,
+      );
+      // Being interrupted is how a server ends, and no failure.
+      if (!context.signal.aborted) await once(context.signal, 'abort');
+      await server.close();
+    } finally {
+      await bundle.close();
+    }
+  },
+});
+
+function parseListen(text: string): { host: string; port: number } {
+  const [, bracketed, plain, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+)):([0-9]{1,5})$/.exec(text) ?? [];
+  const host = bracketed ?? plain;
+  const port = Number(digits);
+  if (host !== undefined && port <= 65535) return { host, port };
+  throw new PluginError('usage', `--listen ${text} is not an address with a port, such as 127.0.0.1:5000 or [::1]:0`);
+}
+
+function isLoopback(host: string): boolean {
+  return host === '::1' || /^(?:::ffff:)?127\./.test(host);
+}

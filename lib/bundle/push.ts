@@ -1,0 +1,138 @@
+import type { Context } from '../context.ts';
+import { copyImages, type Image } from '../copy.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
+import { parseReference } from '../oci/reference.ts';
+import type { ContentStore } from '../store/store.ts';
+import { attachedTo, readBundleTags } from './bundleTags.ts';
+import { gatherContents, type BundleImage, type Contents } from './contents.ts';
+import { metadataPath } from './metadata.ts';
+import type { Bundle } from './open.ts';
+import { PushTally } from './pushTally.ts';
+
+/** How to push. */
+export interface PushOptions {
+  /** How many transfers may be under way at a time. */
+  readonly concurrency: number;
+  /** Other repositories of the registry that may have blobs already, which are then taken over from there. */
+  readonly mountFrom: readonly string[];
+}
+
+/** What a push did, and what is at the destination now. */
+export interface PushResult {
+  /** The release there, by digest. */
+  readonly release: string;
+  readonly images: number;
+  readonly attachments: number;
+  readonly tags: number;
+  readonly blobs: { readonly uploaded: number; readonly mounted: number; readonly skipped: number };
+  /** Of the blobs that were uploaded. */
+  readonly bytes: number;
+}
+
+/**
+ * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
+ * attachments, lists with all that is in them, each with its tags. What is there is skipped. All manifests are read and
+ * checked before anything moves, and those that are missing or altered are named by their images; a blob that is altered
+ * keeps only the images that need it from being pushed. Throws `invalid-bundle` when the bundle's tags contradict its
+ * metadata, and what copyImages throws.
+ */
+export async function pushBundle(
+  bundle: Bundle,
+  destination: ContentStore,
+  options: PushOptions,
+  context: Context,
+): Promise<PushResult> {
+  const tags = await readBundleTags(bundle, context);
+  const images = listImages(bundle, tags);
+  const contents = await withHint(
+    bundle,
+    gatherContents(images, () => bundle.content),
+  );
+  const copies = listCopies(images, contents, tags, bundle);
+  const taken = new Set(copies.flatMap((copy) => copy.tags ?? []));
+  for (const tag of tags.keys()) {
+    if (!taken.has(tag)) context.log('warn', `the tag ${tag} names no image of this bundle and is left out`);
+  }
+  // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
+  for (const { root } of copies.slice(0, 1)) await destination.exists(root);
+  const tally = new PushTally(contents, images, context.onEvent);
+  await withHint(
+    bundle,
+    copyImages(
+      copies,
+      destination,
+      { concurrency: options.concurrency, mountFrom: () => options.mountFrom },
+      { ...context, onEvent: tally.count },
+    ),
+  );
+  await destination.close();
+  return {
+    release: `${destination.name}@${digestIn(bundle.metadata.release)}`,
+    images: images.length,
+    attachments: copies.length - images.length,
+    tags: taken.size,
+    ...tally.result(),
+  };
+}
+
+/** The images that the metadata names, each once, by the names they have there. */
+function listImages({ path, metadata }: Bundle, tags: ReadonlyMap<string, Digest>): BundleImage[] {
+  const { version, arch, release, components } = metadata;
+  const known = new Map<Digest, BundleImage>();
+  const add = (name: string, pullspec: string, usualTag: string): void => {
+    const digest = digestIn(pullspec);
+    const tagged = tags.get(usualTag);
+    if (tagged !== undefined && tagged !== digest) {
+      throw new PluginError(
+        'invalid-bundle',
+        `${path}: ${metadataPath} has ${digest} as ${name}, and the tag ${usualTag} is ${tagged}`,
+        { hint: `Its 'verify' command lists everything that is wrong with the bundle.` },
+      );
+    }
+    const tag = [...tags].find(([, target]) => target === digest)?.[0] ?? usualTag;
+    if (!known.has(digest)) known.set(digest, { name, tag, reference: { ...parseReference(pullspec), digest } });
+  };
+  add('release', release, `${version}-${arch}`);
+  for (const [name, pullspec] of Object.entries(components)) add(name, pullspec, `${version}-${arch}-${name}`);
+  for (const pullspec of metadata.images) {
+    add(pullspec, pullspec, `${version}-${arch}-extra-${digestIn(pullspec).slice(7, 19)}`);
+  }
+  return [...known.values()];
+}
+
+function listCopies(
+  images: readonly BundleImage[],
+  contents: Contents,
+  tags: ReadonlyMap<string, Digest>,
+  bundle: Bundle,
+): Image[] {
+  const names = new Map(images.map(({ name, reference }) => [reference.digest, name]));
+  for (const [tag, digest] of contents.tags) {
+    const subject = attachedTo(tag);
+    if (subject !== undefined && !names.has(digest)) names.set(digest, `the sigstore attachment of ${subject}`);
+  }
+  const all = [...new Map([...tags, ...contents.tags])];
+  return [...names].flatMap(([digest, name]) => {
+    const root = contents.manifests.get(digest)?.descriptor;
+    const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
+    return root ? [{ name, source: bundle.content, root, tags: own }] : [];
+  });
+}
+
+function digestIn(pullspec: string): Digest {
+  const { digest } = parseReference(pullspec);
+  if (digest) return digest;
+  throw new PluginError('invalid-bundle', `${metadataPath} names ${pullspec}, which is not by digest`);
+}
+
+/** Says of a bundle in which something is missing or altered what can be done about it. */
+async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
+  try {
+    return await action;
+  } catch (error) {
+    if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(path)) throw error;
+    const hint = `Copy the bundle again, and push again: what is there is skipped. 'verify' lists all that is wrong with it.`;
+    throw new PluginError(error.code, error.message, { hint, cause: error });
+  }
+}

@@ -1,0 +1,87 @@
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { isIndex, parseManifest } from '../oci/descriptor.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { parseReference } from '../oci/reference.ts';
+import { releaseRepository } from '../store/directory.ts';
+import { serveContent, type ContentServer, type SizedContent } from '../store/server.ts';
+import { readContent, type ContentSource } from '../store/store.ts';
+import { attachedTo, readBundleTags } from './bundleTags.ts';
+import type { Bundle } from './open.ts';
+
+/** A bundle being served. */
+export interface BundleServer extends ContentServer {
+  /** The names under which it is to be had, sorted. */
+  readonly repositories: readonly string[];
+}
+
+/**
+ * Serves a bundle as a registry for reading: under `openshift/release` with all its tags, and under the names that its images’
+ * repositories had where they come from, with the tags of those images and of their sigstore attachments. By digest,
+ * everything is to be had everywhere. What is missing or unreadable in the bundle is not served, with a warning. Ends with the
+ * context’s signal; throws what serveContent throws.
+ */
+export async function serveBundle(
+  bundle: Bundle,
+  listen: { readonly host: string; readonly port: number },
+  context: Context,
+): Promise<BundleServer> {
+  const { content } = bundle;
+  const tags = await readBundleTags(bundle, context);
+  const sizes = readSizes(bundle);
+  const views = new Map<string, ContentSource & SizedContent>();
+  const serve = (repository: string, visible: ReadonlySet<string>): void => {
+    views.set(repository, {
+      name: content.name,
+      resolve: async (wanted) => {
+        if (isDigest(wanted) || visible.has(wanted)) return content.resolve(wanted);
+        throw new PluginError('not-found', `${repository} has no tag ${wanted}`);
+      },
+      fetch: (descriptor, start) => content.fetch(descriptor, start),
+      exists: (descriptor) => content.exists(descriptor),
+      tags: () => Promise.resolve([...visible]),
+      sizeOf: (digest) => Promise.resolve(sizes.get(digest)),
+    });
+  };
+  for (const [repository, digests] of await readRepositories(bundle, context)) {
+    const belongs = ([tag, digest]: [string, Digest]): boolean => digests.has(attachedTo(tag) ?? digest);
+    serve(repository, new Set([...tags].filter(belongs).map(([tag]) => tag)));
+  }
+  serve(releaseRepository, new Set(tags.keys()));
+  const repositories = [...views.keys()].sort();
+  const options = { ...listen, repositories: () => repositories };
+  return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
+}
+
+/** The original repositories with the digests of their images, those within lists included. */
+async function readRepositories({ metadata, content }: Bundle, context: Context): Promise<Map<string, Set<Digest>>> {
+  const repositories = new Map<string, Set<Digest>>();
+  const visit = async (digest: Digest, digests: Set<Digest>): Promise<void> => {
+    digests.add(digest);
+    const descriptor = await content.resolve(digest);
+    if (!isIndex(descriptor)) return;
+    const { manifests } = parseManifest(await readContent(content, descriptor), `${digest} in ${content.name}`);
+    for (const child of manifests) if (!digests.has(child.digest)) await visit(child.digest, digests);
+  };
+  for (const pullspec of new Set([metadata.release, ...metadata.images])) {
+    const { repository, digest } = parseReference(pullspec);
+    const digests = repositories.get(repository) ?? new Set();
+    repositories.set(repository, digests);
+    try {
+      if (digest) await visit(digest, digests);
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      context.log('warn', `${pullspec} cannot be served: ${error.message}`);
+    }
+  }
+  return repositories;
+}
+
+function readSizes({ files }: Bundle): ReadonlyMap<Digest, number> {
+  const sizes = new Map<Digest, number>();
+  for (const { path, size, target } of files) {
+    const hex = new RegExp(`^v2/${releaseRepository}/(?:blobs|manifests)/sha256[:-]([0-9a-f]{64})$`).exec(path)?.[1];
+    if (hex !== undefined && target === undefined) sizes.set(`sha256:${hex}`, size);
+  }
+  return sizes;
+}

@@ -1,0 +1,359 @@
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
+import type { Context } from '../../lib/context.ts';
+import { isDigest, type Digest } from '../../lib/oci/digest.ts';
+import { loadCredentials } from '../../lib/store/credentials.ts';
+import { openSession } from '../../lib/store/session.ts';
+import { Tokens } from '../../lib/store/tokens.ts';
+import { attachmentTag } from '../support/attachments.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeAuthority, type Authority } from '../support/certificates.ts';
+import { makeContext } from '../support/context.ts';
+import { basicUser, startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
+import { extraImage } from '../support/extraImage.ts';
+import { failureOf } from '../support/failure.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { startRegistry, type TestRegistry } from '../support/registry.ts';
+
+const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
+
+/** Pushes a bundle, or a mirror directory, to a registry that is open to all. */
+async function push(
+  path: string,
+  registry: string,
+  repository: string,
+  context: Context = makeContext(),
+  mountFrom: readonly string[] = [],
+): Promise<PushResult> {
+  const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+  const session = openSession(
+    settings,
+    (connections) => new Tokens(credentials, connections, context, settings),
+    context,
+  );
+  const bundle = await openBundle(path, context);
+  try {
+    return await pushBundle(
+      bundle,
+      session.repository({ registry, repository }),
+      { concurrency: 6, mountFrom },
+      context,
+    );
+  } finally {
+    await bundle.close();
+    session.close();
+  }
+}
+
+function runPush(...args: string[]): Promise<RunResult> {
+  return run(process.execPath, [program, 'push', ...args]);
+}
+
+async function skopeo(...args: string[]): Promise<string> {
+  return runSuccessfully('skopeo', args);
+}
+
+async function tagsOf(repository: string): Promise<string[]> {
+  const { Tags } = JSON.parse(await skopeo('list-tags', '--tls-verify=false', `docker://${repository}`)) as {
+    Tags: string[];
+  };
+  return Tags;
+}
+
+/** A layer that only one component has. */
+function ownLayerOf({ release }: TestBundle, component: string): Digest {
+  const needs = new Map([...release.images].map(([name, { digest }]) => [name, layersOf(release, digest)]));
+  const others = [...needs].filter(([name]) => name !== component).flatMap(([, digests]) => digests);
+  const own = needs.get(component)?.find((digest) => !others.includes(digest));
+  if (!own) throw new Error(`${component} shares all its layers`);
+  return own;
+}
+
+function layersOf({ content, componentRepository }: TestBundle['release'], digest: Digest): Digest[] {
+  const { bytes } = content.repositories.get(componentRepository)?.manifests.get(digest) ?? {};
+  const { layers } = JSON.parse(bytes?.toString() ?? '{}') as { layers: { digest: string }[] };
+  return layers.map((layer) => layer.digest).filter((each) => isDigest(each));
+}
+
+describe('pushBundle', () => {
+  describe('to a docker-registry', () => {
+    const extra = extraImage();
+    let bundle: TestBundle;
+    let registry: DockerRegistry;
+    before(async function () {
+      requirePeer(this, 'docker-registry', 'skopeo');
+      [bundle, registry] = await Promise.all([makeBundle({ extraImages: [extra] }), startDockerRegistry()]);
+    });
+    after(async () => {
+      await registry.stop();
+      await bundle.remove();
+    });
+
+    it('puts every image with its tags into one repository', async () => {
+      const { release } = bundle;
+      const result = await push(bundle.path, registry.host, 'site/release');
+      const place = `${registry.host}/site/release`;
+      expect(result).to.deep.include({ release: `${place}@${release.digest}`, images: 6, attachments: 4, tags: 10 });
+      expect(result.blobs).to.deep.equal({ uploaded: bundle.result.metadata.blobs.length, mounted: 0, skipped: 0 });
+      expect(result.bytes).to.equal(bundle.result.metadata.blobs.reduce((sum, { size }) => sum + size, 0));
+
+      const tags = await tagsOf(place);
+      const components = [...release.images.keys()].map((name) => `${release.tag}-${name}`);
+      expect(tags)
+        .to.have.length(10)
+        .and.include.members([release.tag, ...components, attachmentTag(release.digest)]);
+      await mkdir(join(bundle.folder, 'copies'));
+      for (const tag of tags) {
+        const target = join(bundle.folder, 'copies', tag);
+        await skopeo(
+          ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
+          ...[`docker://${place}:${tag}`, `dir:${target}`],
+        );
+      }
+      expect(await skopeo('inspect', '--tls-verify=false', `docker://${place}@${extra.digest}`)).to.include('amd64');
+    });
+
+    it('uploads nothing when everything is there', async () => {
+      const { blobs, bytes } = await push(bundle.path, registry.host, 'site/release');
+      expect(blobs).to.deep.equal({ uploaded: 0, mounted: 0, skipped: bundle.result.metadata.blobs.length });
+      expect(bytes).to.equal(0);
+    });
+
+    it('takes blobs over from another repository', async () => {
+      const { blobs } = await push(bundle.path, registry.host, 'other/release', makeContext(), ['site/release']);
+      expect(blobs).to.deep.equal({ uploaded: 0, mounted: bundle.result.metadata.blobs.length, skipped: 0 });
+      await skopeo('inspect', '--tls-verify=false', `docker://${registry.host}/other/release:${bundle.release.tag}`);
+    });
+
+    it('pushes a mirror directory as it does a bundle, without metadata.json too', async () => {
+      const folder = await bundle.unpack();
+      const result = await push(folder, registry.host, 'unpacked/release');
+      expect(result).to.deep.include({ images: 6, tags: 10 });
+      await rm(join(folder, 'metadata.json'));
+      const context = makeContext();
+      expect(await push(folder, registry.host, 'foreign/release', context)).to.deep.include({
+        images: 5,
+        attachments: 4,
+      });
+      const warnings = context.lines.filter((line) => line.startsWith('warn'));
+      expect(warnings).to.have.length(1);
+      expect(warnings[0]).to.match(/extra-site-tool.*left out/);
+    });
+
+    it('pushes a bundle that is behind a link, as devices are', async () => {
+      const link = join(bundle.folder, 'by-label');
+      await symlink(bundle.path, link);
+      expect((await push(link, registry.host, 'site/release')).blobs).to.include({ uploaded: 0 });
+    });
+
+    it('pushes lists with all that is in them', async () => {
+      const multi = await makeBundle({ arch: 'multi', listOfOne: 'machine-os-content' });
+      try {
+        const { release } = multi;
+        await push(multi.path, registry.host, 'multi/release');
+        const place = `${registry.host}/multi/release`;
+        const target = join(multi.folder, 'copy');
+        await skopeo(
+          ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
+          ...[`docker://${place}:${release.tag}`, `dir:${target}`],
+        );
+        expect((await readdir(target)).filter((name) => name.endsWith('.manifest.json'))).to.have.length(2);
+        const attached = release.children.map((child) => attachmentTag(child));
+        expect(await tagsOf(place)).to.include.members([attachmentTag(release.digest), ...attached]);
+      } finally {
+        await multi.remove();
+      }
+    });
+  });
+
+  describe('to a registry in this process', () => {
+    let bundle: TestBundle;
+    let registry: TestRegistry;
+    beforeEach(async () => {
+      [bundle, registry] = await Promise.all([makeBundle(), startRegistry()]);
+    });
+    afterEach(async () => {
+      await registry.stop();
+      await bundle.remove();
+    });
+    const pushed = () => registry.content.repositories.get('a/b');
+
+    it('tells what it is going to do and what it has done', async () => {
+      const context = makeContext();
+      await push(bundle.path, registry.host, 'a/b', context);
+      const total = bundle.result.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
+      expect(context.events[0]).to.deep.equal({
+        kind: 'plan',
+        images: 5,
+        blobs: bundle.result.metadata.blobs.length,
+        bytes: total,
+        present: 0,
+      });
+      const images = context.events.flatMap((event) => (event.kind === 'image' ? [event.name] : []));
+      expect(images).to.have.members(['release', ...bundle.release.images.keys()]);
+      const again = makeContext();
+      await push(bundle.path, registry.host, 'a/b', again);
+      const plans = again.events.filter((event) => event.kind === 'plan');
+      expect(plans.at(-1)).to.include({ present: total, bytes: total });
+    });
+
+    it('goes on where it was interrupted', async () => {
+      const context = makeContext((event) => {
+        if (event.kind === 'stored' && (stored += 1) === 8) context.interrupt();
+      });
+      let stored = 0;
+      await failureOf(push(bundle.path, registry.host, 'a/b', context), 'interrupted');
+      expect(pushed()?.tags.size ?? 0).to.be.lessThan(9);
+      const { blobs, images } = await push(bundle.path, registry.host, 'a/b');
+      expect(images).to.equal(5);
+      expect(blobs.skipped).to.be.greaterThan(0);
+      expect(blobs.uploaded + blobs.skipped).to.equal(bundle.result.metadata.blobs.length);
+      expect(pushed()?.tags.size).to.equal(9);
+      expect(pushed()?.tags.get(bundle.release.tag)).to.equal(bundle.release.digest);
+    });
+
+    it('names an altered blob with the image that needs it, and pushes the others', async () => {
+      const layer = ownLayerOf(bundle, 'rhel-coreos-8');
+      await bundle.damage(layer);
+      const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'digest-mismatch');
+      expect(error.message).to.contain(layer).and.contain('rhel-coreos-8').and.contain('source');
+      expect(error.hint).to.contain('verify');
+      expect(registry.content.blobs.has(layer)).to.equal(false);
+      const tags = [...(pushed()?.tags.keys() ?? [])];
+      expect(tags).to.include(bundle.release.tag).and.not.include(`${bundle.release.tag}-rhel-coreos-8`);
+      expect(tags).to.have.length(8);
+    });
+
+    it('names altered and missing manifests by their images before anything moves', async () => {
+      const folder = await bundle.unpack();
+      const [altered, missing] = ['machine-os-content', 'rhel-coreos-8'].map(
+        (name) => bundle.release.images.get(name)?.digest ?? '',
+      );
+      const manifests = join(folder, 'v2/openshift/release/manifests');
+      await rm(join(manifests, missing ?? ''));
+      const text = await readFile(join(manifests, altered ?? ''), 'utf8');
+      await writeFile(join(manifests, altered ?? ''), text.replace('"size"', '"Size"'));
+      const error = await failureOf(push(folder, registry.host, 'a/b'), 'partial');
+      expect(error.message)
+        .to.match(/machine-os-content: .* altered/)
+        .and.match(/rhel-coreos-8: .* has no/);
+      expect(error.message).to.contain(altered).and.contain(missing);
+      expect(registry.requests).to.have.length(0);
+    });
+
+    it('refuses a bundle whose tags contradict its metadata', async () => {
+      const folder = await bundle.unpack();
+      const tag = join(folder, 'v2/openshift/release/manifests', bundle.release.tag);
+      await rm(tag);
+      await symlink(bundle.release.images.get('machine-os-content')?.digest ?? '', tag);
+      const error = await failureOf(push(folder, registry.host, 'a/b'), 'invalid-bundle');
+      expect(error.message).to.contain(bundle.release.tag).and.contain(bundle.release.digest);
+    });
+
+    it('says once that a registry does not answer', async () => {
+      const host = registry.host;
+      await registry.stop();
+      const error = await failureOf(push(bundle.path, host, 'a/b'), 'unreachable');
+      expect(error.message.split('\n')).to.have.length(1);
+    });
+  });
+});
+
+describe('push', () => {
+  let bundle: TestBundle;
+  let authority: Authority;
+  let registry: DockerRegistry;
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'skopeo', 'openssl');
+    [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
+    registry = await startDockerRegistry({ certificate: await authority.issue(), authentication: 'basic' });
+    for (const password of [basicUser.password, 'wrong-password']) {
+      const auth = Buffer.from(`${basicUser.username}:${password}`).toString('base64');
+      await writeFile(
+        join(bundle.folder, `${password}.json`),
+        JSON.stringify({ auths: { [registry.host]: { auth } } }),
+      );
+    }
+  });
+  after(async () => {
+    await registry.stop();
+    await authority.remove();
+    await bundle.remove();
+  });
+  const loginWith = (password: string): string[] => [
+    `--pull-secret=${join(bundle.folder, `${password}.json`)}`,
+    `--certificate-authority=${authority.certificateFile}`,
+  ];
+
+  it('logs in over TLS, and says what to do next', async () => {
+    const to = `${registry.host}/site/release`;
+    const { code, stdout, stderr } = await runPush(bundle.path, '--to', to, ...loginWith(basicUser.password));
+    expect(stderr).to.equal('');
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/^Pushed\n/);
+    expect(stdout).to.contain(`oc adm upgrade --allow-explicit-upgrade --to-image=${to}@${bundle.release.digest}`);
+    expect(stdout).to.contain(`tar -xf ${bundle.path} config && oc apply -Rf config`);
+    expect(stdout).to.contain(`quay.io/${bundle.release.componentRepository}`);
+    const image = JSON.parse(
+      await skopeo(
+        ...['inspect', '--tls-verify=false', `--creds=${basicUser.username}:${basicUser.password}`],
+        `docker://${to}:${bundle.release.tag}`,
+      ),
+    ) as { Digest: string };
+    expect(image.Digest).to.equal(bundle.release.digest);
+  });
+
+  it('prints JSON', async () => {
+    const { stdout } = await runPush(
+      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json', '--mount-from=site/release'],
+      ...loginWith(basicUser.password),
+    );
+    const count = bundle.result.metadata.blobs.length;
+    const { blobs, images, release, command } = JSON.parse(stdout) as PushResult & { command: string };
+    expect(images).to.equal(5);
+    expect(blobs).to.deep.equal({ uploaded: 0, mounted: count, skipped: 0 });
+    expect(command).to.contain(release);
+  });
+
+  it('says that there was nothing to do', async () => {
+    const { code, stdout } = await runPush(
+      ...[bundle.path, `--to=${registry.host}/site/release`],
+      ...loginWith(basicUser.password),
+    );
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/^Nothing to do/);
+  });
+
+  it('says which registry refuses a password, once and without it', async () => {
+    const { code, stderr } = await runPush(
+      ...[bundle.path, '-v', `--to=${registry.host}/site/release`],
+      ...loginWith('wrong-password'),
+    );
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(registry.host).and.not.contain('wrong-password:').and.not.contain('could not be copied');
+    expect(stderr).to.match(/error: .*(credentials|login|user)/);
+  });
+
+  it('does not trust a certificate of an unknown authority', async () => {
+    const { code, stderr } = await runPush(bundle.path, `--to=${registry.host}/site/release`);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/certificate/);
+  });
+
+  for (const [to, why] of [
+    ['registry.test/site/release:tag', 'has a tag or a digest'],
+    [`registry.test/site/release@sha256:${'0'.repeat(64)}`, 'has a tag or a digest'],
+    ['registry.test', 'names no registry'],
+  ] as const) {
+    it(`refuses --to ${to.slice(0, 40)}`, async () => {
+      const { code, stderr } = await runPush(bundle.path, '--to', to);
+      expect(code).to.equal(2);
+      expect(stderr).to.contain(why);
+    });
+  }
+});
