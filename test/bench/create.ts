@@ -1,0 +1,111 @@
+// Compares `create` with what one would use instead, on the same registry in the same run: `npm run bench`.
+// Arguments: the number of runs (5), and the megabytes of the release (1500).
+import { execFileSync, fork } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cpus, loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { measure, median, type Measurement } from './measure.ts';
+import type { BenchRegistry } from './registry.ts';
+
+const runs = Number(process.argv[2] ?? 5);
+const megabytes = Number(process.argv[3] ?? 1500);
+const images = 60;
+
+const root = new URL('../..', import.meta.url).pathname;
+execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
+const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
+const folder = await mkdtemp(join(tmpdir(), 'upgrade-bundle-bench-'));
+// A process of its own, so that making the release leaves no traces in this one.
+const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
+try {
+  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
+  await compare(registry);
+} finally {
+  server.kill();
+  await rm(folder, { recursive: true, force: true });
+}
+
+async function compare({
+  host,
+  repository,
+  fingerprint,
+  keyring,
+  store,
+  urls,
+  pullspecs,
+  bytes,
+}: BenchRegistry): Promise<void> {
+  const out = join(folder, 'out');
+  const create = [
+    ...[
+      process.execPath,
+      program,
+      'create',
+      '--version=4.20.3',
+      `--release-repository=${host}/${repository}`,
+      '--insecure',
+    ],
+    ...[
+      `--signature-store=${store}`,
+      `--signature-keyring=${keyring}`,
+      `--trust-fingerprint=${fingerprint}`,
+      `--output=${out}`,
+    ],
+  ];
+  const list = urls.map((url, index) => `url = "${url}"\noutput = "${String(index)}"`).join('\n');
+  await writeFile(join(folder, 'curl'), list);
+  const fresh = `rm -rf ${out} && mkdir -p ${out} && cd ${out}`;
+  const curl = `curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 openssl dgst -sha256`;
+  const copies = pullspecs.map((pullspec, index) => {
+    return `skopeo copy -q --all --src-tls-verify=false docker://${pullspec} dir:${out}/${String(index)}`;
+  });
+  const contenders: Record<string, readonly string[]> = {
+    create: ['sh', '-c', `rm -rf ${out} && exec "$@"`, 'sh', ...create],
+    floor: ['sh', '-c', `${fresh} && ${curl} >/dev/null`],
+    'skopeo+tar': ['sh', '-c', `${fresh} && ${copies.join(' && ')} && tar -cf ../skopeo.tar . && rm ../skopeo.tar`],
+  };
+
+  console.log(
+    `${String(images)} images, ${String(urls.length)} blobs, ${(bytes / 1e6).toFixed(0)} MB, registry on this machine`,
+  );
+  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
+  for (let run = 0; run <= runs; run++) {
+    for (const [name, command] of Object.entries(contenders)) {
+      const measurement = await measure(command);
+      // The first run of each warms the page cache.
+      if (run > 0) results.get(name)?.push(measurement);
+    }
+  }
+  const own = results.get('create') ?? [];
+  for (const [name, measurements] of results) {
+    const figure = (of: (measurement: Measurement) => number, digits: number): string =>
+      median(measurements.map(of)).toFixed(digits);
+    const ratio = (of: (measurement: Measurement) => number): string =>
+      median(own.map((mine, run) => of(mine) / of(measurements[run] ?? mine))).toFixed(2);
+    console.log(
+      `${name.padEnd(11)} wall ${figure((m) => m.wall, 2)} s, cpu ${figure((m) => m.cpu, 2)} s, peak ${figure((m) => m.peak / 1e6, 0)} MB` +
+        (name === 'create'
+          ? ''
+          : `; create is ${ratio((m) => m.wall)} of it in wall time, ${ratio((m) => m.cpu)} in CPU`),
+    );
+  }
+  await measure(contenders['create'] ?? []);
+  const single = {
+    'create again': create,
+    '--help': [process.execPath, program, '--help'],
+    'node -e 0': [process.execPath, '-e', '0'],
+  };
+  for (const [name, command] of Object.entries(single)) {
+    const measurements: Measurement[] = [];
+    for (let run = 0; run < runs; run++) measurements.push(await measure(command));
+    console.log(`${name.padEnd(12)} wall ${(1000 * median(measurements.map((m) => m.wall))).toFixed(0)} ms`);
+  }
+  console.log(`\nmedians of ${String(runs)} runs; load after: ${load()}`);
+}
+
+function load(): string {
+  return loadavg()
+    .map((value) => value.toFixed(2))
+    .join(' ');
+}

@@ -1,0 +1,38 @@
+import { spawn } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+/** What a command cost as a whole process with its children: seconds, and the bytes of its largest process. */
+export interface Measurement {
+  readonly wall: number;
+  readonly cpu: number;
+  readonly peak: number;
+}
+
+/** Runs a command under time(1) and tells what it cost. Throws when it fails. */
+export async function measure(command: readonly string[]): Promise<Measurement> {
+  const folder = mkdtempSync(join(tmpdir(), 'measure-'));
+  try {
+    const report = join(folder, 'time');
+    const child = spawn('time', ['-o', report, '-f', '%e %U %S %M', ...command], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    let errors = '';
+    child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+    const code = await new Promise<number | null>((resolve, reject) =>
+      child.once('close', resolve).once('error', reject),
+    );
+    if (code !== 0) throw new Error(`${command.slice(0, 4).join(' ')} failed: ${errors}`);
+    const [wall = 0, user = 0, system = 0, peak = 0] = (await readFile(report, 'utf8')).trim().split(' ').map(Number);
+    return { wall, cpu: user + system, peak: peak * 1024 };
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** The middle one of some numbers. */
+export function median(numbers: readonly number[]): number {
+  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? NaN;
+}

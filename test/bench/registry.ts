@@ -1,0 +1,64 @@
+// Serves a release of a given size with a real registry, and tells the parent process where.
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
+import { startDockerRegistry } from '../support/dockerRegistry.ts';
+import { pushRelease } from '../support/push.ts';
+import { buildRelease } from '../support/release.ts';
+import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/signing.ts';
+
+/** Where the release is, and what it consists of. */
+export interface BenchRegistry {
+  readonly host: string;
+  readonly repository: string;
+  readonly fingerprint: string;
+  readonly keyring: string;
+  readonly store: string;
+  /** The URLs of all blobs. */
+  readonly urls: readonly string[];
+  readonly pullspecs: readonly string[];
+  readonly bytes: number;
+}
+
+const [folder = '', images = '60', megabytes = '1500'] = process.argv.slice(2);
+const layers = 2;
+const storage = join(folder, 'registry');
+await mkdir(storage);
+const registry = await startDockerRegistry({ storage });
+const key = await makeSigningKey({ name: 'Benchmark' });
+const release = buildRelease({
+  version: '4.20.3',
+  components: Number(images) - 1,
+  layers,
+  layerSize: Math.floor((Number(megabytes) * 1e6) / (Number(images) * layers)),
+  registry: registry.host,
+  lazy: true,
+  verification: { publicKey: key.publicKey, stores: [] },
+});
+await pushRelease(release, registry.url);
+const store = join(folder, 'signatures');
+const keyring = join(folder, 'key.asc');
+await writeSignatureStore(store, signatureStore(new Map([[release.digest, [await signDigest(key, release.digest)]]])));
+await writeFile(keyring, key.publicKey);
+
+const urls = new Map<string, string>();
+for (const [name, { manifests }] of release.content.repositories) {
+  for (const { bytes } of manifests.values()) {
+    for (const { digest, mediaType } of childrenOf(parseManifest(bytes, name))) {
+      if (!isManifest({ mediaType })) urls.set(digest, `${registry.url}/v2/${name}/blobs/${digest}`);
+    }
+  }
+}
+
+const parent = process.send?.bind(process);
+parent?.({
+  host: registry.host,
+  repository: release.releaseRepository,
+  fingerprint: key.fingerprint,
+  keyring,
+  store,
+  urls: [...urls.values()],
+  pullspecs: [release.pullspec, ...[...release.images.values()].map(({ pullspec }) => pullspec)],
+  bytes: [...release.blobs.values()].reduce((sum, { size }) => sum + size, 0),
+} satisfies BenchRegistry);
+process.once('SIGTERM', () => void registry.stop().then(() => process.exit(0)));
