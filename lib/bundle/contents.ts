@@ -82,7 +82,7 @@ export async function allOrReport(tasks: readonly (readonly [name: string, task:
     ({ error }) => !isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code),
   );
   if (unsafe) throw unsafe.error;
-  const lines = failures.map(({ name, error }) => `${name}: ${(error as PluginError).message}`);
+  const lines = failures.map(({ name, error }) => `${name}: source: ${(error as PluginError).message}`);
   const { code, hint } = first.error as PluginError;
   if (failures.length === 1) throw new PluginError(code, lines[0] ?? '', { hint, cause: first.error });
   throw new PluginError('partial', `${String(failures.length)} images failed:\n  ${lines.join('\n  ')}`, {

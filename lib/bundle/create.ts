@@ -17,6 +17,7 @@ import { ArchiveWriter } from '../store/archiveWriter.ts';
 import { describeWriteError } from '../store/disk.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
+import { withAdvice } from './advice.ts';
 import { gatherContents, type BundleImage, type Contents } from './contents.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from './facts.ts';
@@ -59,21 +60,35 @@ export interface CreateResult {
  * with, and a bundle that is there already is left as it is.
  */
 export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+  try {
+    return await create(request, origin, context);
+  } catch (error) {
+    throw withAdvice(error);
+  }
+}
+
+async function create(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+  await checkFolder(request.output);
+  const wanted = 'version' in request.release ? request.release : undefined;
   const found = await findRelease(request.release, origin.sourceOf);
   const extraImages = await resolveExtraImages(request.extraImages, origin);
-  if ('version' in request.release) {
-    const { version, arch } = request.release;
-    const path = join(request.output, bundleName(version, arch));
-    const expected = { release: formatReference(found.reference), extraImages: extraImages.map(({ name }) => name) };
-    const existing = await checkExisting(path, expected, request.verifyExisting, context);
-    if (existing) return { path, outcome: 'unchanged', fetched: 0, ...existing };
-  }
+  const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
+    join(request.output, bundleName(version, arch));
+  const findExisting = async (path: string): Promise<CreateResult | undefined> => {
+    const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name) };
+    const existing = await checkExisting(path, expected, request, context);
+    return existing && { path, outcome: 'unchanged', fetched: 0, ...existing };
+  };
+  const existing = wanted && (await findExisting(pathOf(wanted)));
+  if (existing) return existing;
 
   context.log('info', `reading the release ${formatReference(found.reference)}`);
   const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
-  const signed = await loadRelease(found, 'version' in request.release ? request.release : {}, trust, context);
-  const { version, arch } = signed.release;
-  const path = join(request.output, bundleName(version, arch));
+  const signed = await loadRelease(found, wanted ?? {}, trust, context);
+  const path = pathOf(signed.release);
+  // Of an image the version is known only now.
+  const late = wanted ? undefined : await findExisting(path);
+  if (late) return late;
 
   context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
   const facts = describeRelease(
@@ -163,13 +178,19 @@ async function write(
   }
 }
 
-async function makeFolder(folder: string): Promise<void> {
+/** Finds out that a folder cannot be one before anything is fetched for it. */
+async function checkFolder(path: string): Promise<void> {
+  const found = await stat(path).catch(() => undefined);
+  if (!found || found.isDirectory()) return;
+  throw new PluginError('not-writable', `${path} is not a folder`, { hint: 'Give a folder with --output.' });
+}
+
+async function makeFolder(path: string): Promise<void> {
   try {
-    await mkdir(folder, { recursive: true });
-    if ((await stat(folder)).isDirectory()) return;
+    await mkdir(path, { recursive: true });
   } catch (error) {
-    const described = describeWriteError(error, folder);
+    const described = describeWriteError(error, path);
     if (isPluginError(described)) throw described;
-    throw new PluginError('not-writable', `the folder ${folder} cannot be made: ${messageOf(error)}`, { cause: error });
+    throw new PluginError('not-writable', `the folder ${path} cannot be made: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -2,6 +2,8 @@ import { stat } from 'node:fs/promises';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
+import type { CreateRequest } from './create.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { readDigestFile, writeSidecars } from './sidecars.ts';
@@ -9,13 +11,13 @@ import { verifyBundle } from './verify.ts';
 
 /**
  * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
- * size, and by every byte when `everything` is asked for or its .sha256 file is missing, which is then written again.
- * Undefined where there is none, or another one.
+ * size, and by every byte when that is asked for or its .sha256 file is missing, which is then written again. An
+ * unsigned bundle counts only where unsigned releases are allowed. Undefined where there is none, or another one.
  */
 export async function checkExisting(
   path: string,
-  expected: { readonly release: string; readonly extraImages: readonly string[] },
-  everything: boolean,
+  expected: { readonly reference: Reference & { readonly digest: Digest }; readonly extraImages: readonly string[] },
+  { verifyExisting, dryRun, trust }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'trust'>,
   context: Context,
 ): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
   if (!(await stat(path).catch(() => undefined))) return undefined;
@@ -24,21 +26,22 @@ export async function checkExisting(
     try {
       const { metadata, size } = bundle;
       const isExpected =
-        metadata.release === expected.release &&
+        metadata.release === formatReference(expected.reference) &&
+        (trust.allowUnsigned || (metadata.signatures[expected.reference.digest]?.length ?? 0) > 0) &&
         [...metadata.extraImages].sort().join() === [...expected.extraImages].sort().join() &&
         metadata.size === size;
       if (!isExpected) {
         context.log('info', `${path} is another bundle: making it anew`);
         return undefined;
       }
-      const known = everything ? undefined : await readDigestFile(path);
+      const known = verifyExisting ? undefined : await readDigestFile(path);
       if (known) return { metadata, digest: known };
       const report = await verifyBundle(bundle, undefined, undefined, context);
       if (!report.digest || report.problems.length > 0) {
         context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
         return undefined;
       }
-      await writeSidecars(path, report.digest, metadata);
+      if (!dryRun) await writeSidecars(path, report.digest, metadata);
       return { metadata, digest: report.digest };
     } finally {
       await bundle.close();

@@ -2,7 +2,6 @@ import { createHash, type Hash } from 'node:crypto';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-import { formatReference } from '../oci/reference.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import { Verifier } from '../store/store.ts';
 import { allOrReport, type Contents, type StoredBlob } from './contents.ts';
@@ -59,7 +58,7 @@ export async function fillBundle(
     arrivals,
     async (digest) => {
       const blob = contents.blobs.get(digest);
-      if (blob) await bring(blob);
+      if (blob) await allOrReport([[nameOf(blob), bring(blob)]]);
     },
     context,
   );
@@ -85,7 +84,7 @@ function announce(
 function nameOf({ images, descriptor }: StoredBlob): string {
   const [first] = images;
   const others = images.size > 1 ? ` and ${String(images.size - 1)} more` : '';
-  return first ? `${first.name}${others} (${formatReference(first.reference)})` : descriptor.digest;
+  return first ? `${first.name}${others}` : descriptor.digest;
 }
 
 async function hashWhole(

@@ -10,7 +10,9 @@ import type { Credentials } from '../store/credentials.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { Mirrored } from '../store/mirrored.ts';
 import type { MirrorSets } from '../store/mirrors.ts';
+import { listRepositories } from '../store/repositories.ts';
 import { openSession, type RegistrySettings } from '../store/session.ts';
+import { Slots } from '../store/slots.ts';
 import type { ContentSource } from '../store/store.ts';
 import { DownloadThreads } from '../store/threads.ts';
 import { Tokens } from '../store/tokens.ts';
@@ -80,13 +82,29 @@ export function openRegistryOrigin({ settings, credentials, mirrors }: RegistryA
   };
 }
 
-/** Content from a mirror directory, whatever repositories its images had before; signatures from its `config` folder. */
+/**
+ * Content from a mirror directory, whatever repositories its images had before; signatures from its `config` folder.
+ * Throws `not-found` for a folder that is none.
+ */
 export async function openDirectoryOrigin(folder: string, access: RegistryAccess, context: Context): Promise<Origin> {
+  if (!(await listRepositories(folder)).includes(releaseRepository)) {
+    throw new PluginError('not-found', `${folder} is not a mirror directory: it has no v2/${releaseRepository}`, {
+      hint: 'Name the folder that holds v2/: one made by oc adm release mirror --to-dir, or a bundle unpacked by tar -xf.',
+    });
+  }
   const directory = new Directory(folder, releaseRepository, {}, context);
   const registries = openRegistryOrigin(access, context);
+  const slots = new Slots(access.settings.maxPerRegistry);
   return {
     sourceOf: () => directory,
-    bring: async ({ descriptor }, writer) => writer.push(descriptor, () => directory.fetch(descriptor)),
+    bring: async ({ descriptor }, writer) => {
+      const free = await slots.take('plain', context.signal);
+      try {
+        await writer.push(descriptor, () => directory.fetch(descriptor));
+      } finally {
+        free();
+      }
+    },
     signatures: readAllSignatures(await readConfigFolder(join(folder, 'config'))),
     fetchFile: registries.fetchFile,
     close: async () => {

@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import { formatReference, parseReference, parseRepository, type Reference } from '../oci/reference.ts';
+import { parseReference, parseRepository, type Reference } from '../oci/reference.ts';
 import type { ContentSource } from '../store/store.ts';
 import { loadKeyring, type Keyring, type KeyMaterial } from './keyring.ts';
 import { readPayload, type Release } from './release.ts';
@@ -66,7 +66,7 @@ export async function findRelease(
   } catch (error) {
     if (!isPluginError(error, 'not-found')) throw error;
     const tags = await source.tags().catch(() => []);
-    throw unknownVersion(version, request.arch, tags, formatReference(repository));
+    throw unknownVersion(version, request.arch, tags, source.name);
   }
 }
 

@@ -18,7 +18,8 @@ export async function tryEach<Place extends { readonly name: string }, Result>(
     } catch (error) {
       const final = isPluginError(error) && ['interrupted', 'disk-full', 'not-writable'].includes(error.code);
       if (final || !isPluginError(error) || (index === places.length - 1 && failures.length === 0)) throw error;
-      failures.push(`${place.name}: ${messageOf(error)}`);
+      const message = messageOf(error);
+      failures.push(message.includes(place.name) ? message : `${place.name}: ${message}`);
       if (index === places.length - 1) {
         throw new PluginError(error.code, failures.join('; '), { hint: error.hint, cause: error });
       }

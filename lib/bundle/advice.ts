@@ -1,0 +1,20 @@
+import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
+
+const altered =
+  'Nothing of it was kept. The registry, or a mirror or proxy on the way, has damaged content: have it repaired, or ask ' +
+  'another one with --idms-file; then run the same command again: it goes on where it stopped.';
+
+const advice: Partial<Record<ErrorCode, string>> = {
+  'digest-mismatch': altered,
+  'size-mismatch': altered,
+  'not-found':
+    'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
+  'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
+};
+
+/** Adds to an error from a source of images what to do about it, where it does not say so itself. */
+export function withAdvice(error: unknown): unknown {
+  if (!isPluginError(error) || error.hint !== undefined) return error;
+  const code = error.code === 'partial' && isPluginError(error.cause) ? error.cause.code : error.code;
+  return new PluginError(error.code, error.message, { hint: advice[code], cause: error.cause });
+}
