@@ -75,7 +75,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   }
   if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
   if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
-  if (!isRecord(value['components']) || !isList(Object.values(value['components']), isText))
+  if (!isRecord(value['components']) || !isList(Object.entries(value['components']).flat(), isText))
     throw invalid(where, 'has malformed components');
   if (
     !isRecord(value['signatures']) ||
