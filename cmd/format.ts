@@ -43,3 +43,10 @@ export function formatTable(rows: readonly (readonly string[])[], right: readonl
       .trimEnd();
   return rows.map(format).join('\n');
 }
+
+/** Plain data as YAML, for `-o yaml`. */
+export async function formatYaml(value: unknown): Promise<string> {
+  // Loaded when it is needed: most commands are done before it would be there.
+  const { stringify } = await import('yaml');
+  return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
+}

@@ -1,0 +1,119 @@
+import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { formatReport } from '../../lib/bundle/report.ts';
+import { defineCommand } from '../command.ts';
+import { formatBytes, formatTable, formatYaml } from '../format.ts';
+import { formatOption } from '../options.ts';
+
+/** How much of a list the plain words show. */
+const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
+
+/** `inspect`: shows what is inside a bundle, in place, without reading its blobs. */
+export const command = defineCommand({
+  details:
+    'Reads the metadata and the manifests in place, which takes a moment whatever the size. Nothing is verified: the signers are those ' +
+    'that the bundle names, and the verify command checks them. -o wide lists everything, -o html writes one page to hand on.',
+  positionals: {
+    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
+  },
+  options: formatOption(['json', 'yaml', 'wide', 'html']),
+  examples: [
+    ['upgrade-4.12.4-x86_64.tar', 'Show what is inside'],
+    ['/dev/sdb -o json', 'The same about a stick, for a script'],
+    ['upgrade-4.12.4-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
+  ],
+  async run(args, { context, terminal }) {
+    const bundle = await openBundle(args.bundle, context, true);
+    try {
+      const inspection = await inspectBundle(bundle, context);
+      terminal.print((await format(inspection, args.format)).trimEnd());
+    } finally {
+      await bundle.close();
+    }
+  },
+});
+
+async function format(inspection: Inspection, form: 'json' | 'yaml' | 'wide' | 'html' | undefined): Promise<string> {
+  switch (form) {
+    case 'json':
+      return JSON.stringify(inspection, null, 2);
+    case 'yaml':
+      return formatYaml(inspection);
+    case 'html':
+      return formatReport(inspection, formatBytes);
+    case 'wide':
+      return toWords(inspection, true);
+    case undefined:
+      return toWords(inspection, false);
+  }
+}
+
+function toWords(inspection: Inspection, wide: boolean): string {
+  const parts = [describe(inspection, wide), listImages(inspection, wide), listShared(inspection, wide)];
+  return parts.filter((part) => part !== '').join('\n\n');
+}
+
+function describe(inspection: Inspection, wide: boolean): string {
+  const { path, size, digest, version, arch, release, previous, tool, totals, images, notes } = inspection;
+  const signers = inspection.signatures.flatMap(({ signers: keys }) =>
+    keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
+  );
+  const extras = images.filter(({ kind }) => kind === 'extra').length;
+  const attached = images.filter(({ hasAttachment }) => hasAttachment).length;
+  const counts = [...(extras > 0 ? [`${String(extras)} extra`] : []), `${String(attached)} with sigstore signatures`];
+  const versions = wide ? previous : previous.slice(-shown.versions);
+  const older = previous.length - versions.length;
+  const noted = notes.slice(0, wide ? undefined : shown.notes);
+  const rows = [
+    ['Bundle', path],
+    ['Size', `${formatBytes(size)} (${String(size)} bytes)`],
+    ...(digest === undefined ? [] : [['Digest', `${digest} (says the .sha256 file)`]]),
+    ['Release', release],
+    ...(signers.length === 0
+      ? [['Signed by', 'nobody that the bundle names']]
+      : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
+    ['Images', `${String(totals.images)} (${counts.join(', ')})`],
+    [
+      'Content',
+      `${formatBytes(totals.bytes)} in ${String(totals.blobs)} blobs and ${String(totals.manifests)} manifests`,
+    ],
+    ['Shared', `${formatBytes(totals.saved)} saved; ${formatBytes(totals.bytesUnshared)} if nothing were shared`],
+    ...(previous.length === 0
+      ? []
+      : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${String(older)} more` : ''}`]]),
+    ['Made by', tool],
+    ...noted.map((note) => ['Note', note]),
+    ...(notes.length > noted.length ? [['', `… and ${String(notes.length - noted.length)} more notes`]] : []),
+  ];
+  const lines = rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`);
+  return [`OpenShift ${version} for ${arch}`, ...lines].join('\n');
+}
+
+function listImages({ images }: Inspection, wide: boolean): string {
+  const sorted = [...images].sort((a, b) => b.unique - a.unique);
+  const some = wide ? sorted : sorted.slice(0, shown.images);
+  const rows = some.map((image) => {
+    const { name, aliases, unique, shared, size, layers } = image;
+    const cells = [[name, ...aliases].join(', '), ...[unique, shared, size].map(formatBytes), String(layers)];
+    return wide ? [...cells, describeKind(image), image.hasAttachment ? 'yes' : 'no', image.digest] : cells;
+  });
+  const header = ['IMAGE', 'OWN', 'SHARED', 'TOTAL', 'LAYERS', ...(wide ? ['KIND', 'SIGSTORE', 'DIGEST'] : [])];
+  const table = formatTable([header, ...rows], ['OWN', 'SHARED', 'TOTAL', 'LAYERS']);
+  const rest = sorted.slice(some.length);
+  if (rest.length === 0) return table;
+  const bytes = formatBytes(rest.reduce((sum, { unique }) => sum + unique, 0));
+  return `${table}\n… and ${String(rest.length)} more with ${bytes} of their own: -o wide lists them all`;
+}
+
+function describeKind({ kind, platforms, complete }: InspectedImage): string {
+  return [kind, ...platforms, ...(complete ? [] : ['incomplete'])].join(' ');
+}
+
+function listShared({ sharedBlobs }: Inspection, wide: boolean): string {
+  if (sharedBlobs.length === 0) return '';
+  const some = wide ? sharedBlobs : sharedBlobs.slice(0, shown.blobs);
+  const rows = some.map(({ digest, size, images }) => [String(images), formatBytes(size), digest]);
+  const table = formatTable([['IMAGES', 'SIZE', 'SHARED BLOB'], ...rows], ['IMAGES', 'SIZE']);
+  const rest = sharedBlobs.length - some.length;
+  return rest === 0 ? table : `${table}\n… and ${String(rest)} more that fewer images need`;
+}

@@ -1,0 +1,276 @@
+import { readAllSignatures } from '../config/signatures.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, type PluginError } from '../errors.ts';
+import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
+import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { readContent, type ContentSource } from '../store/store.ts';
+import type { BundleMetadata, SignatureRecord } from './metadata.ts';
+import type { Bundle } from './open.ts';
+import { readDigestFile } from './sidecars.ts';
+
+/** An image of a bundle; sizes in bytes, as the manifests give them, everything that it needs counted once. */
+export interface InspectedImage {
+  /** The component’s name, `release`, or the pullspec of an extra image. */
+  readonly name: string;
+  /** Other components that are the same image. */
+  readonly aliases: readonly string[];
+  readonly kind: 'release' | 'operating-system' | 'component' | 'extra';
+  readonly pullspec: string;
+  readonly digest: Digest;
+  /** Layers, configurations, manifests and sigstore attachments together. */
+  readonly size: number;
+  /** What no other image needs. */
+  readonly unique: number;
+  /** What other images need too. */
+  readonly shared: number;
+  readonly layers: number;
+  /** What a list has images for (`linux/arm64`); empty for a single image. */
+  readonly platforms: readonly string[];
+  /** It, or an image of the list, has a sigstore signature in the bundle. */
+  readonly hasAttachment: boolean;
+  /** Everything that it needs is there, as far as names and sizes tell. */
+  readonly complete: boolean;
+}
+
+/** The signatures of a release image. */
+export interface InspectedSignature {
+  readonly digest: Digest;
+  /** `release`, or which image of a multi-architecture release: `release for linux/arm64`. */
+  readonly image: string;
+  /** Whose signatures were good when the bundle was made, by its metadata. */
+  readonly signers: readonly SignatureRecord[];
+  /** How many signatures are in the bundle’s configuration manifests. */
+  readonly held: number;
+  /** The first of those manifests. */
+  readonly file?: string;
+}
+
+/** A blob that several images need. */
+export interface SharedBlob {
+  readonly digest: Digest;
+  readonly size: number;
+  /** How many images need it. */
+  readonly images: number;
+}
+
+/** What a bundle says is in it; sizes in bytes. Nothing of it has been verified. */
+export interface Inspection extends Pick<BundleMetadata, 'version' | 'arch' | 'release' | 'previous' | 'tool'> {
+  readonly path: string;
+  readonly form: Bundle['form'];
+  readonly size: number;
+  /** Of the whole file, as the .sha256 file beside it says. */
+  readonly digest?: Digest;
+  readonly verified: false;
+  readonly signatures: readonly InspectedSignature[];
+  /** The release first, then by name. */
+  readonly images: readonly InspectedImage[];
+  readonly totals: {
+    readonly images: number;
+    readonly manifests: number;
+    readonly blobs: number;
+    readonly bytes: number;
+    /** If every image had everything for itself. */
+    readonly bytesUnshared: number;
+    readonly saved: number;
+  };
+  /** Those that most images need first. */
+  readonly sharedBlobs: readonly SharedBlob[];
+  /** What is missing or odd, for people. */
+  readonly notes: readonly string[];
+}
+
+interface Subject extends Pick<InspectedImage, 'name' | 'kind' | 'pullspec' | 'digest'> {
+  readonly aliases: string[];
+}
+
+interface Piece {
+  readonly size: number;
+  readonly kind: 'manifest' | 'config' | 'layer' | 'attached';
+}
+
+interface Walk {
+  readonly pieces: ReadonlyMap<Digest, Piece>;
+  readonly platforms: ReadonlyMap<Digest, string>;
+  readonly hasAttachment: boolean;
+  readonly notes: readonly string[];
+}
+
+/**
+ * Looks into a bundle without verifying it: reads the metadata, the manifests and the signatures in place, no blob. What
+ * is missing or unreadable becomes a note.
+ */
+export async function inspectBundle(bundle: Bundle, context: Context): Promise<Inspection> {
+  const { path, form, size, metadata, content } = bundle;
+  const { version, arch, release, previous, tool } = metadata;
+  const notes = bundle.damage ? [bundle.damage.message] : [];
+  const tags = new Set(await content.tags());
+  const pieces = new Map<Digest, { size: number; isBlob: boolean; images: number; last: Subject }>();
+  const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
+  for (const subject of listSubjects(metadata)) {
+    const { pieces: own, ...walk } = await walkImage(content, tags, subject, context);
+    for (const [digest, piece] of own) {
+      const { images } = pieces.get(digest) ?? { images: 0 };
+      pieces.set(digest, { size: piece.size, isBlob: piece.kind !== 'manifest', images: images + 1, last: subject });
+    }
+    const parts = [...own.values()];
+    const layers = parts.filter(({ kind }) => kind === 'layer').length;
+    measured.push({ subject, walk, size: sum(parts), layers });
+    notes.push(...walk.notes.map((note) => `${subject.name}: ${note}`));
+  }
+
+  const unique = new Map<Subject, number>();
+  for (const { size: bytes, images, last } of pieces.values())
+    if (images === 1) unique.set(last, (unique.get(last) ?? 0) + bytes);
+  const images = measured.map(({ subject, walk, size: bytes, layers }): InspectedImage => {
+    const alone = unique.get(subject) ?? 0;
+    const { platforms, hasAttachment, notes: lacks } = walk;
+    const sizes = { size: bytes, unique: alone, shared: bytes - alone, layers };
+    return { ...subject, ...sizes, platforms: [...platforms.values()], hasAttachment, complete: lacks.length === 0 };
+  });
+  const bytes = sum(pieces.values());
+  const bytesUnshared = sum(images);
+  const blobs = [...pieces].filter(([, { isBlob }]) => isBlob);
+  const platforms = measured[0]?.walk.platforms ?? new Map<Digest, string>();
+  const signatures = await listSignatures(bundle, platforms, notes);
+  const digest = form === 'tar' ? await readDigestFile(path) : undefined;
+  return {
+    path,
+    form,
+    size,
+    ...(digest && { digest }),
+    version,
+    arch,
+    release,
+    previous,
+    tool,
+    verified: false,
+    signatures,
+    images,
+    totals: {
+      images: images.length,
+      manifests: pieces.size - blobs.length,
+      blobs: blobs.length,
+      bytes,
+      bytesUnshared,
+      saved: bytesUnshared - bytes,
+    },
+    sharedBlobs: blobs
+      .filter(([, piece]) => piece.images > 1)
+      .map(([name, piece]) => ({ digest: name, size: piece.size, images: piece.images }))
+      .sort((a, b) => b.images - a.images || b.size - a.size || (a.digest < b.digest ? -1 : 1)),
+    // Messages quote what manifests say.
+    notes: notes.map((note) => note.replace(/\p{Cc}/gu, '\u{fffd}')),
+  };
+}
+
+/** The images of a bundle, each digest once: the release, the components by name, the extra images. */
+function listSubjects({ release, components, extraImages, osImages, images }: BundleMetadata): Iterable<Subject> {
+  const subjects = new Map<Digest, Subject>();
+  const add = (name: string, kind: Subject['kind'], pullspec: string): void => {
+    const digest = pullspec.slice(pullspec.indexOf('@') + 1);
+    const known = isDigest(digest) ? subjects.get(digest) : undefined;
+    if (kind === 'component') known?.aliases.push(name);
+    if (!known && isDigest(digest)) subjects.set(digest, { name, aliases: [], kind, pullspec, digest });
+  };
+  add('release', 'release', release);
+  const named = Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1));
+  for (const [name, pullspec] of named)
+    add(name, osImages.includes(pullspec) ? 'operating-system' : 'component', pullspec);
+  for (const pullspec of [...extraImages, ...images]) add(pullspec, 'extra', pullspec);
+  return subjects.values();
+}
+
+async function walkImage(
+  content: ContentSource,
+  tags: ReadonlySet<string>,
+  { digest: root }: Subject,
+  context: Context,
+): Promise<Walk> {
+  const pieces = new Map<Digest, Piece>();
+  const platforms = new Map<Digest, string>();
+  const notes: string[] = [];
+  let missing = 0;
+  let hasAttachment = false;
+  const visit = async (name: string, attached: boolean): Promise<void> => {
+    checkInterrupted(context.signal);
+    try {
+      const descriptor = await content.resolve(name);
+      const { digest, size } = descriptor;
+      if (pieces.has(digest)) return;
+      const manifest = parseManifest(await readContent(content, descriptor), `${digest} in ${content.name}`);
+      pieces.set(digest, { size, kind: 'manifest' });
+      for (const child of childrenOf(manifest)) {
+        if (isManifest(child)) {
+          if (!attached) platforms.set(child.digest, nameOf(child.platform));
+          await visit(child.digest, attached);
+        } else if (!pieces.has(child.digest)) {
+          const kind = attached ? 'attached' : child === manifest.config ? 'config' : 'layer';
+          pieces.set(child.digest, { size: child.size, kind });
+          if (!(await content.exists(child))) missing += 1;
+        }
+      }
+      const tag = `sha256-${hexOf(digest)}.sig`;
+      if (attached || !tags.has(tag)) return;
+      hasAttachment = true;
+      await visit(tag, true);
+    } catch (error) {
+      notes.push(passOver(error).message);
+    }
+  };
+  await visit(root, false);
+  if (missing > 0) notes.push(`${missing === 1 ? 'a blob' : `${String(missing)} blobs`} that it needs cannot be found`);
+  return { pieces, platforms, hasAttachment, notes };
+}
+
+async function listSignatures(
+  bundle: Bundle,
+  platforms: ReadonlyMap<Digest, string>,
+  notes: string[],
+): Promise<InspectedSignature[]> {
+  const { release, signatures } = bundle.metadata;
+  const held = new Map<Digest, { count: number; file: string }>();
+  const files = bundle.files.filter(({ path }) => /^config\/[\w./:=-]*signature[\w./:=-]*\.(?:ya?ml|json)$/.test(path));
+  for (const { path } of files) {
+    try {
+      const found = readAllSignatures([{ path, text: (await bundle.read(path)).toString() }]);
+      for (const [digest, list] of found) {
+        const { count, file } = held.get(digest) ?? { count: 0, file: path };
+        held.set(digest, { count: count + list.length, file });
+      }
+    } catch (error) {
+      notes.push(passOver(error).message);
+    }
+  }
+  const isRelease = (digest: Digest): boolean => release.endsWith(`@${digest}`);
+  const digests = new Set([...Object.keys(signatures).filter(isDigest), ...held.keys()]);
+  return [...digests]
+    .map((digest): InspectedSignature => {
+      const platform = platforms.get(digest);
+      const image = isRelease(digest)
+        ? 'release'
+        : platform === undefined
+          ? 'another image'
+          : `release for ${platform}`;
+      const { count = 0, file } = held.get(digest) ?? {};
+      return { digest, image, signers: signatures[digest] ?? [], held: count, ...(file !== undefined && { file }) };
+    })
+    .sort((a, b) => Number(isRelease(b.digest)) - Number(isRelease(a.digest)) || (a.image < b.image ? -1 : 1));
+}
+
+/** A platform comes out of a manifest as it is: anything may be in it. */
+function nameOf(platform: unknown): string {
+  const { os, architecture, variant } = (platform ?? {}) as Record<string, unknown>;
+  const parts = [os, architecture, variant].filter((part) => typeof part === 'string' && /^[\w.-]{1,40}$/.test(part));
+  return parts.length === 0 ? 'unknown' : parts.join('/');
+}
+
+function passOver(error: unknown): PluginError {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+  return error;
+}
+
+function sum(sized: Iterable<{ readonly size: number }>): number {
+  let total = 0;
+  for (const { size } of sized) total += size;
+  return total;
+}
