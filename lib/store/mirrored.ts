@@ -1,31 +1,34 @@
 import type { Readable } from 'node:stream';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource } from './store.ts';
 
 /**
- * Asks one place after the other until one of them can answer. Throws what the last one said, naming what the
- * others said before it. An interruption and a full or failing disk end it at once: no other place would help.
+ * Asks one place after the other until one of them can answer. Throws what they all said, with the code of the last one,
+ * but `not-found` where all that could be reached agree on that. An interruption and a full or failing disk end it at
+ * once: no other place would help.
  */
 export async function tryEach<Place extends { readonly name: string }, Result>(
   places: readonly Place[],
   ask: (place: Place) => Promise<Result>,
 ): Promise<Result> {
-  const failures: string[] = [];
-  for (const [index, place] of places.entries()) {
+  const failures: { place: Place; error: PluginError }[] = [];
+  for (const place of places) {
     try {
       return await ask(place);
     } catch (error) {
-      const final = isPluginError(error) && ['interrupted', 'disk-full', 'not-writable'].includes(error.code);
-      if (final || !isPluginError(error) || (index === places.length - 1 && failures.length === 0)) throw error;
-      const message = messageOf(error);
-      failures.push(message.includes(place.name) ? message : `${place.name}: ${message}`);
-      if (index === places.length - 1) {
-        throw new PluginError(error.code, failures.join('; '), { hint: error.hint, cause: error });
-      }
+      if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
+      failures.push({ place, error });
     }
   }
-  throw new PluginError('internal', 'there was no place to ask');
+  const last = failures.at(-1)?.error ?? new PluginError('internal', 'there was no place to ask');
+  if (failures.length < 2) throw last;
+  const reached = failures.filter(({ error }) => error.code !== 'unreachable' && error.code !== 'tls');
+  const isNowhere = reached.length > 0 && reached.every(({ error }) => error.code === 'not-found');
+  const said = failures.map(({ place, error: { message } }) => {
+    return message.includes(place.name) ? message : `${place.name}: ${message}`;
+  });
+  throw new PluginError(isNowhere ? 'not-found' : last.code, said.join('; '), { hint: last.hint, cause: last });
 }
 
 /** A repository that is to be had in several places, mirrors first: each call goes to the first that can answer it. */
