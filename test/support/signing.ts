@@ -88,7 +88,7 @@ export async function signDigest(key: SigningKey, digest: Digest, options: Signa
     return rsaSignedMessage(statement, { key: rsaKey, fingerprint, version, compressed, date, lifetime });
   }
   const bytes = (await sign({
-    message: await createMessage({ binary: new Uint8Array(statement) }),
+    message: await createMessage({ binary: new Uint8Array(statement), date }),
     signingKeys: key.privateKey,
     format: 'binary',
     date,
