@@ -9,10 +9,12 @@ const advice: Partial<Record<ErrorCode, string>> = {
   'size-mismatch': altered,
   'not-found':
     'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
+  'not-writable': 'Give another folder with --output, or make this one writable.',
+  interrupted: 'Run the same command again: it goes on where it stopped.',
   'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
 };
 
-/** Adds to an error from a source of images what to do about it, where it does not say so itself. */
+/** Adds to an error of making a bundle what to do about it, where it does not say so itself. */
 export function withAdvice(error: unknown): unknown {
   if (!isPluginError(error) || error.hint !== undefined) return error;
   const code = error.code === 'partial' && isPluginError(error.cause) ? error.cause.code : error.code;

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
@@ -51,16 +51,15 @@ export class ArchiveWriter implements ContentStore {
   static async open(path: string, layout: TarLayout, repository: string, context: Context): Promise<ArchiveWriter> {
     const partial = partialOf(path);
     try {
+      const { size, blocks } = await stat(partial).catch(() => ({ size: 0, blocks: 0 }));
+      await checkSpace(path, layout.size - blocks * 512);
       const file = await openOrCreate(partial);
       try {
         const identity = identify(layout);
-        const { size, blocks } = await file.stat();
         let journal = size === layout.size ? await Journal.resume(journalOf(path), identity) : undefined;
         if (journal) {
           context.log('info', `going on with ${partial}: ${String(journal.finished.size)} blobs are there`);
-          await checkSpace(path, layout.size - blocks * 512);
         } else {
-          await checkSpace(path, layout.size);
           await file.truncate(0);
           await file.truncate(layout.size);
           await writeKnown(file, layout);
