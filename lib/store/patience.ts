@@ -5,7 +5,7 @@ import { interrupted } from './networkErrors.ts';
 
 /** How often something is tried, and how long is waited between. Times are in milliseconds. */
 export interface PatienceOptions {
-  /** Attempts without progress before giving up; default 6 (3 for a host that never answered). */
+  /** Attempts without progress before giving up; default 6 (3 where nothing answers under a name). */
   readonly attempts?: number;
   /** The first wait, doubled each time up to `longestDelay`, less a random part; default 1 s. */
   readonly baseDelay?: number;

@@ -53,6 +53,8 @@ export function watchSilence(
     },
     Math.min(connectTimeout, idleTimeout) / 4,
   );
+  // The connection keeps the process alive, not the watch over it.
+  timer.unref();
   return () => {
     clearInterval(timer);
   };

@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { errorBodyLimit, readBody, type Connections } from './connections.ts';
 import { Conversations, type RegistryRequest } from './conversations.ts';
+import { networkCode } from './networkErrors.ts';
 import { Patience, type PatienceOptions } from './patience.ts';
 import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
@@ -73,17 +74,19 @@ export class Transport {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
     const patience = new Patience(this.#options, this.#context);
     const endure = (error: unknown): Promise<void> => this.#endure(patience, request.registry, error);
-    const connect = async (): Promise<Readable> => {
+    let body: Readable;
+    const connect = async (): Promise<void> => {
       for (;;) {
         try {
-          return await this.#openOnce(request, resumption);
+          body = await this.#openOnce(request, resumption);
+          return;
         } catch (error) {
           await endure(error);
         }
       }
     };
-    async function* read(first: Readable): AsyncGenerator<Buffer> {
-      for (let body = first; ; body = await connect()) {
+    async function* read(): AsyncGenerator<Buffer> {
+      for (;;) {
         try {
           for await (const chunk of body as AsyncIterable<Buffer>) {
             const fresh = resumption.take(chunk);
@@ -95,10 +98,15 @@ export class Transport {
           if (!resumption.isComplete) await endure(error);
         }
         if (resumption.isComplete) return;
+        await connect();
       }
     }
-    const nothing = start > 0 && resumption.isComplete;
-    return Readable.from(read(nothing ? Readable.from([]) : await connect()), { objectMode: false });
+    if (start > 0 && resumption.isComplete) return Readable.from([]);
+    await connect();
+    // A reader who leaves before the first byte has not entered the loop that would end the answer.
+    return Readable.from(read(), { objectMode: false }).once('close', () => {
+      body.destroy();
+    });
   }
 
   /**
@@ -160,12 +168,15 @@ export class Transport {
     return stream;
   }
 
-  /** A host that has never answered is more likely misspelt than busy. */
+  /** Endures a failure; not for long where nothing answers under a name that may well be misspelt. */
   #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
-    return patience.endure(error, this.#conversations.hasAnswered(registry) ? attempts : Math.min(3, attempts));
+    const dubious = absent.includes(networkCode(error)) && !this.#conversations.hasAnswered(registry);
+    return patience.endure(error, dubious ? Math.min(3, attempts) : attempts);
   }
 }
+
+const absent = ['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH'];
 
 function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;
