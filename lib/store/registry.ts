@@ -1,4 +1,4 @@
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
@@ -13,7 +13,7 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
-/** How much of the manifests that were pushed is kept for the tags that point to them, in bytes. */
+/** How much of the manifests that were read or pushed is kept for a fetch or a tag of them, in bytes. */
 const manifestsKept = 8 * 1024 * 1024;
 
 /** A repository in a registry (distribution-spec, version 2). The transport and its connections are the caller’s to close. */
@@ -38,15 +38,29 @@ export class Registry implements ContentStore {
     this.#options = options;
   }
 
-  /** As ContentSource has it. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB. */
+  /**
+   * As ContentSource has it. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB. The manifest
+   * is read whole and kept for the fetch that follows as a rule: one request for each image instead of two.
+   */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
-    const head = await this.#send('HEAD', manifestRequest(tagOrDigest), { accept: [405, 501] });
-    const described = head.status < 300 ? this.#describe(head, tagOrDigest) : undefined;
-    return described ?? (await this.#resolveByContent(tagOrDigest));
+    const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
+    this.#checkManifest(reply, tagOrDigest);
+    const digest = digestOf(reply.body);
+    const where = `${this.name}: manifest ${tagOrDigest}`;
+    if (isDigest(tagOrDigest) && digest !== tagOrDigest) {
+      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest})`);
+    }
+    this.#keep(digest, reply.body);
+    const stated = mediaTypeOf(reply);
+    const mediaType = isManifest({ mediaType: stated }) ? stated : parseManifest(reply.body, where).mediaType;
+    return { mediaType, digest, size: reply.body.length };
   }
 
   async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
-    const stream = await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start);
+    const kept = this.#manifests.get(descriptor.digest);
+    const stream = kept
+      ? Readable.from([kept.subarray(start)], { objectMode: false })
+      : await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start);
     return verifyStream(stream, descriptor, this.name, start);
   }
 
@@ -118,38 +132,14 @@ export class Registry implements ContentStore {
     return Promise.resolve();
   }
 
-  async #resolveByContent(tagOrDigest: string): Promise<Descriptor> {
-    const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
-    this.#checkManifest(reply, tagOrDigest, reply.body.length);
-    const digest = digestOf(reply.body);
-    const where = `${this.name}: manifest ${tagOrDigest}`;
-    if (isDigest(tagOrDigest) && digest !== tagOrDigest) {
-      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest})`);
-    }
-    const stated = mediaTypeOf(reply);
-    const mediaType = isManifest({ mediaType: stated }) ? stated : parseManifest(reply.body, where).mediaType;
-    return { mediaType, digest, size: reply.body.length };
-  }
-
-  /** What the headers say of a manifest; undefined where they do not say everything. */
-  #describe(reply: Reply, tagOrDigest: string): Descriptor | undefined {
-    const digest = reply.headers['docker-content-digest'];
-    const size = Number(reply.headers['content-length']);
-    const mediaType = mediaTypeOf(reply);
-    this.#checkManifest(reply, tagOrDigest, size);
-    if (typeof digest !== 'string' || !isDigest(digest) || !isManifest({ mediaType }) || !(size > 0)) return undefined;
-    if (isDigest(tagOrDigest) && digest !== tagOrDigest) return undefined;
-    return { mediaType, digest, size };
-  }
-
-  #checkManifest(reply: Reply, tagOrDigest: string, size: number): void {
+  #checkManifest(reply: Reply, tagOrDigest: string): void {
     const where = `${this.name}: manifest ${tagOrDigest}`;
     if (mediaTypeOf(reply).startsWith('application/vnd.docker.distribution.manifest.v1+')) {
       throw new PluginError('invalid-manifest', `${where} is an image of Docker’s old schema 1`, {
         hint: 'Push the image again with a current tool, which makes it schema 2 or OCI.',
       });
     }
-    if (size > manifestSizeLimit) {
+    if (reply.body.length > manifestSizeLimit) {
       const limit = String(manifestSizeLimit);
       throw new PluginError('too-large', `${where} has more than the ${limit} bytes that manifests may have`);
     }
