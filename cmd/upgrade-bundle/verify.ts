@@ -1,45 +1,54 @@
 import { openBundle } from '../../lib/bundle/open.ts';
-import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
+import type { Problem } from '../../lib/bundle/problem.ts';
+import { findDigest } from '../../lib/bundle/sidecars.ts';
+import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { openAccess } from '../access.ts';
-import { defineCommand } from '../command.ts';
+import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes } from '../format.ts';
 import { formatOption, registryOptions, trustOptions } from '../options.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
+const options = {
+  digest: { type: 'string', describe: 'The digest that the whole file must have (sha256:<64 hex digits>)' },
+  sha256: { type: 'string', describe: 'File of sha256sum with the digest that the whole file must have' },
+  ...formatOption(['json']),
+  'certificate-authority': authority,
+  insecure,
+  ...trustOptions,
+} as const;
+
 /** `verify`: checks a bundle from its signature to its last blob. */
 export const command = defineCommand({
   details:
     'The signature vouches for the release, the release for its components, each manifest for what it points to: everything is read ' +
-    'once and whatever is missing, cut short, altered or superfluous is named. No network is used unless --signature-store names one. ' +
-    'A .sha256 file beside the bundle is compared too.',
+    'once, in place, and whatever is missing, cut short, altered or superfluous is named. No network is used unless --signature-store ' +
+    'names one. A .sha256 file beside the bundle is compared too. The exit code is 0 for a good bundle, 1 for any other.',
   positionals: {
     bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
   },
-  options: {
-    digest: { type: 'string', describe: 'The digest that the whole file must have (sha256:<64 hex digits>)' },
-    ...formatOption(['json']),
-    'certificate-authority': authority,
-    insecure,
-    ...trustOptions,
-  },
+  options,
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Check a bundle'],
-    ['/dev/sdb', 'Check a bundle on a stick, in place'],
+    ['/dev/sdb --sha256=upgrade-4.12.4-x86_64.tar.sha256', 'Check a bundle on a stick, in place'],
+    ['upgrade-4.12.4-x86_64.tar -o json', 'List every single problem, for a script'],
   ],
   async run(args, { context, terminal, environment }) {
-    const expected = args.digest === undefined ? undefined : parseDigest(args.digest);
     const access = await openAccess(
       { ...args, pullSecret: undefined, idmsFile: undefined, maxPerRegistry: 6 },
       environment,
     );
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
-    const origin = openRegistryOrigin(access, reading);
+    const expected = await readExpected(args, args.bundle);
     const bundle = await openBundle(args.bundle, reading, true);
+    const origin = openRegistryOrigin(access, reading);
     try {
+      if (bundle.form === 'directory' && expected.length > 0) {
+        throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
+      }
       const trust = {
         keyrings: args.signatureKeyring,
         fingerprints: args.trustFingerprint,
@@ -47,17 +56,9 @@ export const command = defineCommand({
         store: args.signatureStore,
         fetchFile: origin.fetchFile,
       };
-      const report = await verifyBundle(bundle, trust, expected, reading);
+      const report = await verifyBundle(bundle, { trust, expected }, reading);
       terminal.print(args.format === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
-      const count = report.problems.length;
-      if (count === 0) return;
-      throw new PluginError(
-        'incomplete',
-        `${args.bundle} has ${count === 1 ? 'a problem' : `${String(count)} problems`}`,
-        {
-          hint: 'Copy the bundle again from where it came from, or run the create command again in its folder.',
-        },
-      );
+      if (report.problems.length > 0) throw failureOf(report);
     } finally {
       await bundle.close();
       await origin.close();
@@ -65,30 +66,89 @@ export const command = defineCommand({
   },
 });
 
+async function readExpected(
+  { digest, sha256 }: Pick<Arguments<typeof options>, 'digest' | 'sha256'>,
+  bundle: string,
+): Promise<ExpectedDigest[]> {
+  return [
+    ...(digest === undefined ? [] : [{ digest: parseDigest(digest), source: '--digest' }]),
+    ...(sha256 === undefined ? [] : [{ digest: await findDigest(sha256, bundle), source: sha256 }]),
+  ];
+}
+
+/** Where the signature is all that is wrong, another copy of the bundle would not help. */
+function failureOf({ path, problems }: VerifyReport): PluginError {
+  const count = problems.length === 1 ? 'there is a problem' : `there are ${String(problems.length)} problems`;
+  const message = `${path} is not a good bundle: ${count}`;
+  const signature = problems.find(({ kind }) => kind === 'unsigned' || kind === 'untrusted');
+  if (signature && problems.every(({ subject }) => subject === 'signature')) {
+    return new PluginError(signature.kind === 'unsigned' ? 'unsigned' : 'untrusted', message, { hint: signature.hint });
+  }
+  const hint = 'Do not use it. Copy it again from where it came from, or make it anew with the create command.';
+  return new PluginError('incomplete', message, { hint });
+}
+
 function toPlain({ signatures, ...report }: VerifyReport): Record<string, unknown> {
-  const signers = signatures.map(({ fingerprint, userId, created }) => ({ fingerprint, signer: userId, created }));
+  const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
+    digest,
+    fingerprint,
+    signer: userId,
+    created,
+  }));
   return { good: report.problems.length === 0, ...report, signatures: signers };
 }
 
-function toWords({ digest, images, manifests, blobs, bytes, signatures, problems }: VerifyReport): string {
-  const signers = signatures.map(
-    ({ fingerprint, userId, created }) =>
-      `  Signed by  ${userId} (${fingerprint}) on ${created.toISOString().slice(0, 10)}`,
-  );
+function toWords(report: VerifyReport): string {
+  const { path, version, arch, release, digest, confirmedBy, images, attachments, manifests, blobs, problems } = report;
+  const isGood = problems.length === 0;
+  const all = images.whole === images.expected;
+  const signers = report.signatures
+    .filter((signature) => release.endsWith(signature.digest))
+    .map(
+      ({ userId, fingerprint, created }) => `${userId}, key ${fingerprint}, on ${created.toISOString().slice(0, 10)}`,
+    );
+  const others = report.signatures.length - signers.length;
+  const rows = [
+    ['Release', `${version} ${arch}`],
+    ['', release],
+    ['Signed by', signers[0] ?? 'nobody who is trusted'],
+    ...signers.slice(1).map((signer) => ['', signer]),
+    ...(others > 0 ? [['', `and so are ${String(others)} of the images in it`]] : []),
+    [
+      'Images',
+      `${all ? `all ${String(images.expected)} are` : `${String(images.whole)} of ${String(images.expected)} are`} whole`,
+    ],
+    [
+      'Content',
+      `${String(blobs)} blobs, ${String(manifests)} manifests, ${String(attachments)} of them sigstore signatures`,
+    ],
+    ['Read', formatBytes(report.bytes)],
+    ...(digest === undefined ? [] : [['Digest', digest]]),
+    ...confirmedBy.map((source) => ['', `as ${source} says`]),
+  ];
   return [
-    problems.length === 0 ? 'Good' : 'Not good',
-    ...(digest === undefined ? [] : [`  Digest     ${digest}`]),
-    `  Images     ${String(images)} whole (${String(manifests)} manifests, ${String(blobs)} blobs)`,
-    `  Read       ${formatBytes(bytes)}`,
-    ...signers,
-    ...problems.map(
-      ({ kind, message, images: needing }) =>
-        `  ${kind.padEnd(12)} ${message}${needing.length === 0 ? '' : `, needed by ${nameSome(needing)}`}`,
-    ),
+    `${isGood ? 'Good' : 'NOT GOOD'}: ${path}`,
+    ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`),
+    ...(isGood ? [] : ['', ...listProblems(problems)]),
   ].join('\n');
 }
 
-function nameSome(names: readonly string[]): string {
-  const others = names.length > 5 ? ` and ${String(names.length - 5)} more` : '';
-  return names.slice(0, 5).join(', ') + others;
+/** The problems, those of one sort that are many as one line. */
+function listProblems(problems: readonly Problem[]): string[] {
+  const groups = Object.values(Object.groupBy(problems, ({ kind, subject }) => `${kind} ${subject}`));
+  const lines = groups.flatMap((group) => {
+    if (group.length <= 5) return group.map((problem) => describe(problem.kind, problem.message, problem.images));
+    const [{ kind, subject } = { kind: '', subject: '' }] = group;
+    const images = [...new Set(group.flatMap((problem) => problem.images))];
+    return [describe(kind, `${String(group.length)} ${subject}s`, images)];
+  });
+  return lines.length === problems.length
+    ? lines
+    : [...lines, `  (-o json lists all ${String(problems.length)} of them)`];
+}
+
+function describe(kind: string, what: string, images: readonly string[]): string {
+  const some = images.slice(0, 5).join(', ');
+  const others = images.length > 5 ? ` and ${String(images.length - 5)} more images` : '';
+  return `  ${kind.padEnd(12)} ${what}${some === '' ? '' : `, needed by ${some}${others}`}`;
 }

@@ -36,7 +36,7 @@ export async function checkExisting(
       }
       const known = verifyExisting ? undefined : await readDigestFile(path);
       if (known) return { metadata, digest: known };
-      const report = await verifyBundle(bundle, undefined, undefined, context);
+      const report = await verifyBundle(bundle, {}, context);
       if (!report.digest || report.problems.length > 0) {
         context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
         return undefined;

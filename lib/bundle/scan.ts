@@ -1,83 +1,153 @@
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import type { Context } from '../context.ts';
-import { manifestSizeLimit } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { Verifier } from '../store/store.ts';
+import { isPluginError } from '../errors.ts';
+import { manifestSizeLimit, parseManifest, type Manifest } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
 import type { Bundle, BundleFile } from './open.ts';
-import type { Problem } from './verify.ts';
+import { digestNamed, placeOf, type Place } from './place.ts';
+
+/** A manifest or a blob that is in a bundle, and what is wrong with it. */
+export interface ScannedItem {
+  readonly path: string;
+  /** How many bytes there are of it. */
+  readonly size: number;
+  /** Where it is not what its name says; a `malformed` manifest is what its name says and still no manifest. */
+  readonly fault?: 'altered' | 'truncated' | 'malformed';
+  /** Absent for a blob, and wherever there is a fault. */
+  readonly manifest?: Manifest;
+}
+
+/** A tag, with the manifest that it leads to: undefined where it leads to something else. */
+export interface ScannedTag {
+  readonly path: string;
+  readonly leadsTo: string;
+  readonly digest: Digest | undefined;
+}
+
+/** A configuration manifest; one that is absurdly large has no text. */
+export interface ScannedConfig {
+  readonly path: string;
+  readonly text: string | undefined;
+}
 
 /** What one reading of a whole bundle found. */
 export interface ScannedContent {
-  /** Of the whole tar; absent for a directory, and for a tar that is cut short. */
+  /** Of the whole file; absent for a directory, and for a tar that is cut short. */
   readonly digest: Digest | undefined;
+  /** How many bytes were read. */
   readonly bytes: number;
-  /** Manifests that are what their names say, with their bytes. */
-  readonly manifests: ReadonlyMap<Digest, Buffer>;
-  /** Blobs that are what their names say, with their sizes. */
-  readonly blobs: ReadonlyMap<Digest, number>;
-  /** Content that is not what its name says, or where the tar breaks off. */
-  readonly failed: ReadonlyMap<Digest, 'altered' | 'truncated'>;
-  /** The configuration manifests. */
-  readonly config: readonly { readonly path: string; readonly text: string }[];
-  /** What is wrong with the tar as such. */
-  readonly problems: readonly Problem[];
+  readonly manifests: ReadonlyMap<Digest, ScannedItem>;
+  readonly blobs: ReadonlyMap<Digest, ScannedItem>;
+  readonly tags: ReadonlyMap<string, ScannedTag>;
+  readonly config: readonly ScannedConfig[];
+  /** Files that have no place in a bundle. */
+  readonly others: readonly BundleFile[];
+  /** How many bytes between the files of a tar are not the zeros that they should be. */
+  readonly strayBytes: number;
 }
 
 /** Reads a bundle once from its first byte to its last, and checks everything in it against its name. */
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
-  const whole = createHash('sha256');
-  const manifests = new Map<Digest, Buffer>();
-  const blobs = new Map<Digest, number>();
-  const failed = new Map<Digest, 'altered' | 'truncated'>();
-  const config: { path: string; text: string }[] = [];
+  const whole = bundle.form === 'tar' ? createHash('sha256') : undefined;
+  const findings = new Findings();
+  for (const file of bundle.files) if (file.target !== undefined) findings.addLink(file, file.target);
+  if (bundle.cutEntry !== undefined) findings.addCut(bundle.cutEntry);
+
   let bytes = 0;
-  let current: { file: BundleFile; verifier: Verifier | undefined; kept: Buffer[] | undefined } | undefined;
-
-  const begin = (file: BundleFile): typeof current => {
-    const [, kind, digest = ''] =
-      /^v2\/.+\/(manifests|blobs)\/(sha256[:-][0-9a-f]{64})$/.exec(file.path.replace('sha256-', 'sha256:')) ?? [];
-    const isSmall = file.size <= manifestSizeLimit;
-    return {
-      file,
-      verifier: isDigest(digest) ? new Verifier({ digest, size: file.size }, bundle.path) : undefined,
-      kept: isSmall && (kind === 'manifests' || file.path.startsWith('config/')) ? [] : undefined,
-    };
-  };
-  const finish = (): void => {
-    if (!current) return;
-    const { file, verifier, kept } = current;
-    if (verifier) {
-      const digest: Digest = `sha256:${file.path.slice(-64)}`;
-      if (!verifier.matches()) failed.set(digest, 'altered');
-      else if (kept) manifests.set(digest, Buffer.concat(kept));
-      else blobs.set(digest, file.size);
-    } else if (kept) {
-      config.push({ path: file.path, text: Buffer.concat(kept).toString() });
-    }
-    current = undefined;
-  };
-
-  await bundle.scan((file, chunk) => {
+  let strayBytes = 0;
+  let current: OpenFile | undefined;
+  const total = bundle.size + bundle.trailing;
+  context.onEvent({ kind: 'plan', images: 0, blobs: bundle.files.length, bytes: total, present: 0 });
+  await bundle.scan((part, chunk) => {
     bytes += chunk.length;
-    if (bundle.form === 'tar') whole.update(chunk);
+    whole?.update(chunk);
+    const file = typeof part === 'object' ? part : undefined;
     context.onEvent({ kind: 'bytes', digest: file?.path ?? '', bytes: chunk.length });
-    if (file !== current?.file) finish();
-    if (!file) return;
-    current ??= begin(file);
-    current?.verifier?.update(chunk);
-    current?.kept?.push(Buffer.from(chunk));
+    if (part === 'padding') strayBytes += chunk.reduce((count, byte) => count + Math.sign(byte), 0);
+    if (current && current.file !== file) {
+      findings.addFile(current);
+      current = undefined;
+    }
+    if (!file || file.target !== undefined) return;
+    current ??= openFile(file);
+    current.read += chunk.length;
+    current.hash.update(chunk);
+    current.kept?.push(Buffer.from(chunk));
   });
-  finish();
-  const { damage } = bundle;
-  const cut = `sha256:${bundle.cutEntry?.slice(-64) ?? ''}`;
-  if (isDigest(cut)) failed.set(cut, 'truncated');
-  return {
-    digest: bundle.form === 'tar' && !damage ? `sha256:${whole.digest('hex')}` : undefined,
-    bytes,
-    manifests,
-    blobs,
-    failed,
-    config,
-    problems: damage ? [{ kind: 'truncated', what: bundle.path, images: [], message: damage.message }] : [],
-  };
+  if (current) findings.addFile(current);
+  const digest: Digest | undefined = whole && !bundle.damage ? `sha256:${whole.digest('hex')}` : undefined;
+  const { manifests, blobs, tags, config, others } = findings;
+  return { digest, bytes, manifests, blobs, tags, config, others, strayBytes };
+}
+
+interface OpenFile {
+  readonly file: BundleFile;
+  readonly place: Place;
+  readonly hash: Hash;
+  /** Its content, where it is small and looked into. */
+  readonly kept: Buffer[] | undefined;
+  read: number;
+}
+
+function openFile(file: BundleFile): OpenFile {
+  const place = placeOf(file);
+  const isKept = ['manifest', 'tag', 'config'].includes(place.kind) && file.size <= manifestSizeLimit;
+  return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, read: 0 };
+}
+
+class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 'config' | 'others'> {
+  readonly manifests = new Map<Digest, ScannedItem>();
+  readonly blobs = new Map<Digest, ScannedItem>();
+  readonly tags = new Map<string, ScannedTag>();
+  readonly config: ScannedConfig[] = [];
+  readonly others: BundleFile[] = [];
+
+  addLink(file: BundleFile, target: string): void {
+    const place = placeOf(file);
+    if (place.kind !== 'tag') this.others.push(file);
+    else this.tags.set(place.name, { path: file.path, leadsTo: target, digest: digestNamed(target) });
+  }
+
+  /** Takes the file in which a tar breaks off. */
+  addCut(path: string): void {
+    const place = placeOf({ path });
+    if (place.kind === 'manifest') this.manifests.set(place.digest, { path, size: 0, fault: 'truncated' });
+    if (place.kind === 'blob') this.blobs.set(place.digest, { path, size: 0, fault: 'truncated' });
+  }
+
+  addFile({ file, place, hash, kept, read }: OpenFile): void {
+    const { path } = file;
+    const actual: Digest = `sha256:${hash.digest('hex')}`;
+    const content = kept && Buffer.concat(kept);
+    switch (place.kind) {
+      case 'manifest':
+      case 'blob': {
+        const item = { path, size: read };
+        const fault = read < file.size ? 'truncated' : actual === place.digest ? undefined : 'altered';
+        if (fault) this[`${place.kind}s`].set(place.digest, { ...item, fault });
+        else if (place.kind === 'blob') this.blobs.set(place.digest, item);
+        else this.manifests.set(place.digest, { ...item, ...readManifest(content, path) });
+        break;
+      }
+      case 'tag':
+        this.tags.set(place.name, { path, leadsTo: `a copy of ${actual}`, digest: actual });
+        break;
+      case 'config':
+        this.config.push({ path, text: content?.toString() });
+        break;
+      case 'other':
+        this.others.push(file);
+        break;
+      case 'metadata':
+    }
+  }
+}
+
+function readManifest(content: Buffer | undefined, path: string): Pick<ScannedItem, 'manifest' | 'fault'> {
+  try {
+    return content ? { manifest: parseManifest(content, path) } : { fault: 'malformed' };
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-manifest')) throw error;
+    return { fault: 'malformed' };
+  }
 }

@@ -1,6 +1,7 @@
 import { open, readFile, rename } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
+import { messageOf, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../store/disk.ts';
 import type { BundleMetadata } from './metadata.ts';
@@ -14,10 +15,30 @@ export async function writeSidecars(path: string, digest: Digest, metadata: Bund
 /** The digest that `<bundle>.sha256` gives for a bundle; undefined where there is no such file, or nothing about it. */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   const text = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
-  const name = basename(path);
-  const line = text.split('\n').find((each) => each.slice(66) === name);
-  const digest = `sha256:${line?.slice(0, 64) ?? ''}`;
-  return isDigest(digest) ? digest : undefined;
+  return parseDigests(text).find(({ name }) => name === basename(path))?.digest;
+}
+
+/**
+ * The digest that a file in the format of sha256sum gives for a bundle: in the line with its name, or in the only one.
+ * Throws `not-readable`, and `invalid-file` where it says nothing about the bundle.
+ */
+export async function findDigest(file: string, bundle: string): Promise<Digest> {
+  const text = await readFile(file, 'utf8').catch((cause: unknown) => {
+    throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
+  });
+  const lines = parseDigests(text);
+  const line = lines.find(({ name }) => name === basename(bundle)) ?? (lines.length === 1 ? lines[0] : undefined);
+  if (line) return line.digest;
+  throw new PluginError('invalid-file', `${file} has no digest of ${basename(bundle)}`, {
+    hint: 'It should have the format of sha256sum: 64 hex digits, two blanks, and the name of the bundle.',
+  });
+}
+
+function parseDigests(text: string): { digest: Digest; name: string }[] {
+  return [...text.matchAll(/^([0-9a-f]{64})(?: [ *](.*))?$/gm)].flatMap(([, hex = '', name = '']) => {
+    const digest = `sha256:${hex}`;
+    return isDigest(digest) ? [{ digest, name: basename(name) }] : [];
+  });
 }
 
 function upgradeBundleOf(digest: Digest, { version, arch }: BundleMetadata): KubernetesObject {

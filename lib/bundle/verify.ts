@@ -1,242 +1,195 @@
-import { readAllSignatures } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf } from '../errors.ts';
-import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import { isPluginError } from '../errors.ts';
+import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
-import { loadKeyring } from '../release/keyring.ts';
 import { readPayload, type Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
-import type { FetchFile } from '../release/signatureStore.ts';
-import { verifyRelease } from '../release/trust.ts';
-import { releaseRepository } from '../store/directory.ts';
-import { describeRelease } from './facts.ts';
-import { metadataPath } from './metadata.ts';
+import { componentTag, releaseTag } from '../release/version.ts';
+import { compareBlobs, compareRelease } from './agreement.ts';
+import { attachedTo } from './bundleTags.ts';
+import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
-import { readDigestFile } from './sidecars.ts';
+import { describeProblem, type Problem } from './problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
+import { readDigestFile } from './sidecars.ts';
+import { checkTags, listSurplus } from './surplus.ts';
+import { judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
+import { Walk } from './walk.ts';
 
-/** Something that is wrong with a bundle. */
-export interface Problem {
-  readonly kind: 'missing' | 'truncated' | 'altered' | 'superfluous' | 'inconsistent' | 'unsigned' | 'untrusted';
-  /** A digest, or a path in the bundle. */
-  readonly what: string;
-  /** The images that need it. */
-  readonly images: readonly string[];
-  readonly message: string;
+/** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
+export interface ExpectedDigest {
+  readonly digest: Digest;
+  readonly source: string;
+}
+
+/** By what a bundle is to be judged. */
+export interface VerifyOptions {
+  /** Without it the signature is not looked at. */
+  readonly trust?: VerifyTrust;
+  /** Digests to compare the whole file with, besides the one in `<bundle>.sha256`. */
+  readonly expected?: readonly ExpectedDigest[];
 }
 
 /** What a check of a bundle found; it is good when there are no problems. */
 export interface VerifyReport {
-  /** Of the whole tar; absent for a directory. */
+  readonly path: string;
+  readonly version: string;
+  readonly arch: string;
+  /** By digest. */
+  readonly release: string;
+  /** Of the whole file; absent for a directory and for a tar that breaks off. */
   readonly digest: Digest | undefined;
-  /** How many images, manifests and blobs are whole, and how many bytes were read. */
-  readonly images: number;
+  /** Who else says that it has this digest. */
+  readonly confirmedBy: readonly string[];
+  /** The images of the release and the extra ones: how many there should be, and how many are whole. */
+  readonly images: { readonly expected: number; readonly whole: number };
+  /** How many sigstore attachments, manifests and blobs these need. */
+  readonly attachments: number;
   readonly manifests: number;
   readonly blobs: number;
+  /** How many bytes were read. */
   readonly bytes: number;
+  /** The good signatures of the release, and of the images in it. */
   readonly signatures: readonly VerifiedSignature[];
   readonly problems: readonly Problem[];
 }
 
-/** Whom to believe about a bundle. */
-export interface VerifyTrust {
-  readonly keyrings: readonly string[];
-  readonly fingerprints: readonly string[];
-  readonly allowUnsigned: boolean;
-  /** A signature store to ask where the bundle has no signature; without it nothing is asked. */
-  readonly store?: string | undefined;
-  readonly fetchFile: FetchFile;
-}
-
 /**
- * Checks a bundle from the signature to the last blob, reading everything once: the signature vouches for the release, the
- * release for its components, each manifest for what it points to. Everything that is wrong is listed. Without `trust` the
- * signature is not looked at. `expected` is a digest that the whole file must have, besides what `<bundle>.sha256` says.
+ * Checks a bundle from the signature to the last blob, reading everything once (the few files that describe the release
+ * twice): the signature vouches for the release, the release for its components, each manifest for what it points to.
+ * Nothing that metadata.json says is believed. Everything that is wrong is listed. Throws what reading the bundle or a
+ * keyring does.
  */
-export async function verifyBundle(
-  bundle: Bundle,
-  trust: VerifyTrust | undefined,
-  expected: Digest | undefined,
-  context: Context,
-): Promise<VerifyReport> {
+export async function verifyBundle(bundle: Bundle, options: VerifyOptions, context: Context): Promise<VerifyReport> {
+  const { metadata, described } = bundle;
+  const { trust } = options;
   const scanned = await scanContent(bundle, context);
-  const problems = [...scanned.problems];
-  if (scanned.digest) problems.push(...(await compareDigest(bundle, scanned.digest, expected)));
-  const graph = walkImages(bundle, scanned);
-  problems.push(...graph.problems);
-  const { release, problems: inconsistencies } = await compareRelease(bundle, scanned, context);
-  problems.push(...inconsistencies);
-  const judged = trust
-    ? await judgeSignature(bundle, scanned, release, trust, context)
-    : { signatures: [], problems: [] };
-  problems.push(...judged.problems);
+  const compared = await compareDigests(bundle, scanned.digest, options.expected ?? []);
+  const problems = [...checkForm(bundle, scanned), ...compared.problems];
+
+  const walk = new Walk(scanned);
+  const digest = parseDigest(metadata.release.slice(metadata.release.indexOf('@') + 1));
+  const isWhole = walk.visit(digest, 'release');
+  const read = isWhole ? await readRelease(bundle, digest, context) : { problems: [] };
+  const { release } = read;
+  problems.push(...read.problems);
+
+  const roots = listImages(metadata, release);
+  const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
+  const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
+    const subject = attachedTo(tag);
+    const image = subject && walk.manifests.get(subject);
+    return attachment && image !== undefined ? [{ attachment, image }] : [];
+  });
+  for (const { attachment, image } of attachments) walk.visit(attachment, `the sigstore signature of ${image}`);
+  problems.push(...walk.problems);
+  if (release)
+    problems.push(
+      ...checkTags(bundle, scanned, tagsOf(release), walk),
+      ...(described ? compareRelease(metadata, release) : []),
+    );
+  if (described && !walk.isPartial) problems.push(...compareBlobs(metadata, walk.blobs));
+  problems.push(...listSurplus(bundle, scanned, walk));
+
+  const inRelease = release?.children.map((child) => child.digest) ?? Object.keys(metadata.signatures);
+  const config = readConfig(bundle, scanned.config, new Set([digest, ...inRelease]));
+  const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
+  problems.push(...config.problems, ...(judged?.problems ?? []));
   return {
+    path: bundle.path,
+    version: release?.version ?? metadata.version,
+    arch: release?.arch ?? metadata.arch,
+    release: metadata.release,
     digest: scanned.digest,
-    images: graph.images,
-    manifests: scanned.manifests.size,
-    blobs: scanned.blobs.size,
+    confirmedBy: compared.confirmedBy,
+    images: { expected: roots.size, whole: whole.length },
+    attachments: attachments.length,
+    manifests: walk.manifests.size,
+    blobs: walk.blobs.size,
     bytes: scanned.bytes,
-    signatures: judged.signatures,
+    signatures: judged?.signatures ?? [],
     problems,
   };
 }
 
-async function compareDigest(bundle: Bundle, digest: Digest, expected: Digest | undefined): Promise<Problem[]> {
-  const noted = await readDigestFile(bundle.path);
-  const differing = [
-    ...(noted !== undefined && noted !== digest ? [`${bundle.path}.sha256 says ${noted}`] : []),
-    ...(expected !== undefined && expected !== digest ? [`${expected} was expected`] : []),
+/** What is wrong with the tar as such. */
+function checkForm(
+  { path, form, metadata, size, trailing, damage, isCut }: Bundle,
+  scanned: ScannedContent,
+): Problem[] {
+  const inTar = (kind: Problem['kind'], message: string): Problem => describeProblem(kind, 'bundle', path, message);
+  if (damage) {
+    const share = String(Math.floor((100 * size) / Math.max(metadata.size, size)));
+    const kind = isCut ? 'truncated' : 'altered';
+    return [inTar(kind, `${damage.message}; what comes before byte ${String(size)} (${share}%) can be read`)];
+  }
+  const lengths = `${metadataPath} says that the tar has ${String(metadata.size)} bytes, and it has ${String(size)}`;
+  const { strayBytes } = scanned;
+  return [
+    ...(form === 'tar' && metadata.size !== size ? [inTar('inconsistent', lengths)] : []),
+    ...(trailing > 0 ? [inTar('superfluous', `${String(trailing)} bytes follow the end of the tar`)] : []),
+    ...(strayBytes > 0
+      ? [inTar('altered', `${String(strayBytes)} bytes between the files of the tar are altered`)]
+      : []),
   ];
-  return differing.map((says) => {
-    return {
-      kind: 'altered',
-      what: bundle.path,
-      images: [],
-      message: `the digest of ${bundle.path} is ${digest}, and ${says}`,
-    };
-  });
 }
 
-/** Follows every image of the metadata down to its blobs; then lists what none of them needs. */
-function walkImages(
-  bundle: Bundle,
-  { manifests, blobs, failed }: ScannedContent,
-): { images: number; problems: Problem[] } {
-  const { metadata } = bundle;
-  const names = new Map(Object.entries(metadata.components).map(([name, pullspec]) => [pullspec, name]));
-  const reached = new Set<Digest>();
-  const lacking = new Map<Digest, Problem & { images: string[] }>();
-  const lack = (digest: Digest, image: string, kind: 'missing' | 'truncated' | 'altered', message: string): void => {
-    const known = lacking.get(digest) ?? { kind, what: digest, images: [], message };
-    lacking.set(digest, known);
-    if (!known.images.includes(image)) known.images.push(image);
+async function compareDigests(
+  { path }: Bundle,
+  digest: Digest | undefined,
+  given: readonly ExpectedDigest[],
+): Promise<{ confirmedBy: string[]; problems: Problem[] }> {
+  if (digest === undefined) return { confirmedBy: [], problems: [] };
+  const noted = await readDigestFile(path);
+  const expected = [...(noted ? [{ digest: noted, source: `${path}.sha256` }] : []), ...given];
+  const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
+  return {
+    confirmedBy: same.map(({ source }) => source),
+    problems: other.map(({ digest: wanted, source }) =>
+      describeProblem(
+        'altered',
+        'bundle',
+        path,
+        `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,
+      ),
+    ),
   };
-  let whole = 0;
-  const visit = (digest: Digest, image: string): boolean => {
-    reached.add(digest);
-    const bytes = manifests.get(digest);
-    if (!bytes) {
-      lack(
-        digest,
-        image,
-        failed.get(digest) ?? 'missing',
-        `the manifest ${digest} is ${failed.get(digest) ?? 'missing'}`,
-      );
-      return false;
-    }
-    let isWhole = true;
-    for (const child of childrenOf(parseManifest(bytes, digest))) {
-      if (isManifest(child)) {
-        isWhole = visit(child.digest, image) && isWhole;
-        continue;
-      }
-      reached.add(child.digest);
-      const size = blobs.get(child.digest);
-      if (size === child.size) continue;
-      const kind = size === undefined ? (failed.get(child.digest) ?? 'missing') : 'altered';
-      lack(child.digest, image, kind, `the blob ${child.digest} is ${kind}`);
-      isWhole = false;
-    }
-    return isWhole;
-  };
-  for (const pullspec of new Set([metadata.release, ...metadata.images, ...Object.values(metadata.components)])) {
-    const { digest } = parseReference(pullspec);
-    const name = pullspec === metadata.release ? 'release' : (names.get(pullspec) ?? pullspec);
-    if (digest && visit(digest, name)) whole += 1;
-  }
-  const superfluous: Problem[] = [];
-  for (const { path, target } of bundle.files) {
-    const [, kind = '', name = ''] = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`).exec(path) ?? [];
-    const attached = /^sha256-([0-9a-f]{64})\.sig$/.exec(name)?.[1];
-    if (kind === 'manifests' && target !== undefined && isDigest(target)) {
-      if (attached !== undefined && reached.has(`sha256:${attached}`))
-        visit(target, `the sigstore attachment of sha256:${attached}`);
-      else if (!reached.has(target)) superfluous.push(spare(path, `the tag ${name} names no image of this bundle`));
-    }
-  }
-  for (const { path } of bundle.files) {
-    const [, name = ''] = new RegExp(`^v2/${releaseRepository}/(?:manifests|blobs)/([^/]+)$`).exec(path) ?? [];
-    const digest = name.replace(/^sha256-/, 'sha256:');
-    const isKnown = isDigest(digest) ? reached.has(digest) || failed.has(digest) : name !== '';
-    if (!isKnown && path !== metadataPath && !path.startsWith('config/'))
-      superfluous.push(spare(path, `${path} belongs to no image of this bundle`));
-  }
-  return { images: whole, problems: [...lacking.values(), ...superfluous] };
 }
 
-function spare(what: string, message: string): Problem {
-  return { kind: 'superfluous', what, images: [], message };
-}
-
-/** Compares what metadata.json says with what the payload, which the signature vouches for, says itself. */
-async function compareRelease(
-  bundle: Bundle,
-  scanned: ScannedContent,
+async function readRelease(
+  { metadata, content }: Bundle,
+  digest: Digest,
   context: Context,
-): Promise<{ release: Release | undefined; problems: Problem[] }> {
-  const { metadata, content } = bundle;
-  const { registry, repository, digest } = parseReference(metadata.release);
-  // Missing or altered content was reported already.
-  if (!digest || !scanned.manifests.has(digest)) return { release: undefined, problems: [] };
-  const inconsistent = (message: string): Problem => ({
-    kind: 'inconsistent',
-    what: metadataPath,
-    images: [],
-    message,
-  });
+): Promise<{ release?: Release; problems: Problem[] }> {
   try {
-    const release = await readPayload(
-      content,
-      await content.resolve(digest),
-      { repository: `${registry}/${repository}` },
-      context,
-    );
-    const facts = describeRelease({ release, signatures: new Map() }, metadata.extraImages, metadata.tool);
-    const fields = ['version', 'arch', 'images', 'components', 'osImages', 'previous'] as const;
-    const differing = fields.filter((field) => JSON.stringify(facts[field]) !== JSON.stringify(metadata[field]));
-    const problems = differing.map((field) =>
-      inconsistent(`metadata.json has other ${field} than the release payload`),
-    );
-    if (metadata.size !== bundle.size && bundle.form === 'tar' && !bundle.damage) {
-      problems.push(
-        inconsistent(`metadata.json says ${String(metadata.size)} bytes, and the tar has ${String(bundle.size)}`),
-      );
-    }
-    return { release, problems };
+    const { registry, repository } = parseReference(metadata.release);
+    const options = { repository: `${registry}/${repository}` };
+    return { release: await readPayload(content, await content.resolve(digest), options, context), problems: [] };
   } catch (error) {
-    if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    return { release: undefined, problems: [inconsistent(`the release payload cannot be read: ${error.message}`)] };
+    if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
+    return { problems: [describeProblem('inconsistent', 'metadata', digest, error.message)] };
   }
 }
 
-async function judgeSignature(
-  bundle: Bundle,
-  scanned: ScannedContent,
-  release: Release | undefined,
-  trust: VerifyTrust,
-  context: Context,
-): Promise<{ signatures: readonly VerifiedSignature[]; problems: Problem[] }> {
-  const { digest } = parseReference(bundle.metadata.release);
-  if (!digest) return { signatures: [], problems: [] };
-  try {
-    const known = readAllSignatures(scanned.config).get(digest) ?? [];
-    const others = release?.verification.keys ?? [];
-    const keyring = await loadKeyring({ files: trust.keyrings, others }, trust.fingerprints, context);
-    const stores = trust.store === undefined ? [] : [trust.store];
-    const signatures = await verifyRelease(digest, { keyring, known, stores, fetchFile: trust.fetchFile }, context);
-    return { signatures, problems: [] };
-  } catch (error) {
-    const kind = isPluginError(error, 'unsigned')
-      ? 'unsigned'
-      : isPluginError(error, 'untrusted')
-        ? 'untrusted'
-        : undefined;
-    if (kind === undefined) throw error;
-    if (trust.allowUnsigned) {
-      context.log('warn', messageOf(error));
-      return { signatures: [], problems: [] };
-    }
-    return { signatures: [], problems: [{ kind, what: digest, images: ['release'], message: messageOf(error) }] };
+/** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
+function listImages(metadata: BundleMetadata, release: Release | undefined): ReadonlyMap<Digest, readonly string[]> {
+  const components = release
+    ? [...release.images].map(([name, image]) => [name, image.pullspec] as const)
+    : Object.entries(metadata.components);
+  const named = [['release', metadata.release] as const, ...components];
+  const known = new Set(named.map(([, pullspec]) => pullspec));
+  const extras = (release ? metadata.extraImages : metadata.images).filter((pullspec) => !known.has(pullspec));
+  const all = [...named, ...extras.map((pullspec) => [pullspec, pullspec] as const)];
+  const images = new Map<Digest, string[]>();
+  for (const [name, pullspec] of all) {
+    const digest = pullspec.slice(pullspec.indexOf('@') + 1);
+    // What is not by digest was reported with the other lies of metadata.json.
+    if (isDigest(digest)) images.set(digest, [...(images.get(digest) ?? []), name]);
   }
+  return images;
+}
+
+function tagsOf({ version, arch, digest, images }: Release): ReadonlyMap<string, Digest> {
+  const components = [...images].map(([name, image]) => [componentTag(version, arch, name), image.digest] as const);
+  return new Map([[releaseTag(version, arch), digest], ...components]);
 }

@@ -1,0 +1,52 @@
+import type { Digest } from '../oci/digest.ts';
+import type { Release } from '../release/release.ts';
+import { describeRelease } from './facts.ts';
+import { metadataPath, type BundleMetadata } from './metadata.ts';
+import { describeProblem, type Problem } from './problem.ts';
+
+/** Compares what metadata.json says of the release with what the release’s payload, for which the signature vouches, says itself. */
+export function compareRelease(metadata: BundleMetadata, release: Release): Problem[] {
+  const facts = describeRelease({ release, signatures: new Map() }, metadata.extraImages, metadata.tool);
+  const words = (['version', 'arch'] as const)
+    .filter((field) => facts[field] !== metadata[field])
+    .map((field) => `says ${field} ${metadata[field]}, and the release is ${facts[field]}`);
+  const components = Object.entries({ ...metadata.components, ...facts.components }).flatMap(([name]) => {
+    const said = metadata.components[name];
+    const actual = facts.components[name];
+    if (said === actual) return [];
+    if (said === undefined) return [`leaves out the component ${name}`];
+    if (actual === undefined) return [`names a component ${name}, which the release does not have`];
+    return [`gives the component ${name} another image than the release does: ${said} instead of ${actual}`];
+  });
+  // Differences among the components would be told a second time.
+  const lists = components.length > 0 ? (['previous'] as const) : (['images', 'osImages', 'previous'] as const);
+  const others = lists.flatMap((field) => compareLists(field, metadata[field], facts[field]));
+  return [...words, ...components, ...others].map(contradiction);
+}
+
+/** Compares the blobs that metadata.json lists with those that the images need, which have their sizes in bytes. */
+export function compareBlobs({ blobs }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
+  const listed = blobs.map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
+  const actual = [...needed].map(([digest, size]) => `${digest} of ${String(size)} bytes`);
+  return compareLists('blobs', listed, actual).map(contradiction);
+}
+
+function compareLists(field: string, said: readonly string[], actual: readonly string[]): string[] {
+  const has = new Set(said);
+  const needs = new Set(actual);
+  const lacking = [...needs].filter((each) => !has.has(each));
+  const extra = [...has].filter((each) => !needs.has(each));
+  return [
+    ...(lacking.length > 0 ? [`leaves out of ${field}: ${nameSome(lacking)}`] : []),
+    ...(extra.length > 0 ? [`has in ${field} what the release does not: ${nameSome(extra)}`] : []),
+  ];
+}
+
+function nameSome(names: readonly string[]): string {
+  const others = names.length > 3 ? ` and ${String(names.length - 3)} more` : '';
+  return names.slice(0, 3).join(', ') + others;
+}
+
+function contradiction(words: string): Problem {
+  return describeProblem('inconsistent', 'metadata', metadataPath, `${metadataPath} ${words}`);
+}

@@ -1,0 +1,93 @@
+import { checkInterrupted, type Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { Archive, type ArchiveEntry } from '../store/archive.ts';
+import { releaseRepository } from '../store/directory.ts';
+import { roundToBlock } from '../store/tarLayout.ts';
+import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
+import type { Bundle, BundlePart, Scanner } from './open.ts';
+
+/** Opens a bundle in a tar; `length` is the file's size in bytes, undefined for a device. Throws `invalid-bundle` and `not-readable`. */
+export async function openTar(
+  path: string,
+  length: number | undefined,
+  tolerant: boolean,
+  context: Context,
+): Promise<Bundle> {
+  const archive = await Archive.open(path, context, tolerant);
+  try {
+    if (archive.entries.keys().next().value !== metadataPath) {
+      const what = `${path} is a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
+      throw new PluginError('invalid-bundle', what, { hint: 'Bundles are made by the create command.' });
+    }
+    const trailing = archive.damage || length === undefined ? 0 : length - archive.size;
+    const metadata = parseMetadata(await archive.read(metadataPath, metadataSizeLimit), path);
+    return {
+      path,
+      form: 'tar',
+      metadata,
+      described: true,
+      size: archive.size,
+      trailing,
+      content: archive.repository(releaseRepository),
+      files: [...archive.entries.values()],
+      damage: archive.damage,
+      isCut: archive.damage !== undefined && (await endsBefore(archive, metadata.size)),
+      cutEntry: archive.cutEntry,
+      read: (file) => archive.read(file),
+      scan: (scanner) => scanTar(archive, trailing, scanner, context),
+      close: () => archive.close(),
+    };
+  } catch (error) {
+    await archive.close();
+    throw error;
+  }
+}
+
+// A device does not tell its size.
+async function endsBefore(archive: Archive, size: number): Promise<boolean> {
+  for await (const chunk of archive.streamRange(Math.max(0, size - 1), 1)) return (chunk as Buffer).length === 0;
+  return true;
+}
+
+interface Section {
+  readonly part: BundlePart;
+  readonly end: number;
+}
+
+async function scanTar(archive: Archive, trailing: number, scanner: Scanner, context: Context): Promise<void> {
+  const sections = listSections(archive, trailing);
+  let section = sections.next().value;
+  let position = 0;
+  for await (const bytes of archive.streamRange(0, archive.size + trailing)) {
+    checkInterrupted(context.signal);
+    let chunk = bytes as Buffer;
+    while (section && chunk.length > 0) {
+      const part = chunk.subarray(0, section.end - position);
+      scanner(section.part, part);
+      position += part.length;
+      chunk = chunk.subarray(part.length);
+      if (position === section.end) section = sections.next().value;
+    }
+  }
+}
+
+/** What lies where in a tar, in order and without a gap. */
+function* listSections(archive: Archive, trailing: number): Generator<Section, undefined> {
+  let end = 0;
+  const until = function* (part: BundlePart, next: number): Generator<Section> {
+    // A file without content is told of all the same.
+    if (next > end || typeof part === 'object') yield { part, end: (end = next) };
+  };
+  for (const entry of archive.entries.values()) {
+    yield* until('header', entry.start);
+    yield* until(entry, contentEnd(entry));
+    yield* until('padding', roundToBlock(contentEnd(entry)));
+  }
+  yield* until(archive.damage ? 'header' : 'padding', archive.size);
+  yield* until('trailing', archive.size + trailing);
+  return undefined;
+}
+
+function contentEnd({ start, size }: ArchiveEntry): number {
+  return start + size;
+}

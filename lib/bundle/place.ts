@@ -1,0 +1,32 @@
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { isTag } from '../oci/reference.ts';
+import { releaseRepository } from '../store/directory.ts';
+import { metadataPath } from './metadata.ts';
+import type { BundleFile } from './open.ts';
+
+/** What a file of a bundle is, by its path; `other` has no place in a bundle. */
+export type Place =
+  | { readonly kind: 'metadata' | 'config' | 'other' }
+  | { readonly kind: 'manifest' | 'blob'; readonly digest: Digest }
+  | { readonly kind: 'tag'; readonly name: string };
+
+const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
+
+/** Tells what a file is. Symbolic links are tags or have no place; a tag may be a copy of its manifest, where links cannot be. */
+export function placeOf({ path, target }: Pick<BundleFile, 'path' | 'target'>): Place {
+  const [, folder, name = ''] = inRepository.exec(path) ?? [];
+  if (target === undefined) {
+    if (path === metadataPath) return { kind: 'metadata' };
+    if (path.startsWith('config/')) return { kind: 'config' };
+    const digest = digestNamed(name);
+    if (folder !== undefined && digest) return { kind: folder === 'blobs' ? 'blob' : 'manifest', digest };
+  }
+  const isUnfinished = /\.(?:download|partial)$/.test(name);
+  return folder === 'manifests' && isTag(name) && !isUnfinished ? { kind: 'tag', name } : { kind: 'other' };
+}
+
+/** The digest that a file name is, with a colon or, as on Windows, a dash. */
+export function digestNamed(name: string): Digest | undefined {
+  const digest = name.replace(/^sha256-/, 'sha256:');
+  return isDigest(digest) ? digest : undefined;
+}

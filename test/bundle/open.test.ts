@@ -1,0 +1,127 @@
+import { expect } from 'chai';
+import { execFile } from 'node:child_process';
+import { mkdir, unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { metadataPath } from '../../lib/bundle/metadata.ts';
+import { openBundle, type BundlePart } from '../../lib/bundle/open.ts';
+import { digestOf, isDigest } from '../../lib/oci/digest.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/failure.ts';
+import { repack, rewrite } from '../support/repack.ts';
+
+const run = promisify(execFile);
+
+describe('openBundle', () => {
+  let bundle: TestBundle;
+  const at = (name: string): string => join(bundle.folder, name);
+  before(async () => {
+    bundle = await makeBundle();
+  });
+  after(() => bundle.remove());
+
+  it('opens a bundle in a tar', async () => {
+    const opened = await openBundle(bundle.path, makeContext());
+    expect(opened).to.deep.include({ form: 'tar', described: true, trailing: 0, size: bundle.result.metadata.size });
+    expect(opened.metadata).to.deep.equal(bundle.result.metadata);
+    expect((await opened.content.resolve(bundle.release.tag)).digest).to.equal(bundle.release.digest);
+    expect(String(await opened.read(metadataPath))).to.include('4.12.4');
+    await opened.close();
+  });
+
+  it('opens an unpacked bundle, and a mirror directory without metadata.json', async () => {
+    const root = await bundle.unpack();
+    const unpacked = await openBundle(root, makeContext());
+    expect(unpacked).to.deep.include({ form: 'directory', described: true, metadata: bundle.result.metadata });
+    await unpacked.close();
+    await unlink(join(root, metadataPath));
+    const bare = await openBundle(root, makeContext());
+    expect(bare.described).to.equal(false);
+    const { version, arch, release, components, previous, osImages } = bundle.result.metadata;
+    expect(bare.metadata).to.deep.include({ version, arch, release, components, previous, osImages });
+    expect(new Set(bare.metadata.blobs.map(({ digest }) => digest))).to.deep.equal(
+      new Set(bundle.result.metadata.blobs.map(({ digest }) => digest)),
+    );
+    await bare.close();
+  });
+
+  for (const form of ['tar', 'directory'] as const) {
+    it(`gives every byte of a ${form} once, each to its file`, async () => {
+      const path = form === 'tar' ? bundle.path : await bundle.unpack();
+      const opened = await openBundle(path, makeContext());
+      const contents = new Map<BundlePart, Buffer[]>();
+      let total = 0;
+      await opened.scan((part, chunk) => {
+        total += chunk.length;
+        contents.set(part, [...(contents.get(part) ?? []), Buffer.from(chunk)]);
+      });
+      await opened.close();
+      expect(total).to.equal(opened.size);
+      const files = opened.files.filter(({ target }) => target === undefined);
+      for (const file of files) {
+        const content = Buffer.concat(contents.get(file) ?? []);
+        const name = file.path.split('/').at(-1) ?? '';
+        expect(content, file.path).to.have.length(file.size);
+        if (isDigest(name)) expect(digestOf(content)).to.equal(name);
+      }
+      expect(Buffer.concat(contents.get('padding') ?? []).every((byte) => byte === 0)).to.equal(true);
+    });
+
+    it(`tells of an empty file in a ${form}`, async () => {
+      const tar = await repack(bundle.path, at('with-empty.tar'), ({ files }) => files.set('empty', Buffer.alloc(0)));
+      const path = form === 'tar' ? tar : at('with-empty');
+      if (form === 'directory') {
+        await mkdir(path);
+        await run('tar', ['-xf', tar, '-C', path]);
+      }
+      const opened = await openBundle(path, makeContext());
+      const seen = new Set<string>();
+      await opened.scan((part) => seen.add(typeof part === 'object' ? part.path : part));
+      await opened.close();
+      expect([...seen]).to.include('empty');
+    });
+  }
+
+  it('opens a tar that is cut short only when told to, as far as it goes', async () => {
+    const half = bundle.result.metadata.size - 1024 - 1000;
+    const path = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, half));
+    await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
+    const opened = await openBundle(path, makeContext(), true);
+    expect(opened.damage?.code).to.equal('invalid-bundle');
+    expect(opened.cutEntry).to.match(/^v2\//);
+    expect(opened.isCut).to.equal(true);
+    expect(opened.size).to.be.lessThan(half);
+    await opened.close();
+  });
+
+  it('refuses what is no bundle, and says what it is', async () => {
+    await writeFile(at('empty'), '');
+    await writeFile(at('noise'), Buffer.alloc(5000, 'x'));
+    await mkdir(at('etc'), { recursive: true });
+    await writeFile(at('etc/motd'), 'hello');
+    await run('tar', ['-cf', at('other.tar'), '-C', at('etc'), 'motd']);
+    const refusal = async (path: string): Promise<string> =>
+      (await failureOf(openBundle(path, makeContext(), true), 'invalid-bundle')).message;
+    expect(await refusal(at('empty'))).to.include('is an empty file');
+    expect(await refusal(at('noise'))).to.include('is not a tar');
+    expect(await refusal(at('other.tar'))).to.include('no upgrade bundle');
+    await failureOf(openBundle(at('nowhere'), makeContext()), 'not-readable');
+  });
+
+  it('refuses a directory that is no mirror, and points to the bundles in it', async () => {
+    await mkdir(at('bare'), { recursive: true });
+    expect((await failureOf(openBundle(at('bare'), makeContext()), 'not-found')).message).to.include('v2/openshift');
+    const { hint } = await failureOf(openBundle(bundle.folder, makeContext()), 'not-found');
+    expect(hint).to.include('upgrade-4.12.4-x86_64.tar');
+    await mkdir(at('bare/v2/openshift/release/manifests'), { recursive: true });
+    expect((await failureOf(openBundle(at('bare'), makeContext()), 'not-found')).message).to.include('no release');
+  });
+
+  it('refuses a metadata.json that is none', async () => {
+    const path = await repack(bundle.path, at('odd.tar'), (unpacked) => {
+      Object.assign(unpacked.metadata, { formatVersion: 2 });
+    });
+    expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include('formatVersion 2');
+  });
+});
