@@ -26,6 +26,8 @@ export class Transport {
   readonly #conversations: Conversations;
   readonly #context: Context;
   readonly #options: TransportOptions;
+  /** Registries that were given up without a single answer. */
+  readonly #givenUp = new Set<string>();
 
   constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
     this.#connections = connections;
@@ -168,11 +170,21 @@ export class Transport {
     return stream;
   }
 
-  /** Endures a failure; not for long where nothing answers under a name that may well be misspelt. */
-  #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
+  /**
+   * Endures a failure; not for long where nothing answers under a name that may well be misspelt, and not a second time
+   * where nothing ever answered: a mirror that is down must not be waited for with each image.
+   */
+  async #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
-    const dubious = absent.includes(networkCode(error)) && !this.#conversations.hasAnswered(registry);
-    return patience.endure(error, dubious ? Math.min(3, attempts) : attempts);
+    const silent = !this.#conversations.hasAnswered(registry);
+    const dubious = silent && absent.includes(networkCode(error));
+    const most = silent && this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
+    try {
+      await patience.endure(error, most);
+    } catch (final) {
+      if (silent) this.#givenUp.add(registry);
+      throw final;
+    }
   }
 }
 
