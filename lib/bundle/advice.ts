@@ -1,8 +1,8 @@
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 
 const altered =
-  'Nothing of it was kept. The registry, or a mirror or proxy on the way, has damaged content: have it repaired, or ask ' +
-  'another one with --idms-file; then run the same command again: it goes on where it stopped.';
+  'Nothing of it was kept. The source, or a mirror or proxy on the way, has damaged content: have it repaired, or use ' +
+  'another (--idms-file names mirrors), and run the same command again: it goes on where it stopped.';
 
 const advice: Partial<Record<ErrorCode, string>> = {
   'digest-mismatch': altered,

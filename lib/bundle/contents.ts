@@ -61,7 +61,7 @@ export async function gatherContents(
     const own = await listManifests(image.reference.digest, fetched);
     const found = await Promise.all(own.map((digest) => resolveAttachment(source, digest)));
     attachments.set(image, new Map(found.flatMap((entry) => (entry ? [[entry.tag, entry.descriptor.digest]] : []))));
-    await Promise.all(found.map((entry) => entry && fetchTree(source, entry.descriptor)));
+    await Promise.all(found.flatMap((entry) => (entry ? [fetchTree(source, entry.descriptor)] : [])));
   };
   await allOrReport(images.map((image) => [image.name, fetchImage(image)]));
 

@@ -70,7 +70,7 @@ export async function createBundle(request: CreateRequest, origin: Origin, conte
 async function create(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
   await checkFolder(request.output);
   const wanted = 'version' in request.release ? request.release : undefined;
-  const found = await findRelease(request.release, origin.sourceOf);
+  const found = await findRelease(request.release, (reference) => origin.sourceOf(reference));
   const extraImages = await resolveExtraImages(request.extraImages, origin);
   const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
     join(request.output, bundleName(version, arch));
@@ -96,7 +96,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     extraImages.map(({ name }) => name),
     request.tool,
   );
-  const contents = await gatherContents(listImages(signed, extraImages), origin.sourceOf);
+  const contents = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
   const layout = layOutBundle(facts, contents, configOf(signed));
   if (request.dryRun) return plan(path, layout);
   return write(path, layout, contents, request.output, origin, context);
@@ -187,7 +187,8 @@ async function checkFolder(path: string): Promise<void> {
 
 async function makeFolder(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true });
+    // The reason why the last part cannot be made is told by mkdir without `recursive` only.
+    await mkdir(path, { recursive: true }).catch(() => mkdir(path));
   } catch (error) {
     const described = describeWriteError(error, path);
     if (isPluginError(described)) throw described;
