@@ -3,12 +3,13 @@ import https from 'node:https';
 import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError } from '../errors.ts';
+import { UnplainAnswer } from './answerHead.ts';
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
 import { watchSilence, type SilenceOptions } from './silence.ts';
 import { Slots } from './slots.ts';
-import { Sockets, UnplainAnswer, type SocketTls } from './socket.ts';
+import { Sockets, type SocketTls } from './socket.ts';
 
 /** How connections are made. There is no limit to how long a whole exchange may take. */
 export interface ConnectionsOptions extends SilenceOptions {
@@ -204,10 +205,10 @@ export class Connections {
       };
 
       outgoing.once('socket', (socket) => {
-        if (outgoing.reusedSocket) return;
+        if (outgoing.reusedSocket || !(socket instanceof TLSSocket)) return;
         // Where verification fails, the socket is gone before anybody can ask it for the certificate.
         socket.prependOnceListener('secure', () => {
-          if (socket instanceof TLSSocket) expiry = socket.getPeerX509Certificate()?.validTo;
+          expiry = socket.getPeerX509Certificate()?.validTo;
         });
       });
       outgoing.on('error', fail).once('close', () => {

@@ -1,12 +1,7 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type SecureContext } from 'node:tls';
 import { PluginError } from '../errors.ts';
-
-/** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
-export interface AnswerHead {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-}
+import { bodyLength, parseHead, type AnswerHead } from './answerHead.ts';
 
 /** What became of a request: the head of the answer, and its body where it was not handed over. */
 export interface Answer extends AnswerHead {
@@ -35,9 +30,7 @@ const bodyLimit = 64 * 1024;
 // One buffer a connection, filled again and again: reading through the http module costs twice the CPU and
 // memory, since it copies every 64 KiB into a buffer of its own (measured; see docs/architecture.md).
 const bufferSize = 256 * 1024;
-
-/** Says that a request has to be sent again by other means: the answer is not of the plain kind that a socket of ours reads. */
-export class UnplainAnswer extends Error {}
+const empty = Buffer.alloc(0);
 
 /**
  * GET over keep-alive connections of our own, for the large bodies: read into one buffer for each connection and handed
@@ -67,16 +60,16 @@ export class Sockets {
     if (lines.some((line) => /[\r\n]/.test(line))) throw new PluginError('internal', 'a request header has a line end');
     const request = `GET ${url.pathname}${url.search} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n`;
     for (;;) {
-      const idle = this.#idle.get(url.origin)?.pop();
+      const idle = this.#takeIdle(url.origin);
       const connection = idle ?? this.#connect(url, options);
       try {
         const answer = await connection.ask(request, accept, signal);
         if (connection.reusable) this.#keep(url.origin, connection);
         return answer;
       } catch (error) {
-        connection.destroy();
         // A server may close an idle connection just as we use it again; nothing of the answer was lost.
-        if (idle && !connection.answered && !signal.aborted) continue;
+        if (idle && connection.isStale) continue;
+        connection.destroy();
         throw error;
       }
     }
@@ -98,6 +91,13 @@ export class Sockets {
     return connection;
   }
 
+  #takeIdle(origin: string): Connection | undefined {
+    const idle = this.#idle.get(origin);
+    let connection = idle?.pop();
+    while (connection && !connection.isOpen) connection = idle?.pop();
+    return connection;
+  }
+
   #keep(origin: string, connection: Connection): void {
     const idle = this.#idle.get(origin);
     if (idle) idle.push(connection);
@@ -107,19 +107,23 @@ export class Sockets {
 
 /** One connection, with at most one request under way. */
 class Connection {
-  /** Whether any byte of the current answer has come. */
-  answered = false;
   /** Whether another request may follow on this connection. */
   reusable = false;
+  readonly #host: string;
   readonly #socket: Socket;
   #accept: (head: AnswerHead) => Receiver | undefined = () => undefined;
   #resolve: (answer: Answer) => void = () => undefined;
   #reject: (error: unknown) => void = () => undefined;
-  #pending: Buffer = Buffer.alloc(0);
+  /** Whether any byte of the current answer has come. */
+  #answered = false;
+  /** Whether it was us who ended it. */
+  #ended = false;
+  #pending = empty;
   #head: AnswerHead | undefined;
   #receiver: Receiver | undefined;
   #remaining = 0;
   #body: Buffer[] = [];
+  #kept = 0;
 
   constructor(url: URL, options: SocketOptions, onClose: () => void) {
     const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
@@ -133,32 +137,51 @@ class Connection {
     };
     // The declared types lack onread for TLS; Node documents it for both.
     const target = { host, port, onread, ...options.tls, ...(isIP(host) === 0 && { servername: host }) };
+    this.#host = url.host;
     this.#socket = url.protocol === 'https:' ? connectTls(target) : connectTcp(target);
     const connected = url.protocol === 'https:' ? 'secureConnect' : 'connect';
+    let silence = `did not accept a connection for ${seconds(options.connectTimeout)}`;
     this.#socket
       .setNoDelay(true)
       .setTimeout(options.connectTimeout)
-      .once(connected, () => this.#socket.setTimeout(options.idleTimeout))
-      .on('timeout', () =>
-        this.#socket.destroy(silence(this.#socket.connecting ? 'did not accept a connection' : 'stopped answering')),
-      )
+      .once(connected, () => {
+        silence = `was silent for ${seconds(options.idleTimeout)}`;
+        this.#socket.setTimeout(options.idleTimeout);
+      })
+      .on('timeout', () => {
+        const { bytesRead, timeout = 0 } = this.#socket;
+        // While a slow disk held the thread up, bytes may have come that nobody has read yet.
+        setImmediate(() => {
+          if (this.#socket.bytesRead === bytesRead) this.#fail(unreachable(`${url.host} ${silence}`));
+          else this.#socket.setTimeout(timeout);
+        });
+      })
       .on('error', (error) => {
         this.#reject(options.explain(error));
       })
       .on('close', () => {
         onClose();
-        this.#reject(options.explain(reset('the server closed the connection')));
+        this.#reject(options.explain(closed()));
       });
   }
 
+  get isOpen(): boolean {
+    return !this.#socket.destroyed;
+  }
+
+  /** Whether the server ended it before it answered anything. */
+  get isStale(): boolean {
+    return !this.#answered && !this.#ended;
+  }
+
   ask(request: string, accept: (head: AnswerHead) => Receiver | undefined, signal: AbortSignal): Promise<Answer> {
-    this.answered = this.reusable = false;
+    this.#answered = this.reusable = false;
     this.#accept = accept;
     this.#head = this.#receiver = undefined;
     this.#body = [];
+    this.#kept = 0;
     const abort = (): void => {
-      this.#reject(signal.reason);
-      this.destroy();
+      this.#fail(signal.reason);
     };
     return new Promise<Answer>((resolve, reject) => {
       this.#resolve = resolve;
@@ -173,83 +196,78 @@ class Connection {
   }
 
   destroy(): void {
+    this.#ended = true;
     this.#socket.destroy();
   }
 
+  #fail(error: unknown): void {
+    this.#reject(error);
+    this.destroy();
+  }
+
   #take(chunk: Buffer): void {
-    this.answered = true;
+    this.#answered = true;
     try {
       const body = this.#head ? chunk : this.#readHead(chunk);
       if (body) this.#readBody(body);
     } catch (error) {
-      this.#reject(error);
-      this.destroy();
+      this.#fail(error);
     }
   }
 
   /** Reads up to the end of the head; returns what follows it, or undefined while there is more of it to come. */
   #readHead(chunk: Buffer): Buffer | undefined {
-    const bytes = Buffer.concat([this.#pending, chunk]);
-    const end = bytes.indexOf('\r\n\r\n');
-    if (end < 0) {
-      if (bytes.length > headLimit) throw new PluginError('server-error', 'the answer’s head is absurdly large');
-      this.#pending = bytes;
-      return undefined;
+    let bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    for (;;) {
+      const end = bytes.indexOf('\r\n\r\n');
+      if ((end < 0 ? bytes.length : end) > headLimit) {
+        throw new PluginError('server-error', `${this.#host} sent more than 64 KiB of headers`);
+      }
+      if (end < 0) {
+        this.#pending = Buffer.from(bytes);
+        return undefined;
+      }
+      const head = parseHead(bytes.toString('latin1', 0, end));
+      bytes = bytes.subarray(end + 4);
+      // 100 (Continue), 103 (Early Hints): the answer is yet to come.
+      if (head.status < 200) continue;
+      this.#pending = empty;
+      this.#remaining = bodyLength(head);
+      this.#head = head;
+      this.#receiver = this.#accept(head);
+      return bytes;
     }
-    this.#pending = Buffer.alloc(0);
-    const rest = bytes.subarray(end + 4);
-    const head = parseHead(bytes.toString('latin1', 0, end));
-    if (head.status < 200) return this.#readHead(rest);
-    this.#remaining = bodyLength(head);
-    this.#head = head;
-    this.#receiver = this.#accept(head);
-    return rest;
   }
 
   #readBody(chunk: Buffer): void {
     const head = this.#head;
     if (!head) return;
-    if (chunk.length > this.#remaining) throw new PluginError('server-error', 'the server sent more than it announced');
-    this.#remaining -= chunk.length;
-    if (this.#receiver) {
-      if (chunk.length > 0) this.#receiver(chunk);
-    } else {
-      this.#body.push(Buffer.from(chunk));
+    const body = chunk.length > this.#remaining ? chunk.subarray(0, this.#remaining) : chunk;
+    this.#remaining -= body.length;
+    if (!this.#receiver) {
+      this.#body.push(Buffer.from(body));
+      this.#kept += body.length;
+    } else if (body.length > 0) {
+      this.#receiver(body);
     }
-    const cut = !this.#receiver && this.#remaining > bodyLimit;
-    if (this.#remaining > 0 && !cut) return;
-    this.reusable = !cut && !/\bclose\b/i.test(head.headers['connection'] ?? '');
+    const isCut = this.#remaining > 0 && this.#kept >= bodyLimit;
+    if (this.#remaining > 0 && !isCut) return;
+    // What follows the announced body belongs to no answer, and must not pass for the next one.
+    const hasMore = isCut || chunk.length > body.length;
+    this.reusable = !hasMore && !/\bclose\b/i.test(head.headers['connection'] ?? '');
     if (!this.reusable) this.destroy();
     this.#resolve({ ...head, body: Buffer.concat(this.#body).subarray(0, bodyLimit) });
   }
 }
 
-function parseHead(text: string): AnswerHead {
-  const [first = '', ...lines] = text.split('\r\n');
-  const status = /^HTTP\/1\.1 (\d{3})(?: |$)/.exec(first)?.[1];
-  if (status === undefined) throw new UnplainAnswer();
-  const headers: Record<string, string> = {};
-  for (const line of lines) {
-    const [, name, value] = /^([!#$%&'*+.^`|~\w-]+):[ \t]*(.*?)[ \t]*$/.exec(line) ?? [];
-    if (name === undefined || value === undefined) throw new UnplainAnswer();
-    const key = name.toLowerCase();
-    headers[key] = headers[key] === undefined ? value : `${headers[key]}, ${value}`;
-  }
-  return { status: Number(status), headers };
+function unreachable(message: string): PluginError {
+  return new PluginError('unreachable', message, { hint: 'Check the network, then try again.' });
 }
 
-function bodyLength({ status, headers }: AnswerHead): number {
-  if (status === 204 || status === 304) return 0;
-  const length = headers['content-length'];
-  if (headers['transfer-encoding'] !== undefined || length === undefined || !/^\d{1,15}$/.test(length))
-    throw new UnplainAnswer();
-  return Number(length);
+function closed(): Error {
+  return Object.assign(new Error('the server closed the connection'), { code: 'ECONNRESET' });
 }
 
-function silence(what: string): Error {
-  return Object.assign(new Error(`the server ${what}`), { code: 'ETIMEDOUT' });
-}
-
-function reset(what: string): Error {
-  return Object.assign(new Error(what), { code: 'ECONNRESET' });
+function seconds(milliseconds: number): string {
+  return `${String(Math.ceil(milliseconds / 1000))} s`;
 }

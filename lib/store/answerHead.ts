@@ -1,0 +1,32 @@
+/** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
+export interface AnswerHead {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Says that a request has to be sent again by other means: the answer is not of the plain kind that is read here. */
+export class UnplainAnswer extends Error {}
+
+/** Reads the head of an HTTP/1.1 answer, without the empty line at its end (RFC 9112). Throws UnplainAnswer. */
+export function parseHead(head: string): AnswerHead {
+  const [first = '', ...lines] = head.split('\r\n');
+  const status = /^HTTP\/1\.1 (\d{3})(?: |$)/.exec(first)?.[1];
+  if (status === undefined) throw new UnplainAnswer();
+  const headers: Record<string, string> = {};
+  for (const line of lines) {
+    const [, name, text] = /^([!#$%&'*+.^`|~\w-]+):(.*)$/.exec(line) ?? [];
+    if (name === undefined || text === undefined) throw new UnplainAnswer();
+    const [key, value] = [name.toLowerCase(), text.trim()];
+    headers[key] = headers[key] === undefined ? value : `${headers[key]}, ${value}`;
+  }
+  return { status: Number(status), headers };
+}
+
+/** How many bytes the body of an answer to a GET has. Throws UnplainAnswer where one Content-Length does not say it. */
+export function bodyLength({ status, headers }: AnswerHead): number {
+  if (status === 204 || status === 304) return 0;
+  const length = headers['content-length'];
+  if (headers['transfer-encoding'] !== undefined || length === undefined || !/^\d{1,15}$/.test(length))
+    throw new UnplainAnswer();
+  return Number(length);
+}
