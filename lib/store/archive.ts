@@ -1,4 +1,3 @@
-import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { Header, Pax } from 'tar';
@@ -6,6 +5,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
+import { describeReadError } from './fileContent.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 import { roundToBlock } from './tarLayout.ts';
 
@@ -88,9 +88,22 @@ export class Archive {
 
   /** Streams bytes of the tar itself, headers and all, for reading it in one go. */
   streamRange(start: number, size: number): Readable {
-    if (size === 0) return Readable.from([]);
-    const range = { start, end: start + size - 1, highWaterMark: chunkSize };
-    return createReadStream('', { fd: this.#file.fd, autoClose: false, ...range });
+    return Readable.from(this.#readRange(start, start + size), { objectMode: false, highWaterMark: chunkSize });
+  }
+
+  // A file stream would close the file when its reader goes away, and with it end all the others.
+  async *#readRange(start: number, end: number): AsyncGenerator<Buffer> {
+    for (let position = start; position < end;) {
+      const length = Math.min(chunkSize, end - position);
+      const { bytesRead, buffer } = await this.#file
+        .read(Buffer.allocUnsafeSlow(length), 0, length, position)
+        .catch((error: unknown) => {
+          throw describeReadError(error, `byte ${String(position)} of ${this.path}`);
+        });
+      if (bytesRead === 0) return;
+      yield buffer.subarray(0, bytesRead);
+      position += bytesRead;
+    }
   }
 
   /** The names of the repositories in the archive, sorted. */
