@@ -4,7 +4,7 @@ import type { Problem } from '../../lib/bundle/problem.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { parseDigest } from '../../lib/oci/digest.ts';
+import { isDigest } from '../../lib/oci/digest.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes } from '../format.ts';
@@ -70,8 +70,11 @@ async function readExpected(
   { digest, sha256 }: Pick<Arguments<typeof options>, 'digest' | 'sha256'>,
   bundle: string,
 ): Promise<ExpectedDigest[]> {
+  if (digest !== undefined && !isDigest(digest)) {
+    throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
+  }
   return [
-    ...(digest === undefined ? [] : [{ digest: parseDigest(digest), source: '--digest' }]),
+    ...(digest === undefined ? [] : [{ digest, source: '--digest' }]),
     ...(sha256 === undefined ? [] : [{ digest: await findDigest(sha256, bundle), source: sha256 }]),
   ];
 }

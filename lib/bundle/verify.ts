@@ -118,11 +118,12 @@ function checkForm(
   scanned: ScannedContent,
 ): Problem[] {
   const inTar = (kind: Problem['kind'], message: string): Problem => describeProblem(kind, 'bundle', path, message);
-  if (damage) {
-    const share = String(Math.floor((100 * size) / Math.max(metadata.size, size)));
-    const kind = isCut ? 'truncated' : 'altered';
-    return [inTar(kind, `${damage.message}; what comes before byte ${String(size)} (${share}%) can be read`)];
+  if (isCut) {
+    const share = String(Math.floor((100 * size) / metadata.size));
+    const words = `of its ${String(metadata.size)} bytes only the first ${String(size)} (${share}%) can be used`;
+    return [inTar('truncated', `${path} is cut short: ${words}`)];
   }
+  if (damage) return [inTar('altered', `${damage.message}; nothing after byte ${String(size)} can be read`)];
   const lengths = `${metadataPath} says that the tar has ${String(metadata.size)} bytes, and it has ${String(size)}`;
   const { strayBytes } = scanned;
   return [

@@ -5,7 +5,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { metadataPath } from '../../lib/bundle/metadata.ts';
 import { openBundle, type BundlePart } from '../../lib/bundle/open.ts';
+import { PluginError } from '../../lib/errors.ts';
 import { digestOf, isDigest } from '../../lib/oci/digest.ts';
+import { readContent } from '../../lib/store/store.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
@@ -82,6 +84,21 @@ describe('openBundle', () => {
       expect([...seen]).to.include('empty');
     });
   }
+
+  it('goes on reading a tar when a reader went away', async () => {
+    const opened = await openBundle(bundle.path, makeContext());
+    const descriptor = await opened.content.resolve(bundle.release.tag);
+    const stream = await opened.content.fetch(descriptor);
+    stream.destroy();
+    await failureOf(
+      opened.scan(() => {
+        throw new PluginError('interrupted', 'enough');
+      }),
+      'interrupted',
+    );
+    expect(await readContent(opened.content, descriptor)).to.have.length(descriptor.size);
+    await opened.close();
+  });
 
   it('opens a tar that is cut short only when told to, as far as it goes', async () => {
     const half = bundle.result.metadata.size - 1024 - 1000;

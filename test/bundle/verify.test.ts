@@ -142,7 +142,7 @@ describe('verifyBundle', () => {
       const report = await check(copy);
       expect(sortsOf(report)).to.deep.equal(['missing blob', 'truncated blob', 'truncated bundle']);
       expect(report.digest).to.equal(undefined);
-      expect(messagesOf(report)).to.match(/cut short: .* can be read/);
+      expect(messagesOf(report)).to.match(/cut short: .* \(\d+%\) can be used/);
       expect(
         report.problems.filter(({ kind }) => kind === 'missing').every(({ images }) => images.length > 0),
       ).to.equal(true);
