@@ -66,11 +66,12 @@ export class Terminal {
 
   /** Writes a result, or a part of one, as a line of stdout. */
   print(text: string): void {
-    this.#options.stdout.write(`${text}\n`);
+    this.#options.stdout.write(`${disarm(text)}\n`);
   }
 
   /** Writes a line of the log, if its level is to be shown. */
-  readonly log = (level: LogLevel, message: string): void => {
+  readonly log = (level: LogLevel, text: string): void => {
+    const message = disarm(text);
     switch (level) {
       case 'debug':
         if (this.verbose) {
@@ -90,11 +91,11 @@ export class Terminal {
 
   /** Writes why the run failed, each hint and each detail on a line of its own. */
   showError(message: string, hints: readonly string[], details: readonly string[]): void {
-    this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${message}`);
-    for (const hint of hints) {
+    this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${disarm(message)}`);
+    for (const hint of hints.map(disarm)) {
       this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${hint}`);
     }
-    for (const detail of details) {
+    for (const detail of details.map(disarm)) {
       this.#write(this.#colors?.gray(detail) ?? detail);
     }
   }
@@ -162,4 +163,9 @@ export class Terminal {
       .filter((progress) => progress.started)
       .map((progress) => progress.line(Date.now(), width < 80 ? 0 : bar).slice(0, width));
   }
+}
+
+/** Takes out of a text what a terminal would obey, or show in another order: it may quote what a stranger wrote. */
+function disarm(text: string): string {
+  return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
 }
