@@ -1,6 +1,8 @@
+import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
 import { generatedBody } from '../support/content.ts';
 import { blobBytes, digestOfFile, expectFailure, openWorkshop, type Workshop } from '../support/creation.ts';
+import type { ReleaseOptions } from '../support/release.ts';
 import type { StoredManifest } from '../support/registry.ts';
 
 describe('create against a registry that is wrong', () => {
@@ -236,5 +238,61 @@ describe('create against a registry that is wrong', () => {
         .filter((path) => ![config, manifests].includes(path));
       expect(new Set(paths).size).to.equal(paths.length);
     });
+  });
+});
+
+describe('create of a payload that is hostile or malformed', () => {
+  const release =
+    (options: ReleaseOptions, ...messages: RegExp[]) =>
+    async (): Promise<void> => {
+      const workshop = await openWorkshop({ release: options });
+      try {
+        await expectFailure(await workshop.create(), workshop.output, [/^error: /m, ...messages]);
+        expect(await readdir(workshop.folder)).to.deep.equal([]);
+      } finally {
+        await workshop.close();
+      }
+    };
+
+  for (const name of ['../../../etc/cron.d/evil', 'a/b', '-rf', 'sha256:0', 'Etcd', 'a\u001b[31m', 'x'.repeat(200)]) {
+    it(
+      `refuses a component called ${JSON.stringify(name).slice(0, 40)}`,
+      release({ components: ['etcd', name] }, /has a name that cannot be a component’s/),
+    );
+  }
+
+  it('shows nothing of a hostile name that a terminal would obey', async () => {
+    const workshop = await openWorkshop({ release: { components: ['etcd', 'a\u001b[31mred'] } });
+    const { stderr } = await workshop.create();
+    await workshop.close();
+    // eslint-disable-next-line no-control-regex
+    expect(stderr).not.to.match(/\u001b/);
+  });
+
+  it(
+    'refuses an image that is no release',
+    release(
+      { files: { 'image-references': undefined } },
+      /has no release-manifests\/image-references/,
+      /^hint: .*not a release/m,
+    ),
+  );
+  it(
+    'refuses references that are not JSON',
+    release({ files: { 'image-references': '{' } }, /image-references is not JSON/),
+  );
+  it('refuses another version than its tag says', async () => {
+    const workshop = await openWorkshop();
+    try {
+      workshop.registry.content.repositories
+        .get(workshop.release.releaseRepository)
+        ?.tags.set('4.12.9-x86_64', workshop.release.digest);
+      await expectFailure(await workshop.create({ version: '4.12.9' }), workshop.output, [
+        /^error: .*is of version 4\.12\.4, not 4\.12\.9/m,
+        /^hint: /m,
+      ]);
+    } finally {
+      await workshop.close();
+    }
   });
 });
