@@ -59,7 +59,7 @@ export class Walk {
     const words = {
       missing: `the ${key} is missing`,
       truncated: `the ${key} is cut short`,
-      altered: `the ${key} is altered: its content is not what its digest says`,
+      altered: `the ${key} is altered`,
       malformed: `the ${key} is not an image manifest`,
       resized: `the ${key} has not the size that its manifest says`,
     }[fault];
