@@ -1,7 +1,7 @@
 import manifest from '../package.json' with { type: 'json' };
-import type { RegistryAccess } from '../lib/bundle/origin.ts';
 import { loadCredentials } from '../lib/store/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../lib/store/mirrors.ts';
+import type { RegistryAccess } from '../lib/store/registries.ts';
 import type { Arguments } from './command.ts';
 import type { registryOptions } from './options.ts';
 

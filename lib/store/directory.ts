@@ -1,4 +1,4 @@
-import { lstat, mkdir, open, readdir, readlink } from 'node:fs/promises';
+import { lstat, mkdir, open, readdir, readlink, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join, resolve as resolvePath } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
@@ -7,6 +7,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
+import type { ContentPlace } from './archiveWriter.ts';
 import { describeWriteError, syncFolder } from './disk.ts';
 import { describeReadError, fileSize, isMissing, readFileContent } from './fileContent.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
@@ -122,6 +123,15 @@ export class Directory implements ContentStore {
   }
 
   /**
+   * Stores a blob as push does, whose bytes the caller writes into a file that is made for them; they are for the caller
+   * to verify, before `write` is done.
+   */
+  async receive(blob: Descriptor, write: (place: ContentPlace) => Promise<void>): Promise<void> {
+    checkInterrupted(this.#context.signal);
+    await this.#writing(() => this.#fill(blob, ({ fd }, path) => write({ path, fd, position: 0, present: 0 })));
+  }
+
+  /**
    * Takes a blob over from another repository of the same directory by a hard link, so that its bytes are there once.
    * Returns false when that repository does not have it whole.
    */
@@ -156,12 +166,18 @@ export class Directory implements ContentStore {
     for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#path(folder));
   }
 
-  async #write(descriptor: Descriptor, openContent: () => Promise<Readable>): Promise<void> {
-    await this.#place(this.#path('blobs', fileNameOf(descriptor.digest)), async (partial) => {
+  #write(descriptor: Descriptor, openContent: () => Promise<Readable>): Promise<void> {
+    return this.#fill(descriptor, async (file) => {
+      const content = verifyStream(await openContent(), descriptor, this.name);
+      for await (const chunk of addAbortSignal(this.#context.signal, content)) await file.writeFile(chunk as Buffer);
+    });
+  }
+
+  async #fill({ digest }: Descriptor, fill: (file: FileHandle, partial: string) => Promise<void>): Promise<void> {
+    await this.#place(this.#path('blobs', fileNameOf(digest)), async (partial) => {
       const file = await open(partial, 'wx', 0o644);
       try {
-        const content = verifyStream(await openContent(), descriptor, this.name);
-        for await (const chunk of addAbortSignal(this.#context.signal, content)) await file.writeFile(chunk as Buffer);
+        await fill(file, partial);
         await file.sync();
       } finally {
         await file.close();

@@ -1,0 +1,98 @@
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
+import type { ContentPlace } from './archiveWriter.ts';
+import type { Connections } from './connections.ts';
+import type { Credentials } from './credentials.ts';
+import { Mirrored } from './mirrored.ts';
+import type { MirrorSets } from './mirrors.ts';
+import type { Registry } from './registry.ts';
+import { openSession, type RegistrySession, type RegistrySettings } from './session.ts';
+import type { ContentSource } from './store.ts';
+import { DownloadThreads } from './threads.ts';
+import { Tokens } from './tokens.ts';
+
+/** How registries are talked to, and with which credentials; mirrors are asked before the repositories that they mirror. */
+export interface RegistryAccess {
+  readonly settings: RegistrySettings;
+  readonly credentials: Credentials;
+  readonly mirrors: MirrorSets;
+}
+
+/** The registries of a run: logged in to once, whatever is read from them or written to them. */
+export class Registries {
+  readonly #access: RegistryAccess;
+  readonly #context: Context;
+  readonly #tokens = Promise.withResolvers<Tokens>();
+  readonly #session: RegistrySession;
+  #threads: Promise<DownloadThreads> | undefined;
+
+  constructor(access: RegistryAccess, context: Context) {
+    const { settings, credentials } = access;
+    this.#access = access;
+    this.#context = context;
+    this.#session = openSession(
+      settings,
+      (connections) => {
+        const tokens = new Tokens(credentials, connections, context, settings);
+        this.#tokens.resolve(tokens);
+        return tokens;
+      },
+      context,
+    );
+  }
+
+  /** For files that are not in a registry. */
+  get connections(): Connections {
+    return this.#session.connections;
+  }
+
+  /** The repository of an image, for reading: its mirrors first. Throws `not-found` where it must not be asked for and has none. */
+  sourceOf(reference: Reference): ContentSource {
+    const [first, ...others] = this.#locationsOf(reference).map((location) => this.repository(location));
+    if (first) return others.length === 0 ? first : new Mirrored([first, ...others]);
+    throw new PluginError('not-found', `${formatReference(reference)} must not be asked for itself and has no mirror`, {
+      hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',
+    });
+  }
+
+  /** A repository itself, for reading and writing. */
+  repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry {
+    return this.#session.repository(reference);
+  }
+
+  /**
+   * Brings content into its place in a file, on a thread of its own, from the repositories of some references by digest or
+   * their mirrors. `onProgress` is told how many of its bytes are there.
+   */
+  async download(
+    descriptor: Descriptor,
+    references: readonly Reference[],
+    place: ContentPlace,
+    onProgress: (present: number) => void,
+  ): Promise<void> {
+    const { settings, mirrors } = this.#access;
+    this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
+    const locations = references.flatMap((reference) => mirrors.locationsOf(reference));
+    const distinct = new Map(locations.map((each) => [`${each.registry}/${each.repository}`, each]));
+    await (await this.#threads).download({ place, descriptor, repositories: [...distinct.values()] }, onProgress);
+  }
+
+  /** Ends the threads and closes every connection. */
+  async close(): Promise<void> {
+    await (await this.#threads)?.close();
+    this.#session.close();
+  }
+
+  // What a tag leads to is checked by digest and signature afterwards, so mirrors of digests may be asked for tags too.
+  #locationsOf({ registry, repository, digest }: Reference): Reference[] {
+    const { mirrors } = this.#access;
+    const byDigest = mirrors.locationsOf({ registry, repository, digest: digest ?? `sha256:${'0'.repeat(64)}` });
+    if (digest !== undefined) return byDigest;
+    const byTag = mirrors.locationsOf({ registry, repository });
+    const isMirror = (location: Reference): boolean =>
+      location.registry !== registry || location.repository !== repository;
+    return [...byTag.filter(isMirror), ...byDigest];
+  }
+}
