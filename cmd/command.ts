@@ -75,7 +75,7 @@ export function defineCommand<const O extends OptionRecord, const P extends Opti
 
 /** A line in a program's list of commands. The command itself is loaded when it is asked for. */
 export interface CommandEntry {
-  /** The word and its positional arguments: `create`, `inspect <bundle>`. */
+  /** The word and its positional arguments: `create`, `inspect <bundle>`; `$0 [release]` for what is done without such a word. */
   readonly usage: string;
   /** One sentence for the list of commands, without a full stop. */
   readonly describe: string;
@@ -87,9 +87,28 @@ export interface Program {
   readonly name: string;
   readonly describe: string;
   readonly commands: readonly CommandEntry[];
+  /** Words of the command line that stand for others: `--dry-run` for `--dry-run=client`. */
+  readonly spellings?: Readonly<Record<string, string>>;
 }
 
-/** The word that calls a command. */
+const defaultName = '$0';
+
+/** The word that calls a command; `$0` where none does. */
 export function nameOf(entry: CommandEntry): string {
   return entry.usage.split(' ', 1)[0] ?? entry.usage;
+}
+
+/** The command that a program is without the word of one. */
+export function defaultOf(program: Program): CommandEntry | undefined {
+  return program.commands.find((entry) => nameOf(entry) === defaultName);
+}
+
+/** What is typed to call a command: `oc adm-upgrade-bundle create`. */
+export function callOf(program: Program, entry: CommandEntry): string {
+  return [program.name, nameOf(entry)].filter((word) => word !== defaultName).join(' ');
+}
+
+/** How a command is called, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */
+export function usageOf(program: Program, entry: CommandEntry): string {
+  return callOf(program, entry) + entry.usage.slice(nameOf(entry).length);
 }

@@ -3,7 +3,10 @@ import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
 import {
+  callOf,
+  defaultOf,
   nameOf,
+  usageOf,
   type Arguments,
   type Command,
   type CommandEntry,
@@ -15,7 +18,15 @@ import { showFailure, withPointer } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
 /** The headlines of a help text, in their order. */
-const optionGroups = ['Positionals:', 'Options:', 'Registries:', 'Trust:'];
+const optionGroups = [
+  'Positionals:',
+  'Options:',
+  'Destination:',
+  'Configuration:',
+  'Registries:',
+  'Trust:',
+  'Cluster:',
+];
 
 /** Options of every command. */
 export const commonOptions = {
@@ -74,7 +85,7 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   };
   try {
     requireNode();
-    await createParser(program, run).parseAsync(argv);
+    await createParser(program, run).parseAsync(argv.map((word) => program.spellings?.[word] ?? word));
   } catch (error) {
     return finish(error);
   }
@@ -97,7 +108,7 @@ function requireNode(): void {
 
 /** The help of a program, or of one of its commands, as it is printed. */
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
-  const words = entry === undefined ? [] : [nameOf(entry)];
+  const words = entry === undefined || entry === defaultOf(program) ? [] : [nameOf(entry)];
   let help = '';
   await createParser(program, async () => {}).parseAsync([...words, '--help'], {}, (_error, _args, output) => {
     help = output;
@@ -115,9 +126,10 @@ function createParser(program: Program, run: Run): Argv {
     // In a command, `--version` may be another version: `create --version=4.12.4`.
     // @ts-expect-error: the types lack the second argument
     .global('version', false)
-    .demandCommand(1, 1, 'A command is missing.', 'There is more than one command.')
-    .recommendCommands()
     .epilogue(`'$0 <command> --help' tells all about a command.`);
+  if (defaultOf(program) === undefined) {
+    parser.demandCommand(1, 1, 'A command is missing.', 'There is more than one command.').recommendCommands();
+  }
   for (const entry of program.commands) {
     const loaded: { command?: Command } = {};
     parser.command(
@@ -169,10 +181,10 @@ function describeCommand(parser: Argv, program: Program, entry: CommandEntry, co
     parser.group([], group);
   }
   parser
-    .usage(`${entry.describe}.${details}\n\nUsage: ${program.name} ${entry.usage} [options]`)
+    .usage(`${entry.describe}.${details}\n\nUsage: ${usageOf(program, entry)} [options]`)
     .version(false)
     .options(toYargs(command.options))
-    .example(command.examples.map(([args, what]) => [`${program.name} ${nameOf(entry)} ${args}`, what]));
+    .example(command.examples.map(([args, what]) => [`${callOf(program, entry)} ${args}`, what]));
   for (const [name, positional] of Object.entries(command.positionals ?? {})) {
     const { type, describe, choices } = positional;
     parser.positional(name, { type, describe, ...(choices === undefined ? {} : { choices }) });

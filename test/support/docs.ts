@@ -1,4 +1,4 @@
-import { nameOf, type CommandEntry, type Program } from '../../cmd/command.ts';
+import { callOf, type CommandEntry, type Program } from '../../cmd/command.ts';
 import { helpOf } from '../../cmd/program.ts';
 import { writeReference } from './reference.ts';
 import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
@@ -20,6 +20,6 @@ export async function generatedDocs(): Promise<Map<string, string>> {
 }
 
 function helpPath(program: Program, entry?: CommandEntry): string {
-  const words = [program.name, ...(entry === undefined ? [] : [nameOf(entry)])].join(' ');
+  const words = entry === undefined ? program.name : callOf(program, entry);
   return `test/golden/help/${words.replaceAll(' ', '-')}.txt`;
 }

@@ -1,4 +1,12 @@
-import { nameOf, type CommandEntry, type Option, type OptionRecord, type Program } from '../../cmd/command.ts';
+import {
+  callOf,
+  defaultOf,
+  usageOf,
+  type CommandEntry,
+  type Option,
+  type OptionRecord,
+  type Program,
+} from '../../cmd/command.ts';
 import { commonOptions } from '../../cmd/program.ts';
 
 /** The reference of programs and error codes as Markdown, made of the same records as the parser and the help. */
@@ -38,11 +46,12 @@ export async function writeReference(
 
 async function describeEntry(program: Program, entry: CommandEntry): Promise<string[]> {
   const { command } = await entry.load();
-  const parts = [`### ${program.name} ${nameOf(entry)}`, `${entry.describe}.`];
+  // What a program does by itself stands under the program's own title.
+  const parts = entry === defaultOf(program) ? [] : [`### ${callOf(program, entry)}`, `${entry.describe}.`];
   if (command.details !== undefined) {
     parts.push(command.details);
   }
-  parts.push(['```', `${program.name} ${entry.usage} [options]`, '```'].join('\n'));
+  parts.push(['```', `${usageOf(program, entry)} [options]`, '```'].join('\n'));
   const positionals = Object.entries(command.positionals ?? {});
   if (positionals.length > 0) {
     parts.push(
@@ -56,7 +65,7 @@ async function describeEntry(program: Program, entry: CommandEntry): Promise<str
     parts.push(tableOf(command.options));
   }
   for (const [args, what] of command.examples) {
-    parts.push([`${what}:`, '', '```', `${program.name} ${nameOf(entry)} ${args}`, '```'].join('\n'));
+    parts.push([`${what}:`, '', '```', `${callOf(program, entry)} ${args}`, '```'].join('\n'));
   }
   return parts;
 }
