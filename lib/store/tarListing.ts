@@ -1,0 +1,121 @@
+import type { FileHandle } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
+import { Header, Pax } from 'tar';
+import { isPluginError, PluginError } from '../errors.ts';
+import { readRange } from './fileRange.ts';
+import { roundToBlock } from './tarLayout.ts';
+
+/** A file or a symbolic link in an archive; `start` and `size` in bytes say where the content lies. */
+export interface ArchiveEntry {
+  readonly path: string;
+  readonly start: number;
+  readonly size: number;
+  /** Where a symbolic link points to. */
+  readonly target?: string;
+}
+
+/** What a tar has in it. */
+export interface TarListing {
+  readonly entries: ReadonlyMap<string, ArchiveEntry>;
+  /** Where the tar ends, or its damage begins. */
+  readonly end: number;
+  readonly damage?: PluginError;
+  /** The entry in which the tar breaks off. */
+  readonly cutEntry?: string | undefined;
+}
+
+/** A tar being read. */
+interface Tar {
+  readonly path: string;
+  /** Reads bytes; fewer than asked for only at the end. */
+  read(start: number, size: number): Promise<Buffer>;
+}
+
+const entryLimit = 200_000;
+const paxLimit = 64 * 1024;
+
+/**
+ * Lists what is in a tar by seeking from header to header. Damage ends the list and is told in it; throws `not-readable` and
+ * `interrupted`.
+ */
+export async function listEntries(file: FileHandle, path: string, signal: AbortSignal): Promise<TarListing> {
+  const entries = new Map<string, ArchiveEntry>();
+  const stat = await file.stat();
+  const length = stat.isFile() ? stat.size : Infinity;
+  const tar: Tar = { path, read: (start, size) => buffer(readRange(file, path, start, size, signal)) };
+  let position = 0;
+  let pax: Pax | undefined;
+  let cutEntry: string | undefined;
+  try {
+    for (;;) {
+      const header = await readHeader(tar, position, pax);
+      if (!header) return { entries, end: Math.min(position + 1024, length) };
+      const start = position + 512;
+      const size = header.size ?? 0;
+      const name = header.path ?? 'an entry';
+      const next = start + roundToBlock(size);
+      if (!Number.isSafeInteger(size) || !Number.isSafeInteger(next))
+        throw damaged(path, `the size of ${name} is absurd`);
+      // A device does not tell its size; what it cannot read is beyond its end.
+      if (next > length || (length === Infinity && (await tar.read(next - 1, 1)).length === 0)) {
+        cutEntry = header.path;
+        throw damaged(path, `it is cut short: ${name} would end at byte ${String(start + size)}`);
+      }
+      position = next;
+      if (header.type === 'ExtendedHeader') {
+        if (size > paxLimit) throw damaged(path, 'a pax header is absurdly large');
+        pax = Pax.parse((await tar.read(start, size)).toString());
+        continue;
+      }
+      pax = undefined;
+      if (header.type === 'Directory') continue;
+      const entry = checkEntry(header, start, size, path);
+      if (entries.has(entry.path)) throw damaged(path, `it has ${entry.path} twice`);
+      if (entries.size >= entryLimit) throw damaged(path, `it has more than ${String(entryLimit)} entries`);
+      entries.set(entry.path, entry);
+    }
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-bundle')) throw error;
+    return { entries, end: position, damage: error, cutEntry };
+  }
+}
+
+/** Reads the header at a position; undefined where the tar ends. */
+async function readHeader(tar: Tar, position: number, pax: Pax | undefined): Promise<Header | undefined> {
+  const block = await tar.read(position, 512);
+  if (block.length < 512) {
+    const why =
+      position === 0 ? 'it is not a tar' : `it is cut short: it ends at byte ${String(position + block.length)}`;
+    throw damaged(tar.path, why);
+  }
+  const header = new Header(block, 0, pax);
+  // Two empty blocks end a tar: a single one is a header that something has wiped out.
+  const isEnd = header.nullBlock && position > 0 && (await tar.read(position + 512, 512)).every((byte) => byte === 0);
+  if (isEnd) return undefined;
+  if (header.cksumValid) {
+    // The package puts the prefix of the header in front of a whole path, and takes the header's link for the whole one.
+    header.path = pax?.path ?? header.path ?? '';
+    header.linkpath = pax?.linkpath ?? header.linkpath ?? '';
+    return header;
+  }
+  throw damaged(tar.path, position === 0 ? 'it is not a tar' : `there is no tar header at byte ${String(position)}`);
+}
+
+function checkEntry(header: Header, start: number, size: number, archive: string): ArchiveEntry {
+  const path = header.path?.replace(/^\.\//, '') ?? '';
+  if (path === '' || path.startsWith('/') || path.split('/').includes('..'))
+    throw damaged(archive, `the entry ${JSON.stringify(path)} would lead out of it`);
+  if (header.type === 'SymbolicLink') {
+    const target = header.linkpath ?? '';
+    if (/^(?:|\.\.?)$|\//.test(target)) throw damaged(archive, `the link ${path} leads to ${JSON.stringify(target)}`);
+    return { path, start, size: 0, target };
+  }
+  if (header.type === 'File' || header.type === 'OldFile') return { path, start, size };
+  throw damaged(archive, `${path} is a ${header.type}; a bundle has files and links only`);
+}
+
+function damaged(path: string, why: string): PluginError {
+  return new PluginError('invalid-bundle', `${path} is not a whole upgrade bundle: ${why}`, {
+    hint: 'Compare it with its .sha256 file, and copy or create it again.',
+  });
+}
