@@ -1,12 +1,14 @@
 import { createHash } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { Readable } from 'node:stream';
-import type { Context } from '../context.ts';
+import type { Readable } from 'node:stream';
+import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { checkSpace, describeWriteError, syncFolder } from './disk.ts';
+import { isMissing } from './fileContent.ts';
+import { readRange, writeFully } from './fileRange.ts';
 import { Journal } from './journal.ts';
 import { verifyStream, type ContentStore } from './store.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
@@ -33,14 +35,23 @@ export class ArchiveWriter implements ContentStore {
   readonly #journal: Journal;
   readonly #places: ReadonlyMap<string, PlacedEntry>;
   readonly #repository: string;
+  readonly #signal: AbortSignal;
 
-  private constructor(path: string, layout: TarLayout, repository: string, file: FileHandle, journal: Journal) {
+  private constructor(
+    path: string,
+    layout: TarLayout,
+    repository: string,
+    file: FileHandle,
+    journal: Journal,
+    signal: AbortSignal,
+  ) {
     this.name = path;
     this.layout = layout;
     this.resumed = new Set(journal.finished);
     this.#file = file;
     this.#journal = journal;
     this.#repository = repository;
+    this.#signal = signal;
     this.#places = new Map(layout.entries.map((place) => [keyOf(place), place]));
   }
 
@@ -60,12 +71,15 @@ export class ArchiveWriter implements ContentStore {
         if (journal) {
           context.log('info', `going on with ${partial}: ${String(journal.finished.size)} blobs are there`);
         } else {
+          // An older journal must never be found beside a newer file.
+          await rm(journalOf(path), { force: true });
           await file.truncate(0);
           await file.truncate(layout.size);
-          await writeKnown(file, layout);
           journal = Journal.create(journalOf(path), identity);
         }
-        return new ArchiveWriter(path, layout, repository, file, journal);
+        // Even of a file that is gone on with a power failure may have taken some.
+        await writeKnown(file, layout);
+        return new ArchiveWriter(path, layout, repository, file, journal, context.signal);
       } catch (error) {
         await file.close();
         throw error;
@@ -121,7 +135,8 @@ export class ArchiveWriter implements ContentStore {
     if (!place || !this.#has(descriptor.digest)) {
       return Promise.reject(new PluginError('not-found', `${this.name} has no ${descriptor.digest}`));
     }
-    return Promise.resolve(verifyStream(this.#stream(place, start), descriptor, this.name, start));
+    const stream = readRange(this.#file, this.name, place.start + start, place.size - start, this.#signal);
+    return Promise.resolve(verifyStream(stream, descriptor, this.name, start));
   }
 
   exists(descriptor: Descriptor): Promise<boolean> {
@@ -130,7 +145,10 @@ export class ArchiveWriter implements ContentStore {
 
   tags(): Promise<string[]> {
     const prefix = `v2/${this.#repository}/manifests/`;
-    const links = this.layout.entries.filter(({ entry }) => 'target' in entry && entry.path.startsWith(prefix));
+    const links = this.layout.entries.filter(
+      ({ entry }) =>
+        'target' in entry && entry.path.startsWith(prefix) && isDigest(entry.target) && this.#has(entry.target),
+    );
     return Promise.resolve(links.map(({ entry }) => entry.path.slice(prefix.length)));
   }
 
@@ -140,13 +158,12 @@ export class ArchiveWriter implements ContentStore {
     if (!place) throw new PluginError('not-found', `${this.name} has no place for ${descriptor.digest}`);
     if (this.#has(descriptor.digest)) return;
     let position = place.start;
-    try {
-      for await (const chunk of verifyStream(await open(), descriptor, this.name)) {
-        await this.#file.write(chunk as Buffer, 0, (chunk as Buffer).length, position);
-        position += (chunk as Buffer).length;
-      }
-    } catch (error) {
-      throw describeWriteError(error, this.name);
+    for await (const chunk of verifyStream(await open(), descriptor, this.name) as AsyncIterable<Buffer>) {
+      checkInterrupted(this.#signal);
+      await writeFully(this.#file, chunk, position).catch((error: unknown) => {
+        throw describeWriteError(error, this.name);
+      });
+      position += chunk.length;
     }
     this.noteFinished(descriptor.digest);
   }
@@ -164,8 +181,13 @@ export class ArchiveWriter implements ContentStore {
     await this.#file.close();
   }
 
-  /** Makes the tar durable, gives it its final name, and forgets the journal. Everything must be in its place. */
+  /** Makes the tar durable, gives it its final name, and forgets the journal. Throws `incomplete` when something is not in its place. */
   async finish(): Promise<void> {
+    const missing = this.layout.entries.find(
+      ({ entry }) => 'descriptor' in entry && !this.#has(entry.descriptor.digest),
+    );
+    if (missing)
+      throw new PluginError('incomplete', `${this.name} cannot be finished: ${missing.entry.path} is missing`);
     try {
       await this.#file.datasync();
       await this.close();
@@ -180,18 +202,6 @@ export class ArchiveWriter implements ContentStore {
   #has(digest: Digest): boolean {
     const place = this.#places.get(digest);
     return place !== undefined && ('content' in place.entry || this.#journal.finished.has(digest));
-  }
-
-  #stream(place: PlacedEntry, start: number): Readable {
-    const chunkSize = 1024 * 1024;
-    const read = async function* (this: ArchiveWriter): AsyncGenerator<Buffer> {
-      for (let at = start; at < place.size; at += chunkSize) {
-        const chunk = Buffer.allocUnsafe(Math.min(chunkSize, place.size - at));
-        await this.read(chunk, place.start + at);
-        yield chunk;
-      }
-    };
-    return Readable.from(read.call(this), { objectMode: false });
   }
 }
 
@@ -221,16 +231,15 @@ function identify(layout: TarLayout): string {
 }
 
 async function openOrCreate(path: string): Promise<FileHandle> {
-  try {
-    return await open(path, 'r+');
-  } catch {
-    return await open(path, 'wx+');
-  }
+  return open(path, 'r+').catch((error: unknown) => {
+    if (isMissing(error)) return open(path, 'wx+');
+    throw error;
+  });
 }
 
 async function writeKnown(file: FileHandle, layout: TarLayout): Promise<void> {
-  for (const { entry, header, position } of layout.entries) {
-    await file.write(header, 0, header.length, position);
-    if ('content' in entry) await file.write(entry.content, 0, entry.content.length, position + header.length);
+  for (const { entry, header, position, start } of layout.entries) {
+    await writeFully(file, header, position);
+    if ('content' in entry) await writeFully(file, entry.content, start);
   }
 }

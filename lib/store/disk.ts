@@ -2,6 +2,19 @@ import { open, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 
+const refusals = new Set([
+  'EACCES',
+  'EROFS',
+  'EPERM',
+  'ENOENT',
+  'EEXIST',
+  'ENOTDIR',
+  'EISDIR',
+  'ENAMETOOLONG',
+  'EBUSY',
+  'EIO',
+]);
+
 /** Turns what the file system said into words: `disk-full`, `not-writable`, or the error as it was. */
 export function describeWriteError(error: unknown, path: string): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
@@ -17,14 +30,7 @@ export function describeWriteError(error: unknown, path: string): unknown {
       cause: error,
     });
   }
-  if (
-    code === 'EACCES' ||
-    code === 'EROFS' ||
-    code === 'EPERM' ||
-    code === 'ENOTDIR' ||
-    code === 'EISDIR' ||
-    code === 'EIO'
-  ) {
+  if (typeof code === 'string' && refusals.has(code)) {
     return new PluginError('not-writable', `${path} cannot be written: ${messageOf(error)}`, { cause: error });
   }
   return error;
