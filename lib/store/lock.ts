@@ -3,36 +3,57 @@ import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from './disk.ts';
+import { isMissing } from './fileContent.ts';
 
 /**
  * Takes a lock file for this process and returns how to let go of it. A lock whose process has ended is taken over.
- * Throws `busy` when another process has it.
+ * Throws `busy` when another process has it, or this one; `disk-full`, `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
   const mine = JSON.stringify({ host: hostname(), pid: process.pid, started: startOf(process.pid) });
-  for (;;) {
-    try {
-      const file = await open(path, 'wx');
-      await file.writeFile(mine);
-      await file.close();
-      return () => rm(path, { force: true });
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw describeWriteError(error, path);
+  try {
+    while (!(await create(path, mine))) {
+      const theirs = await unlessMissing(readFile(path, 'utf8'));
+      if (theirs === undefined) continue;
+      if (isHeld(theirs) || (theirs === '' && (await isFresh(path)))) throw busy(path, what);
+      await removeStale(path, theirs);
     }
-    const theirs = await readFile(path, 'utf8').catch(() => undefined);
-    if (theirs === undefined) continue;
-    if (isHeld(theirs) || (theirs === '' && (await isFresh(path)))) throw busy(path, what);
-    await removeStale(path, theirs);
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+  return () => rm(path, { force: true });
+}
+
+/** Writes a lock file; returns false where there is one already. */
+async function create(path: string, content: string): Promise<boolean> {
+  try {
+    await using file = await open(path, 'wx');
+    await file.writeFile(content).catch(async (error: unknown) => {
+      await rm(path, { force: true });
+      throw error;
+    });
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
   }
 }
 
 /** Removes a lock of an ended process, unless another process took it over a moment ago. */
 async function removeStale(path: string, content: string): Promise<void> {
   const aside = `${path}.${String(process.pid)}`;
-  await rename(path, aside).catch(() => undefined);
-  const moved = await readFile(aside, 'utf8').catch(() => content);
+  await unlessMissing(rename(path, aside));
+  const moved = (await unlessMissing(readFile(aside, 'utf8'))) ?? content;
   if (moved === content) await rm(aside, { force: true });
-  else await rename(aside, path);
+  else await unlessMissing(rename(aside, path));
+}
+
+/** What an action on a file gives; undefined when the file is gone, since another process may have been faster. */
+function unlessMissing<T>(action: Promise<T>): Promise<T | undefined> {
+  return action.catch((error: unknown) => {
+    if (isMissing(error)) return undefined;
+    throw error;
+  });
 }
 
 function isHeld(content: string): boolean {
