@@ -1,18 +1,13 @@
-import { createHash, type Hash } from 'node:crypto';
-import { checkInterrupted, type Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
+import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
-import { Verifier } from '../store/store.ts';
-import { allOrReport, type Contents, type StoredBlob } from './contents.ts';
+import { allOrReport, type BundleImage, type Contents, type StoredBlob } from './contents.ts';
 import type { Origin } from './origin.ts';
-
-const chunkSize = 1024 * 1024;
+import { digestWhole } from './wholeDigest.ts';
 
 /**
- * Brings every blob into its place and returns the digest of the whole tar, which is taken over what is there from the
- * beginning while later blobs are still coming. What an earlier run left is checked on the way and fetched anew where it
- * is altered. Blobs that fail do not keep the others from coming; all are named at the end.
+ * Brings every blob into its place and returns the digest of the whole tar, with how many bytes were fetched for it. Blobs
+ * that fail do not keep the others from coming; all are named at the end.
  */
 export async function fillBundle(
   writer: ArchiveWriter,
@@ -20,8 +15,10 @@ export async function fillBundle(
   origin: Origin,
   context: Context,
 ): Promise<{ digest: Digest; fetched: number }> {
+  const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
+  announcePlan(writer, contents, wanted, context);
+  const completeImages = watchImages(contents.images, wanted, context);
   let fetched = 0;
-  const missing = new Map([...contents.images].map((image) => [image, 0]));
   const bring = async (blob: StoredBlob): Promise<void> => {
     const { digest, size } = blob.descriptor;
     let done = writer.place(digest)?.present ?? 0;
@@ -36,98 +33,60 @@ export async function fillBundle(
     });
     count(size);
     context.onEvent({ kind: 'stored', digest, size });
-    for (const image of blob.images) arrive(image);
-  };
-  const arrive = (image: { name: string }): void => {
-    const left = (missing.get(image as never) ?? 0) - 1;
-    missing.set(image as never, left);
-    if (left === 0) context.onEvent({ kind: 'image', name: image.name });
+    completeImages(blob);
   };
 
-  const blobs = [...contents.blobs.values()];
-  const wanted = blobs.filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  announce(blobs, wanted, writer, contents, context);
-  for (const { images } of wanted) for (const image of images) missing.set(image, (missing.get(image) ?? 0) + 1);
-  for (const [image, count] of missing) if (count === 0) context.onEvent({ kind: 'image', name: image.name });
-
-  // Whoever waits for a blob that failed must not be left waiting; the failure itself is reported by allOrReport.
-  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, bring(blob)]));
-  for (const arrival of arrivals.values()) arrival.catch(() => undefined);
-  const whole = hashWhole(
+  const arrivals = new Map(
+    wanted.map((blob) => [blob.descriptor.digest, { name: nameOf(blob), arrival: bring(blob) }]),
+  );
+  const whole = digestWhole(
     writer,
-    arrivals,
+    async (digest) => arrivals.get(digest)?.arrival,
     async (digest) => {
       const blob = contents.blobs.get(digest);
       if (blob) await allOrReport([[nameOf(blob), bring(blob)]]);
     },
     context,
   );
+  // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
   whole.catch(() => undefined);
-  await allOrReport(wanted.map((blob) => [nameOf(blob), arrivals.get(blob.descriptor.digest) ?? Promise.resolve()]));
+  await allOrReport([...arrivals.values()].map(({ name, arrival }) => [name, arrival]));
   return { digest: await whole, fetched };
 }
 
-function announce(
-  blobs: readonly StoredBlob[],
-  wanted: readonly StoredBlob[],
+function announcePlan(
   writer: ArchiveWriter,
-  contents: Contents,
+  { images, blobs }: Contents,
+  wanted: readonly StoredBlob[],
   context: Context,
 ): void {
-  const sum = (list: readonly StoredBlob[], size: (blob: StoredBlob) => number): number =>
-    list.reduce((total, blob) => total + size(blob), 0);
-  const bytes = sum(blobs, ({ descriptor }) => descriptor.size);
-  const present = sum(blobs, ({ descriptor }) => writer.place(descriptor.digest)?.present ?? 0);
-  context.onEvent({ kind: 'plan', images: contents.images.length, blobs: wanted.length, bytes, present });
+  let [bytes, present] = [0, 0];
+  for (const { descriptor } of blobs.values()) {
+    bytes += descriptor.size;
+    present += writer.place(descriptor.digest)?.present ?? 0;
+  }
+  context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
+}
+
+/** Tells of each image when it has all of its blobs, which the function that is returned has to be told one by one. */
+function watchImages(
+  images: readonly BundleImage[],
+  wanted: readonly StoredBlob[],
+  context: Context,
+): (blob: StoredBlob) => void {
+  const missing = new Map(images.map((image) => [image, new Set<StoredBlob>()]));
+  const tellIfComplete = (image: BundleImage): void => {
+    if (missing.get(image)?.size === 0) context.onEvent({ kind: 'image', name: image.name });
+  };
+  for (const blob of wanted) for (const image of blob.images) missing.get(image)?.add(blob);
+  for (const image of images) tellIfComplete(image);
+  return (blob) => {
+    for (const image of blob.images) if (missing.get(image)?.delete(blob)) tellIfComplete(image);
+  };
 }
 
 function nameOf({ images, descriptor }: StoredBlob): string {
   const [first] = images;
   const others = images.size > 1 ? ` and ${String(images.size - 1)} more` : '';
   return first ? `${first.name}${others}` : descriptor.digest;
-}
-
-async function hashWhole(
-  writer: ArchiveWriter,
-  arrivals: ReadonlyMap<Digest, Promise<void>>,
-  bringAgain: (digest: Digest) => Promise<void>,
-  context: Context,
-): Promise<Digest> {
-  let hash = createHash('sha256');
-  const buffer = Buffer.allocUnsafe(chunkSize);
-  const hashRange = async (from: number, to: number, into: readonly Pick<Hash, 'update'>[]): Promise<void> => {
-    for (let at = from; at < to;) {
-      checkInterrupted(context.signal);
-      const length = await writer.read(buffer.subarray(0, Math.min(chunkSize, to - at)), at);
-      if (length === 0)
-        throw new PluginError('not-readable', `${writer.name} ends before its time: is another program writing it?`);
-      for (const each of into) each.update(buffer.subarray(0, length));
-      at += length;
-    }
-  };
-  let position = 0;
-  for (const { entry, start, size } of writer.layout.entries) {
-    if (!('descriptor' in entry)) continue;
-    const { digest } = entry.descriptor;
-    await hashRange(position, start, [hash]);
-    await arrivals.get(digest);
-    if (writer.resumed.has(digest)) {
-      // The journal may say more than the disk kept, after a power failure.
-      const before = hash.copy();
-      const verifier = new Verifier(entry.descriptor, writer.name);
-      await hashRange(start, start + size, [hash, verifier as unknown as Hash]);
-      if (!verifier.matches()) {
-        context.log('warn', `${digest} was altered since the last run: fetching it again`);
-        writer.forget(digest);
-        await bringAgain(digest);
-        hash = before;
-        await hashRange(start, start + size, [hash]);
-      }
-    } else {
-      await hashRange(start, start + size, [hash]);
-    }
-    position = start + size;
-  }
-  await hashRange(position, writer.layout.size, [hash]);
-  return `sha256:${hash.digest('hex')}`;
 }
