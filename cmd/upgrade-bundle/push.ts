@@ -1,19 +1,24 @@
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseReference, type Reference } from '../../lib/oci/reference.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
+import { fetchFile } from '../../lib/release/signatureStore.ts';
 import { openSession } from '../../lib/store/session.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes } from '../format.ts';
-import { formatOption, registryOptions } from '../options.ts';
+import { formatOption, registryOptions, trustOptions } from '../options.ts';
+import { nameSigners, trustOf } from './trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 
 /** `push`: every image of a bundle into a registry. */
 export const command = defineCommand({
   details:
+    'Who signed the release is checked before anything is pushed, without a network unless --signature-store names one. ' +
     'The release, its components, extra images and sigstore attachments go into one repository, with their tags and unchanged ' +
     'digests. What is there is skipped, so a push that was cut off goes on when the same command is run again.',
   positionals: {
@@ -32,6 +37,7 @@ export const command = defineCommand({
     },
     ...formatOption(['json']),
     ...ownOptions,
+    ...trustOptions,
   },
   examples: [
     [
@@ -55,9 +61,13 @@ export const command = defineCommand({
           concurrency: args.maxPerRegistry,
           mountFrom: args.mountFrom.map((text) => parseNeighbour(text, to.registry)),
         };
+        const trust = trustOf(args, (url, limit) => fetchFile(session.connections, url, limit, pushing));
+        const signed = await checkSigned(bundle, trust, pushing);
         const result = await pushBundle(bundle, session.repository(to), options, pushing);
         terminal.print(
-          args.format === 'json' ? JSON.stringify(toPlain(result), null, 2) : toWords(result, bundle, args.to),
+          args.format === 'json'
+            ? JSON.stringify(toPlain(result, signed), null, 2)
+            : toWords(result, signed, bundle, args.to),
         );
       } finally {
         session.close();
@@ -82,8 +92,11 @@ function parseNeighbour(text: string, registry: string): string {
   throw new PluginError('usage', `--mount-from ${text} is not a repository`);
 }
 
-function toPlain(result: PushResult): Record<string, unknown> {
-  return { ...result, command: upgradeCommand(result) };
+function toPlain(result: PushResult, { signatures }: SignedRelease): Record<string, unknown> {
+  const signers = [...signatures.values()]
+    .flat()
+    .map(({ digest, fingerprint, userId }) => ({ digest, fingerprint, signer: userId }));
+  return { ...result, signatures: signers, command: upgradeCommand(result) };
 }
 
 // The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
@@ -91,7 +104,12 @@ function upgradeCommand({ release }: PushResult): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
 }
 
-function toWords(result: PushResult, { path, form, metadata, files }: Bundle, to: string): string {
+function toWords(
+  result: PushResult,
+  signed: SignedRelease,
+  { path, form, metadata, files }: Bundle,
+  to: string,
+): string {
   const { release, images, attachments, tags, blobs, bytes } = result;
   const nothing = blobs.uploaded + blobs.mounted === 0;
   const sources = [
@@ -101,6 +119,7 @@ function toWords(result: PushResult, { path, form, metadata, files }: Bundle, to
   const rows = [
     ['Release', release],
     ['Version', `${metadata.version} ${metadata.arch}`],
+    ['Signed by', nameSigners(signed)],
     ['Images', `${String(images)}, ${String(attachments)} sigstore attachments, ${String(tags)} tags`],
     [
       'Blobs',

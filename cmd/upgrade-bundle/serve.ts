@@ -1,13 +1,19 @@
 import { once } from 'node:events';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
+import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
+import { registryOptions, trustOptions } from '../options.ts';
+import { nameSigners, trustOf } from './trust.ts';
 
 /** `serve`: a bundle as a registry. */
 export const command = defineCommand({
   details:
+    'Who signed the release is checked before anything is served, without a network unless --signature-store names one. ' +
     'Clients find the images under the names that their repositories have where they come from, such as ' +
     'openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing is extracted, nothing can be written, and ' +
     'nobody but this machine gets in unless --listen says otherwise. The address is printed; Ctrl-C ends it.',
@@ -20,15 +26,21 @@ export const command = defineCommand({
       default: '127.0.0.1:0',
       describe: 'Address and port to listen at; port 0 is any that is free',
     },
+    'certificate-authority': registryOptions['certificate-authority'],
+    ...trustOptions,
   },
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
     ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a stick at a port of your choice'],
   ],
-  async run(args, { context, terminal }) {
+  async run(args, { context, terminal, environment }) {
     const listen = parseListen(args.listen);
+    const own = { pullSecret: undefined, idmsFile: undefined, insecure: false, maxPerRegistry: 6 };
+    const access = await openAccess({ ...args, ...own }, environment);
     const bundle = await openBundle(args.bundle, context);
+    const origin = openRegistryOrigin(access, context);
     try {
+      const signed = await checkSigned(bundle, trustOf(args, origin.fetchFile), context);
       const server = await serveBundle(bundle, listen, context);
       const { host: address } = new URL(server.url);
       const { version, arch } = bundle.metadata;
@@ -39,6 +51,7 @@ export const command = defineCommand({
           `whoever reaches ${address} can read the bundle: it is served by plain HTTP, without a login`,
         );
       }
+      context.log('info', `The release is signed by ${nameSigners(signed)}`);
       context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
       const place = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
       context.log(
@@ -50,6 +63,7 @@ export const command = defineCommand({
       await server.close();
     } finally {
       await bundle.close();
+      await origin.close();
     }
   },
 });

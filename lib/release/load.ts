@@ -22,6 +22,8 @@ export interface TrustRequest {
   readonly fingerprints: readonly string[];
   /** The only signature store to ask, instead of those that the payload names. */
   readonly store?: string | undefined;
+  /** Ask no store that the payload names. */
+  readonly offline?: boolean;
   /** Signatures at hand, out of a `config` folder. */
   readonly known: ReadonlyMap<Digest, readonly Buffer[]>;
   readonly allowUnsigned: boolean;
@@ -88,7 +90,8 @@ export async function loadRelease(
 
   const options = { ...wanted, repository: `${reference.registry}/${reference.repository}` };
   const release = await readPayload(source, descriptor, options, context);
-  const { keys, stores } = release.verification;
+  const { keys } = release.verification;
+  const stores = trust.offline === true ? [] : release.verification.stores;
   const keyring = await gatherKeys(trust, keys, context);
   const own = checked ?? (await check(descriptor.digest, keyring, stores, trust, context));
 

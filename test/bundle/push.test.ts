@@ -18,6 +18,7 @@ import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { repack } from '../support/repack.ts';
 
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
@@ -52,6 +53,10 @@ async function push(
 
 function runPush(...args: string[]): Promise<RunResult> {
   return run(process.execPath, [program, 'push', ...args]);
+}
+
+function trustingOptions({ keyFile, key }: TestBundle): string[] {
+  return [`--signature-keyring=${keyFile}`, `--trust-fingerprint=${key.fingerprint}`];
 }
 
 async function skopeo(...args: string[]): Promise<string> {
@@ -266,11 +271,13 @@ describe('pushBundle', () => {
 
 describe('push', () => {
   let bundle: TestBundle;
+  let trusting: string[];
   let authority: Authority;
   let registry: DockerRegistry;
   before(async function () {
     requirePeer(this, 'docker-registry', 'skopeo', 'openssl');
     [bundle, authority] = await Promise.all([makeBundle(), makeAuthority()]);
+    trusting = trustingOptions(bundle);
     registry = await startDockerRegistry({ certificate: await authority.issue(), authentication: 'basic' });
     for (const password of [basicUser.password, 'wrong-password']) {
       const auth = Buffer.from(`${basicUser.username}:${password}`).toString('base64');
@@ -286,6 +293,7 @@ describe('push', () => {
     await bundle.remove();
   });
   const loginWith = (password: string): string[] => [
+    ...trusting,
     `--pull-secret=${join(bundle.folder, `${password}.json`)}`,
     `--certificate-authority=${authority.certificateFile}`,
   ];
@@ -296,6 +304,7 @@ describe('push', () => {
     expect(stderr).to.equal('');
     expect(code).to.equal(0);
     expect(stdout).to.match(/^Pushed\n/);
+    expect(stdout).to.match(new RegExp(`Signed by +Test release key .*${bundle.key.fingerprint}`));
     expect(stdout).to.contain(`oc adm upgrade --allow-explicit-upgrade --to-image=${to}@${bundle.release.digest}`);
     expect(stdout).to.contain(`tar -xf ${bundle.path} config && oc apply -Rf config`);
     expect(stdout).to.contain(`quay.io/${bundle.release.componentRepository}`);
@@ -314,7 +323,11 @@ describe('push', () => {
       ...loginWith(basicUser.password),
     );
     const count = bundle.result.metadata.blobs.length;
-    const { blobs, images, release, command } = JSON.parse(stdout) as PushResult & { command: string };
+    const { blobs, images, release, command, signatures } = JSON.parse(stdout) as PushResult & {
+      command: string;
+      signatures: { fingerprint: string }[];
+    };
+    expect(signatures.map(({ fingerprint }) => fingerprint)).to.deep.equal([bundle.key.fingerprint]);
     expect(images).to.equal(5);
     expect(blobs).to.deep.equal({ uploaded: 0, mounted: count, skipped: 0 });
     expect(command).to.contain(release);
@@ -340,7 +353,7 @@ describe('push', () => {
   });
 
   it('does not trust a certificate of an unknown authority', async () => {
-    const { code, stderr } = await runPush(bundle.path, `--to=${registry.host}/site/release`);
+    const { code, stderr } = await runPush(bundle.path, `--to=${registry.host}/site/release`, ...trusting);
     expect(code).to.equal(1);
     expect(stderr).to.match(/certificate/);
   });
@@ -356,4 +369,56 @@ describe('push', () => {
       expect(stderr).to.contain(why);
     });
   }
+});
+
+describe('push of what is not to be believed', () => {
+  let signed: TestBundle;
+  let registry: TestRegistry;
+  before(async () => {
+    [signed, registry] = await Promise.all([makeBundle(), startRegistry()]);
+  });
+  after(async () => {
+    await registry.stop();
+    await signed.remove();
+  });
+  beforeEach(() => {
+    registry.requests.length = 0;
+  });
+  const push = (path: string, ...args: string[]): Promise<RunResult> =>
+    runPush(path, `--to=${registry.host}/a/b`, '--insecure', ...args);
+
+  it('refuses an unsigned bundle, unless that is allowed', async () => {
+    const unsigned = await makeBundle({ signed: false });
+    try {
+      const refused = await push(unsigned.path, ...trustingOptions(unsigned));
+      expect(refused.code).to.equal(1);
+      expect(refused.stderr).to.match(/error: no signature of sha256:.* was found/);
+      expect(registry.requests).to.have.length(0);
+      const { code, stdout, stderr } = await push(unsigned.path, '--allow-unsigned');
+      expect(code).to.equal(0);
+      expect(stderr).to.match(/warning: no signature/);
+      expect(stdout).to.match(/Signed by +nobody/);
+    } finally {
+      await unsigned.remove();
+    }
+  });
+
+  it('refuses a bundle that an unknown key signed before it asks the registry anything', async () => {
+    const { code, stderr } = await push(signed.path);
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(`--trust-fingerprint=${signed.key.fingerprint}`);
+    expect(registry.requests).to.have.length(0);
+  });
+
+  it('refuses a bundle whose metadata lies about the release', async () => {
+    const path = await repack(signed.path, join(signed.folder, 'lying.tar'), (unpacked) => {
+      unpacked.metadata = { ...unpacked.metadata, version: '4.99.9' };
+    });
+    const { code, stderr } = await push(path, ...trustingOptions(signed));
+    expect(code).to.equal(1);
+    expect(stderr)
+      .to.contain('says version 4.99.9, and the release is 4.12.4')
+      .and.match(/hint: .*verify/);
+    expect(registry.requests).to.have.length(0);
+  });
 });

@@ -193,7 +193,9 @@ describe('serve', () => {
   });
   after(() => made.remove());
 
-  const start = async (...args: string[]) => {
+  const start = (...args: string[]) =>
+    startUntrusting(`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`, ...args);
+  const startUntrusting = async (...args: string[]) => {
     const child = spawn(process.execPath, [program, 'serve', made.path, ...args], {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -225,9 +227,20 @@ describe('serve', () => {
         `skopeo inspect --tls-verify=false docker://${address}/openshift/release:${made.release.tag}`,
       );
       expect(stderr).to.contain(`GET /v2/openshift/release/manifests/${made.release.tag}`);
+      expect(stderr).to.contain(`signed by Test release key <release@example.com>, key ${made.key.fingerprint}`);
       expect(stderr).not.to.match(/warning|error/);
     });
   }
+
+  it('serves nothing that an unknown key signed, unless that is allowed', async () => {
+    const refused = await (await startUntrusting()).ended;
+    expect(refused).to.deep.include({ code: 1, stdout: '' });
+    expect(refused.stderr).to.contain(`--trust-fingerprint=${made.key.fingerprint}`);
+    const { child, ended, address } = await startUntrusting('--allow-unsigned');
+    expect(address).to.match(/^127\.0\.0\.1:\d+$/);
+    child.kill('SIGTERM');
+    expect((await ended).stderr).to.match(/warning: .*a key that is not trusted; going on/);
+  });
 
   it('ends at once while a client is connected', async () => {
     const { child, ended, address } = await start('--quiet');

@@ -1,0 +1,38 @@
+import { readAllSignatures } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
+import { compareRelease } from './agreement.ts';
+import type { Bundle } from './open.ts';
+import { placeOf } from './place.ts';
+import type { VerifyTrust } from './vouching.ts';
+
+/**
+ * Makes sure that somebody trusted signed the release in a bundle, and that metadata.json says of it what it says itself,
+ * so that all its images may be believed as far as their digests are checked. Reads the signatures and the payload only,
+ * and asks no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless unsigned releases are
+ * allowed, `invalid-bundle` for metadata that contradicts the release, and what reading the payload does.
+ */
+export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedRelease> {
+  try {
+    const { metadata, content, path } = bundle;
+    const known = readAllSignatures(await readConfig(bundle));
+    const found = await findRelease({ image: metadata.release }, () => content);
+    const signed = await loadRelease(found, {}, { ...trust, known, offline: true }, context);
+    const [first, ...others] = compareRelease(metadata, signed.release);
+    if (!first) return signed;
+    const more = others.length > 0 ? `, and ${String(others.length)} more contradictions` : '';
+    throw new PluginError('invalid-bundle', `${path}: ${first.message}${more}`);
+  } catch (error) {
+    if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
+    const hint = `Do not use it: copy it again from where it came from. Its 'verify' command lists everything that is wrong with it.`;
+    throw new PluginError(error.code, error.message, { hint, cause: error });
+  }
+}
+
+function readConfig(bundle: Bundle): Promise<{ path: string; text: string }[]> {
+  const files = bundle.files.filter((file) => placeOf(file).kind === 'config' && /\.(?:ya?ml|json)$/.test(file.path));
+  return Promise.all(
+    files.map(async ({ path }) => ({ path: `${path} in ${bundle.path}`, text: (await bundle.read(path)).toString() })),
+  );
+}
