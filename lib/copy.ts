@@ -46,7 +46,7 @@ export function copyGraph(
  * interrupted copy goes on when it is run again. What is there, with all that is below it, is skipped; what several
  * images need moves once. An image that fails does not keep the others from being copied: afterwards one error says for
  * each failure which images, which side and which digest (`partial`; a single failure keeps its own code). A full or
- * read-only destination, or one that refuses the user, ends everything at once, as does `interrupted`.
+ * read-only destination, or one that refuses the user or no longer answers, ends everything at once, as does `interrupted`.
  */
 export async function copyImages(
   images: readonly Image[],

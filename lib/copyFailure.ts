@@ -21,10 +21,10 @@ export class CopyFailure extends Error {
     return isPluginError(this.cause) ? this.cause.code : 'internal';
   }
 
-  /** Whether going on would be pointless or do harm: the disk is full, or the destination lets nobody in. */
+  /** Whether going on would be pointless or do harm: the disk is full, the destination lets nobody in or is gone. */
   get isFatal(): boolean {
     if (this.code === 'disk-full' || this.code === 'not-writable') return true;
-    return this.side === 'destination' && (this.code === 'unauthorized' || this.code === 'denied');
+    return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable'].includes(this.code);
   }
 
   /** Whether a registry refused a manifest because it misses something below it. */

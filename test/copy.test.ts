@@ -172,7 +172,7 @@ describe('copyImages', () => {
     expect(error.message).to.include('component-0: destination').and.include('no tags today');
   });
 
-  for (const code of ['disk-full', 'not-writable', 'denied'] as const) {
+  for (const code of ['disk-full', 'not-writable', 'denied', 'unreachable'] as const) {
     it(`tries nothing more at a destination that says ${code}`, async () => {
       let pushes = 0;
       const destination = openDestination();
@@ -186,6 +186,20 @@ describe('copyImages', () => {
       expect(pushes).to.equal(1);
     });
   }
+
+  it('copies everything else when a source does not answer', async () => {
+    const { name, source, root, tags = [] } = at(images, 3);
+    const gone: ContentSource = {
+      ...pick(source),
+      fetch: () => Promise.reject(new PluginError('unreachable', 'nobody is there')),
+    };
+    const others = images.filter((image) => image.name !== name);
+    const mixed = [{ name, source: gone, root, tags }, ...others];
+    const error = await failureOf(copyImages(mixed, openDestination(), {}, context), 'unreachable');
+    expect(error.message).to.include(name).and.include('source');
+    images = others;
+    await expectWhole();
+  });
 
   it('pushes what is below a manifest again when a registry that said it was there misses it', async () => {
     const destination = openDestination();
