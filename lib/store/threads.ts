@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { interrupted } from './networkErrors.ts';
 import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './tokens.ts';
 import { fromPlainError, toPlainError, type Download, type FromWorker, type ToWorker } from './worker.ts';
@@ -13,6 +14,8 @@ interface Task {
   readonly download: Download;
   readonly onProgress: (present: number) => void;
   readonly done: PromiseWithResolvers<void>;
+  /** What the caller threw when it was told of progress. */
+  thrown?: { readonly error: unknown };
 }
 
 interface Thread {
@@ -20,6 +23,8 @@ interface Thread {
   /** How many downloads it may have under way: its share of what one registry is asked at a time. */
   readonly share: number;
   readonly tasks: Map<number, Task>;
+  /** What it died of. */
+  failure?: PluginError;
 }
 
 /**
@@ -28,48 +33,56 @@ interface Thread {
  * credentials: for each Authorization header they ask the authorizer of the main thread.
  */
 export class DownloadThreads {
-  readonly #threads: Thread[];
+  readonly #threads: Set<Thread>;
   readonly #queue: Task[] = [];
   readonly #authorizer: Authorizer;
   readonly #context: Context;
+  /** Why there are no more downloads. */
+  #end: PluginError | undefined;
   #count = 0;
 
   constructor(settings: RegistrySettings, authorizer: Authorizer, context: Context) {
     this.#authorizer = authorizer;
     this.#context = context;
     const count = Math.min(2, availableParallelism(), settings.maxPerRegistry);
-    this.#threads = Array.from({ length: count }, (_, index) => {
-      const share = Math.floor((settings.maxPerRegistry + index) / count);
-      return this.#start({ ...settings, maxPerRegistry: share }, share);
-    });
-    context.signal.addEventListener('abort', this.#abort);
+    const shares = Array.from({ length: count }, (_, index) => Math.floor((settings.maxPerRegistry + index) / count));
+    this.#threads = new Set(shares.map((share) => this.#start({ ...settings, maxPerRegistry: share }, share)));
+    context.signal.addEventListener('abort', this.#interrupt);
+    if (context.signal.aborted) this.#interrupt();
   }
 
   /** Brings content into its place as downloadInto does, on one of the threads, when it is its turn. */
   download(download: Download, onProgress: (present: number) => void): Promise<void> {
-    const task = { download, onProgress, done: Promise.withResolvers<void>() };
+    if (this.#end) return Promise.reject(this.#end);
+    const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
     this.#queue.push(task);
     this.#dispatch();
     return task.done.promise;
   }
 
-  /** Ends the threads, wherever they are; what they were at rejects with `interrupted`. */
+  /** Ends the threads, wherever they are; what they were at rejects with `interrupted`. Nothing is written after that. */
   async close(): Promise<void> {
-    this.#context.signal.removeEventListener('abort', this.#abort);
-    await Promise.all(
-      this.#threads.map((thread) => this.#stop(thread, new PluginError('interrupted', 'the downloads were stopped'))),
-    );
+    this.#context.signal.removeEventListener('abort', this.#interrupt);
+    await this.#stop(new PluginError('interrupted', 'The downloads were stopped.'));
   }
 
-  readonly #abort = (): void => {
-    for (const thread of this.#threads) void this.#stop(thread, this.#context.signal.reason);
+  readonly #interrupt = (): void => {
+    void this.#stop(interrupted());
   };
 
-  async #stop({ worker, tasks }: Thread, reason: unknown): Promise<void> {
-    const failed = [...tasks.values(), ...this.#queue.splice(0)];
-    tasks.clear();
-    for (const task of failed) task.done.reject(reason);
-    await worker.terminate();
+  async #stop(reason: PluginError): Promise<void> {
+    this.#end ??= reason;
+    await Promise.all([...this.#threads].map(({ worker }) => worker.terminate()));
+  }
+
+  // Only here, where the thread is no more, can it be said that nothing will be written any more.
+  #lose(thread: Thread): void {
+    this.#threads.delete(thread);
+    const reason = this.#end ?? thread.failure ?? new PluginError('internal', 'a download thread has ended');
+    for (const task of thread.tasks.values()) task.done.reject(reason);
+    if (this.#threads.size > 0) return;
+    this.#end ??= reason;
+    for (const task of this.#queue.splice(0)) task.done.reject(reason);
   }
 
   #start(settings: RegistrySettings, share: number): Thread {
@@ -83,10 +96,10 @@ export class DownloadThreads {
       this.#hear(thread, message);
     });
     worker.on('error', (error) => {
-      void this.#stop(
-        thread,
-        new PluginError('internal', `a download thread failed: ${messageOf(error)}`, { cause: error }),
-      );
+      thread.failure = new PluginError('internal', `a download thread failed: ${messageOf(error)}`, { cause: error });
+    });
+    worker.on('exit', () => {
+      this.#lose(thread);
     });
     return thread;
   }
@@ -112,22 +125,32 @@ export class DownloadThreads {
         return;
       }
       case 'progress':
-        thread.tasks.get(message.id)?.onProgress(message.present);
+        this.#report(thread.tasks.get(message.id), message.present);
         return;
       case 'finished':
       case 'failed': {
         const task = thread.tasks.get(message.id);
         thread.tasks.delete(message.id);
-        if (message.kind === 'finished') task?.done.resolve();
+        if (task?.thrown) task.done.reject(task.thrown.error);
+        else if (message.kind === 'finished') task?.done.resolve();
         else task?.done.reject(fromPlainError(message.error));
         this.#dispatch();
       }
     }
   }
 
+  #report(task: Task | undefined, present: number): void {
+    try {
+      task?.onProgress(present);
+    } catch (error) {
+      // The thread still writes: it is told to the caller when that has ended.
+      if (task) task.thrown ??= { error };
+    }
+  }
+
   #dispatch(): void {
     // The least busy first, so that a few large pieces spread over the threads.
-    const free = this.#threads
+    const free = [...this.#threads]
       .filter(({ tasks, share }) => tasks.size < share)
       .sort((a, b) => a.tasks.size - b.tasks.size);
     const thread = free[0];

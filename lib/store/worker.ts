@@ -5,8 +5,9 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import type { ContentPlace } from './archiveWriter.ts';
 import { downloadInto } from './download.ts';
+import { TransientError } from './patience.ts';
 import { openSession, type RegistrySettings } from './session.ts';
-import type { Authorizer } from './tokens.ts';
+import type { AuthorizationRequest, Authorizer } from './tokens.ts';
 
 /** A piece of content to bring into its place, from the first of the repositories that has it. */
 export interface Download {
@@ -20,6 +21,8 @@ export interface PlainError {
   readonly code: ErrorCode;
   readonly message: string;
   readonly hint: string | undefined;
+  /** Of an error that another attempt may well not meet. */
+  readonly transient?: { readonly retryAfter: number | undefined };
 }
 
 /** What the main thread says to a download thread. */
@@ -33,17 +36,20 @@ export type FromWorker =
   | { kind: 'progress'; id: number; present: number }
   | { kind: 'finished'; id: number }
   | { kind: 'failed'; id: number; error: PlainError }
-  | { kind: 'authorize'; id: number; request: Parameters<Authorizer['authorize']>[0] }
+  | { kind: 'authorize'; id: number; request: AuthorizationRequest }
   | { kind: 'log'; level: Parameters<Context['log']>[0]; message: string };
 
 /** Makes an error ready to cross to another thread. */
 export function toPlainError(error: unknown): PlainError {
-  if (isPluginError(error)) return { code: error.code, message: error.message, hint: error.hint };
-  return { code: 'internal', message: messageOf(error), hint: undefined };
+  if (!isPluginError(error)) return { code: 'internal', message: messageOf(error), hint: undefined };
+  const { code, message, hint } = error;
+  if (!(error instanceof TransientError)) return { code, message, hint };
+  return { code, message, hint, transient: { retryAfter: error.retryAfter } };
 }
 
 /** Makes an error of what crossed from another thread. */
-export function fromPlainError({ code, message, hint }: PlainError): PluginError {
+export function fromPlainError({ code, message, hint, transient }: PlainError): PluginError {
+  if (transient) return new TransientError(code, message, { hint, ...transient });
   return new PluginError(code, message, { hint });
 }
 
@@ -61,13 +67,23 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
     onEvent: () => undefined,
   };
   let asked = 0;
+  // What is remembered here saves a message for every request; a registry that no longer accepts it says so.
+  const remembered = new Map<string, Promise<string | undefined>>();
   const authorizer: Authorizer = {
     authorize(request) {
-      const answer = Promise.withResolvers<string | undefined>();
-      waiting.set((asked += 1), answer);
-      say({ kind: 'authorize', id: asked, request });
-      return answer.promise;
+      const key = `${request.registry} ${request.scope}`;
+      const known = request.challenge === undefined ? remembered.get(key) : undefined;
+      const header = known ?? ask(request);
+      remembered.set(key, header);
+      header.catch(() => remembered.delete(key));
+      return header;
     },
+  };
+  const ask = (request: AuthorizationRequest): Promise<string | undefined> => {
+    const answer = Promise.withResolvers<string | undefined>();
+    waiting.set((asked += 1), answer);
+    say({ kind: 'authorize', id: asked, request });
+    return answer.promise;
   };
   const session = openSession(settings, authorizer, context);
   port.on('message', (message: ToWorker) => {
