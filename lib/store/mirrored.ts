@@ -1,7 +1,7 @@
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { isPluginError, PluginError } from '../errors.ts';
-import type { Descriptor } from '../oci/descriptor.ts';
-import type { ContentSource } from './store.ts';
+import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
+import { readContent, type ContentSource } from './store.ts';
 
 /**
  * Asks one place after the other until one of them can answer. Throws what they all said, with the code of the last one,
@@ -46,16 +46,39 @@ export class Mirrored implements ContentSource {
     return tryEach(this.#places, (place) => place.resolve(tagOrDigest));
   }
 
-  fetch(descriptor: Descriptor, start?: number): Promise<Readable> {
-    return tryEach(this.#places, (place) => place.fetch(descriptor, start));
+  /** As ContentSource has it. Of a manifest and other small content, what a place has wrong is sought in the next one. */
+  fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    return tryEach(this.#places, async (place) => {
+      if (start > 0 || descriptor.size > manifestSizeLimit) return place.fetch(descriptor, start);
+      return Readable.from([await readContent(place, descriptor)]);
+    });
   }
 
+  /** Whether one of the places has it; throws what those said that could not be asked, where nobody answered. */
   async exists(descriptor: Descriptor): Promise<boolean> {
-    for (const place of this.#places) if (await place.exists(descriptor)) return true;
-    return false;
+    const found = await this.#find(async (place) => (await place.exists(descriptor)) || undefined);
+    return found ?? false;
   }
 
-  tags(): Promise<string[]> {
-    return tryEach(this.#places, (place) => place.tags());
+  /** The tags of the first place that has any: a mirror that lacks the repository has none. */
+  async tags(): Promise<string[]> {
+    const found = await this.#find(async (place) => {
+      const tags = await place.tags();
+      return tags.length > 0 ? tags : undefined;
+    });
+    return found ?? [];
+  }
+
+  async #find<Result>(ask: (place: ContentSource) => Promise<Result | undefined>): Promise<Result | undefined> {
+    try {
+      return await tryEach(this.#places, async (place) => {
+        const answer = await ask(place);
+        if (answer === undefined) throw new PluginError('not-found', `${place.name} does not have it`);
+        return answer;
+      });
+    } catch (error) {
+      if (isPluginError(error, 'not-found')) return undefined;
+      throw error;
+    }
   }
 }
