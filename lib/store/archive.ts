@@ -40,8 +40,7 @@ export class Archive {
 
   /**
    * Opens a tar and lists what is in it. Throws `not-readable`, and `invalid-bundle` when it is not a tar, is cut
-   * short, or has entries that no mirror directory has (hard links, devices, paths and links that leave their place, a
-   * name twice). When `tolerant`, it is opened up to the damage instead.
+   * short, or has entries that no mirror directory has (hard links, devices, paths that leave it, a name twice). When `tolerant`, it is opened up to the damage instead.
    */
   static async open(path: string, context: Context, tolerant = false): Promise<Archive> {
     let file: FileHandle;
