@@ -12,7 +12,8 @@ export interface DownloadSource {
   download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
 }
 
-const noteEvery = 1024 * 1024;
+/** Progress is told after so many bytes, and not more often than so many milliseconds apart. */
+const noteEvery = { bytes: 1024 * 1024, time: 50 };
 const chunkSize = 1024 * 1024;
 
 /**
@@ -51,13 +52,13 @@ async function receiveInto(
     readSync(place.fd, buffer, 0, length, place.position + verifier.length);
     verifier.update(buffer.subarray(0, length));
   }
-  let noted = present;
+  let noted = { bytes: present, time: 0 };
   await source.download(descriptor, present, (chunk) => {
     writeFully(place.fd, chunk, place.position + verifier.length, place.path);
     verifier.update(chunk);
-    if (verifier.length - noted < noteEvery) return;
-    noted = verifier.length;
-    onProgress(noted);
+    if (verifier.length - noted.bytes < noteEvery.bytes || performance.now() - noted.time < noteEvery.time) return;
+    noted = { bytes: verifier.length, time: performance.now() };
+    onProgress(noted.bytes);
   });
   verifier.finish();
 }
