@@ -54,20 +54,30 @@ export async function gatherContents(
     await Promise.all(manifest.manifests.map((child) => fetchTree(source, child)));
   };
 
-  const attachments = new Map<BundleImage, Map<string, Digest>>();
-  const fetchImage = async (image: BundleImage): Promise<void> => {
-    const source = sourceOf(image.reference);
-    await fetchTree(source, await source.resolve(image.reference.digest));
-    const own = await listManifests(image.reference.digest, fetched);
-    const found = await Promise.all(own.map((digest) => resolveAttachment(source, digest)));
-    attachments.set(image, new Map(found.flatMap((entry) => (entry ? [[entry.tag, entry.descriptor.digest]] : []))));
-    await Promise.all(found.flatMap((entry) => (entry ? [fetchTree(source, entry.descriptor)] : [])));
+  const fetchImage = async (reference: BundleImage['reference']): Promise<ReadonlyMap<string, Digest>> => {
+    const source = sourceOf(reference);
+    await fetchTree(source, await source.resolve(reference.digest));
+    const own = await listManifests(reference.digest, fetched);
+    const found = (await Promise.all(own.map((digest) => resolveAttachment(source, digest)))).flatMap(
+      (entry) => entry ?? [],
+    );
+    await Promise.all(found.map(({ descriptor }) => fetchTree(source, descriptor)));
+    return new Map(found.map(({ tag, descriptor }) => [tag, descriptor.digest]));
   };
-  await allOrReport(images.map((image) => [image.name, fetchImage(image)]));
+  // Several components may be the same image.
+  const attachments = new Map<string, Promise<ReadonlyMap<string, Digest>>>();
+  const tasks = images.map(({ name, reference }) => {
+    const key = formatReference(reference);
+    const task = attachments.get(key) ?? fetchImage(reference);
+    attachments.set(key, task);
+    return [name, task] as const;
+  });
+  await allOrReport(tasks);
 
   const manifests = new Map<Digest, StoredManifest>();
   for (const [digest, stored] of fetched) manifests.set(digest, await stored);
-  return orderContents(images, attachments, manifests);
+  const attached = await Promise.all(tasks.map(([, task]) => task));
+  return orderContents(images, attached, manifests);
 }
 
 /** Waits for all; then throws the error of the one that failed, or one error that names all that did. */
@@ -120,7 +130,7 @@ async function resolveAttachment(
 
 function orderContents(
   images: readonly BundleImage[],
-  attachments: ReadonlyMap<BundleImage, ReadonlyMap<string, Digest>>,
+  attachments: readonly ReadonlyMap<string, Digest>[],
   fetched: ReadonlyMap<Digest, StoredManifest>,
 ): Contents {
   const manifests = new Map<Digest, StoredManifest>();
@@ -146,10 +156,10 @@ function orderContents(
       blob.images.add(image);
     }
   };
-  for (const image of images) {
+  for (const [index, image] of images.entries()) {
     tags.set(image.tag, image.reference.digest);
     visit(image, image.reference.digest);
-    for (const [tag, digest] of attachments.get(image) ?? []) {
+    for (const [tag, digest] of attachments[index] ?? []) {
       tags.set(tag, digest);
       visit(image, digest);
     }

@@ -42,6 +42,7 @@ describe('create, again', () => {
   after(() => workshop.close());
   beforeEach(() => rm(workshop.output, { recursive: true, force: true }));
   afterEach(() => {
+    workshop.killAll();
     workshop.registry.clearFaults();
   });
 
@@ -61,6 +62,17 @@ describe('create, again', () => {
     } finally {
       await archive.close();
     }
+  };
+  const placeOf = async (digest: string): Promise<{ start: number; size: number }> => {
+    const archive = await Archive.open(reference, makeContext());
+    const place = archive.entries.get(`v2/${releaseRepository}/blobs/${digest}`);
+    await archive.close();
+    if (!place) throw new Error(`there is no ${digest}`);
+    return place;
+  };
+  /** The large blobs of the release. */
+  const layers = (): string[] => {
+    return [...workshop.release.blobs].filter(([, { size }]) => size > 2_000_000).map(([digest]) => digest);
   };
   /** What the journal says is missing, in bytes, the payload’s own blobs left out, which are read each time. */
   const missingBytes = async (): Promise<number> => {
@@ -114,47 +126,46 @@ describe('create, again', () => {
       await expectReference();
     });
 
+    /** Overwrites a few bytes at the beginning of blobs in the unfinished file. */
+    const alter = async (digests: readonly string[]): Promise<void> => {
+      await using file = await openFile(workshop.bundle + suffixes.partial, 'r+');
+      for (const digest of digests) await file.write(Buffer.from('altered'), 0, 7, (await placeOf(digest)).start + 10);
+    };
+    const journal = (): Promise<string> => readFile(workshop.bundle + suffixes.journal, 'utf8').catch(() => '');
+
     it('notices what was altered behind its back, and fetches only that again', async () => {
-      slowly(4_000_000);
-      await killAfter(8_000_000);
+      const [held = ''] = layers();
+      workshop.registry.fault(new RegExp(`GET .*/blobs/${held}`), { noAnswer: 'hold' });
+      const { child, outcome } = workshop.start();
+      const finished = (text: string): string[] => layers().filter((digest) => text.includes(`\n${digest}\n`));
+      await until(async () => finished(await journal()).length > 1);
+      child.kill('SIGKILL');
+      await outcome;
       workshop.registry.clearFaults();
-      const finished = (await readFile(workshop.bundle + suffixes.journal, 'utf8'))
-        .split('\n')
-        .find((line) => /^sha256:\S+$/.test(line) && !payloadBlobs(workshop.release).includes(line));
-      const archive = await Archive.open(reference, makeContext());
-      const place = archive.entries.get(`v2/${releaseRepository}/blobs/${finished ?? ''}`);
-      await archive.close();
-      expect(place).not.to.equal(undefined);
-      const file = await openFile(workshop.bundle + suffixes.partial, 'r+');
-      await file.write(Buffer.from('altered'), 0, 7, (place?.start ?? 0) + 10);
-      await file.close();
+
+      const [altered = ''] = finished(await journal());
+      await alter([altered]);
       const missing = await missingBytes();
       const before = workshop.registry.requests.length;
       const { code, stderr } = await workshop.create();
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(new RegExp(`^warning: .*${finished ?? ''} was altered`, 'm'));
+      expect(stderr).to.match(new RegExp(`^warning: .*${altered} was altered`, 'm'));
       expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(
-        missing + (place?.size ?? 0),
+        missing + (await placeOf(altered)).size,
       );
       await expectReference();
     });
 
     it('notices a beginning of a blob that was altered', async () => {
-      slowly(3_000_000);
-      await killAfter(9_000_000);
+      const isLayer = ({ path }: { path: string }): boolean => layers().some((digest) => path.endsWith(digest));
+      workshop.registry.fault(isLayer, { cut: { after: 2_000_000, how: 'stall' } });
+      const { child, outcome } = workshop.start();
+      await until(async () => / [1-9]\d*\n/.test(await journal()));
+      child.kill('SIGKILL');
+      await outcome;
       workshop.registry.clearFaults();
-      const begun = (await readFile(workshop.bundle + suffixes.journal, 'utf8'))
-        .split('\n')
-        .filter((line) => / [1-9]/.test(line));
-      expect(begun).not.to.deep.equal([]);
-      const file = await openFile(workshop.bundle + suffixes.partial, 'r+');
-      const archive = await Archive.open(reference, makeContext());
-      for (const digest of new Set(begun.map((line) => line.split(' ')[0] ?? ''))) {
-        const place = archive.entries.get(`v2/${releaseRepository}/blobs/${digest}`);
-        await file.write(Buffer.from('altered'), 0, 7, (place?.start ?? 0) + 10);
-      }
-      await archive.close();
-      await file.close();
+
+      await alter([...(await journal()).matchAll(/^(\S+) [1-9]/gm)].map(([, digest = '']) => digest));
       await workshop.make();
       await expectReference();
     });

@@ -14,6 +14,8 @@ import { startSignatureServer, type SignatureServer } from './signatureServer.ts
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from './signing.ts';
 
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+// Starting the program is half of what most tests do.
+const compileCache = fileURLToPath(new URL('../../node_modules/.cache/compile', import.meta.url));
 
 /** How a run of the program ended. */
 export interface Outcome {
@@ -44,7 +46,7 @@ export function startProgram(
   const child = spawn(process.execPath, [program, verb, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: home,
-    env: { PATH: process.env['PATH'], HOME: home, ...env },
+    env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
   });
   return { child, outcome: watch(child) };
 }
@@ -82,6 +84,7 @@ export class Workshop {
   readonly signatures: SignatureServer;
   readonly release: TestRelease;
   readonly key: SigningKey;
+  readonly #running = new Set<ChildProcess>();
 
   constructor(parts: Pick<Workshop, 'folder' | 'registry' | 'signatures' | 'release' | 'key'>) {
     this.folder = parts.folder;
@@ -120,7 +123,9 @@ export class Workshop {
 
   /** Starts `create`. */
   start(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Running {
-    return startProgram(this.folder, 'create', this.options(changes), env);
+    const running = startProgram(this.folder, 'create', this.options(changes), env);
+    this.#running.add(running.child.once('exit', () => this.#running.delete(running.child)));
+    return running;
   }
 
   /** Runs `create` to its end. */
@@ -148,7 +153,13 @@ export class Workshop {
     return this.write('pull-secret.json', JSON.stringify({ auths: Object.fromEntries(auths) as object }));
   }
 
+  /** Ends what a failed test left at work. */
+  killAll(): void {
+    for (const child of this.#running) child.kill('SIGKILL');
+  }
+
   async close(): Promise<void> {
+    this.killAll();
     await Promise.all([this.registry.stop(), this.signatures.stop()]);
     await removeFolder(this.folder);
   }

@@ -1,0 +1,130 @@
+import { expect } from 'chai';
+import { allOrReport, gatherContents, type BundleImage } from '../../lib/bundle/contents.ts';
+import type { Origin } from '../../lib/bundle/origin.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { mediaTypes } from '../../lib/oci/descriptor.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
+import { attachmentTag } from '../support/attachments.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/failure.ts';
+import { TestContent } from '../support/image.ts';
+import { makeBlob, makeNoiseLayer } from '../support/layers.ts';
+import { openOrigin } from '../support/origin.ts';
+import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { buildRelease } from '../support/release.ts';
+
+describe('gatherContents', () => {
+  let registry: TestRegistry;
+  let origin: Origin;
+  beforeEach(async () => {
+    registry = await startRegistry();
+    origin = await openOrigin(makeContext());
+  });
+  afterEach(async () => {
+    await origin.close();
+    await registry.stop();
+  });
+
+  const imageOf = (name: string, repository: string, digest: Digest): BundleImage => {
+    return { name, reference: { registry: registry.host, repository, digest }, tag: `tag-${name}` };
+  };
+  const gather = (images: readonly BundleImage[]) => gatherContents(images, (reference) => origin.sourceOf(reference));
+
+  it('lists everything once, in an order that depends on the images alone', async () => {
+    const release = buildRelease({ arch: 'multi', components: 3, registry: registry.host });
+    release.addTo(registry.content);
+    const images = [...release.images.values()].map(({ name, digest }) =>
+      imageOf(name, release.componentRepository, digest),
+    );
+    registry.fault(/./, { delay: 3 }, { times: 5 });
+    const [one, two] = [await gather(images), await gather(images)];
+    expect([...one.manifests.keys()]).to.deep.equal([...two.manifests.keys()]);
+    expect([...one.blobs.keys()]).to.deep.equal([...two.blobs.keys()]);
+    expect([...one.tags]).to.deep.equal([...two.tags]);
+    const stored = registry.content.repositories.get(release.componentRepository);
+    expect([...one.manifests.keys()].sort()).to.deep.equal([...(stored?.manifests.keys() ?? [])].sort());
+    for (const [digest, { bytes }] of one.manifests) expect(bytes).to.deep.equal(stored?.manifests.get(digest)?.bytes);
+    expect([...one.blobs.values()].filter(({ images: needed }) => needed.size === 3)).not.to.deep.equal([]);
+  });
+
+  it('takes sigstore attachments along, of children too', async () => {
+    const release = buildRelease({
+      arch: 'multi',
+      components: ['etcd'],
+      registry: registry.host,
+      attachments: () => true,
+    });
+    release.addTo(registry.content);
+    const { tags, manifests } = await gather([imageOf('release', release.releaseRepository, release.digest)]);
+    expect([...tags.keys()]).to.deep.equal([
+      'tag-release',
+      ...[release.digest, ...release.children].map(attachmentTag),
+    ]);
+    for (const digest of tags.values()) expect(manifests.has(digest)).to.equal(true);
+  });
+
+  it('fetches a manifest that several images have in common once', async () => {
+    const release = buildRelease({ components: ['etcd'], registry: registry.host, attachments: () => false });
+    release.addTo(registry.content);
+    const digest = release.images.get('etcd')?.digest ?? release.digest;
+    await gather(['a', 'b', 'c'].map((name) => imageOf(name, release.componentRepository, digest)));
+    const fetched = registry.requests.filter(({ method, path }) => method === 'GET' && path.endsWith(digest));
+    expect(fetched).to.have.lengthOf(1);
+  });
+
+  it('refuses images that disagree about the size of a blob', async () => {
+    const content = new TestContent();
+    const layer = makeNoiseLayer('layer', 5000);
+    const config = makeBlob(Buffer.from('{}'));
+    content.addBlob(layer);
+    content.addBlob(config);
+    const images = [layer.size, layer.size + 1].map((size, index) => {
+      const { digest } = content.addManifest('a/b', mediaTypes.ociManifest, {
+        schemaVersion: 2,
+        mediaType: mediaTypes.ociManifest,
+        config: { mediaType: 'application/vnd.oci.image.config.v1+json', size: config.size, digest: config.digest },
+        layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', size, digest: layer.digest }],
+      });
+      return imageOf(`image-${String(index)}`, 'a/b', digest);
+    });
+    content.addTo(registry.content);
+    const error = await failureOf(gather(images), 'invalid-manifest');
+    expect(error.message).to.match(/^image-1 .* gives sha256:[0-9a-f]{64} a size of \d+ bytes, another image \d+/);
+  });
+});
+
+describe('allOrReport', () => {
+  const fail = (code: ConstructorParameters<typeof PluginError>[0], message: string): Promise<never> =>
+    Promise.reject(new PluginError(code, message, { hint: 'Do something.' }));
+
+  it('gives a single failure its own code and hint, with the name of what failed', async () => {
+    const error = await failureOf(
+      allOrReport([
+        ['etcd', fail('not-found', 'gone')],
+        ['cli', Promise.resolve()],
+      ]),
+      'not-found',
+    );
+    expect(error.message).to.equal('etcd: source: gone');
+    expect(error.hint).to.equal('Do something.');
+  });
+
+  it('names all that failed', async () => {
+    const tasks = [
+      ['etcd', fail('not-found', 'gone')],
+      ['cli', fail('digest-mismatch', 'altered')],
+    ] as const;
+    const error = await failureOf(allOrReport(tasks), 'partial');
+    expect(error.message).to.match(/^2 images failed:\n {2}etcd: source: gone\n {2}cli: source: altered$/);
+  });
+
+  it('throws what makes going on senseless as it is', async () => {
+    for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
+      const tasks = [
+        ['etcd', fail('not-found', 'gone')],
+        ['cli', fail(code, 'stop')],
+      ] as const;
+      expect((await failureOf(allOrReport(tasks), code)).message).to.equal('stop');
+    }
+  });
+});

@@ -1,0 +1,89 @@
+import { expect } from 'chai';
+import { formatMetadata, parseMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
+import { isPluginError } from '../../lib/errors.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
+
+const digest: Digest = `sha256:${'a'.repeat(64)}`;
+const metadata: Omit<BundleMetadata, 'size'> = {
+  formatVersion: 1,
+  version: '4.12.4',
+  arch: 'x86_64',
+  release: `quay.io/a/b@${digest}`,
+  images: [`quay.io/a/b@${digest}`],
+  components: { etcd: `quay.io/a/c@${digest}` },
+  extraImages: [],
+  osImages: [],
+  previous: ['4.12.3'],
+  blobs: [{ digest, size: 5 }],
+  signatures: { [digest]: [{ fingerprint: 'AB', signer: 'Somebody' }] },
+  tool: 'test/1',
+};
+
+describe('formatMetadata', () => {
+  it('states the size of the tar that it is itself a part of', () => {
+    for (const rest of [0, 99, 9_999 - 900, 1e9, 1e12]) {
+      const bytes = formatMetadata(metadata, (length) => length + rest);
+      expect(parseMetadata(bytes, 'a bundle').size).to.equal(bytes.length + rest);
+    }
+  });
+
+  it('settles where each digit more makes the tar a block larger', () => {
+    // Just below a power of ten, where the number of digits is in doubt.
+    for (let rest = 99_000; rest < 100_100; rest += 1) {
+      const bytes = formatMetadata(metadata, (length) => Math.ceil(length / 512) * 512 + rest);
+      expect(parseMetadata(bytes, 'a bundle').size).to.equal(Math.ceil(bytes.length / 512) * 512 + rest);
+    }
+  });
+});
+
+describe('parseMetadata', () => {
+  const parse = (changes: Record<string, unknown>): BundleMetadata =>
+    parseMetadata(Buffer.from(JSON.stringify({ ...metadata, size: 10, ...changes })), 'x.tar');
+  const refusal = (action: () => unknown): string => {
+    try {
+      action();
+    } catch (error) {
+      if (isPluginError(error, 'invalid-bundle')) return error.message;
+      throw error;
+    }
+    throw new Error('it was taken');
+  };
+
+  it('reads what formatMetadata writes', () => {
+    expect(parse({})).to.deep.equal({ ...metadata, size: 10 });
+  });
+
+  it('takes fields that it does not know', () => {
+    expect(parse({ volumes: 3 }).version).to.equal('4.12.4');
+  });
+
+  it('refuses what is not JSON, or not an object', () => {
+    for (const text of ['', '{', '[]', 'null', '"text"']) {
+      expect(refusal(() => parseMetadata(Buffer.from(text), 'x.tar'))).to.match(/^metadata\.json in x\.tar is not /);
+    }
+  });
+
+  it('names the formatVersion of a later program', () => {
+    expect(refusal(() => parse({ formatVersion: 2 }))).to.match(/formatVersion 2; this program reads 1/);
+    expect(refusal(() => parse({ formatVersion: undefined }))).to.match(/formatVersion/);
+  });
+
+  const malformed: Record<string, unknown[]> = {
+    version: [undefined, 4, 'a\u001b[31m', 'x'.repeat(2000)],
+    release: [undefined, 'quay.io/a/b:tag'],
+    images: [undefined, 'text', [1], ['quay.io/a/b:tag']],
+    components: [undefined, [], { etcd: 1 }],
+    extraImages: [undefined, [null]],
+    previous: [undefined, ['4\n5']],
+    size: [undefined, -1, 1.5, '10'],
+    blobs: [undefined, [{ digest: 'sha256:0', size: 1 }], [{ digest, size: -1 }], [null]],
+    signatures: [undefined, [], { [digest]: 'text' }, { [digest]: [{ fingerprint: 1, signer: '' }] }],
+  };
+  for (const [field, values] of Object.entries(malformed)) {
+    it(`refuses a malformed ${field}, and names it`, () => {
+      for (const value of values) {
+        expect(refusal(() => parse({ [field]: value }))).to.match(/^metadata\.json in x\.tar (?:has|names) /);
+      }
+    });
+  }
+});
