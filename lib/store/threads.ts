@@ -133,10 +133,16 @@ export class DownloadThreads {
         thread.tasks.delete(message.id);
         if (task?.thrown) task.done.reject(task.thrown.error);
         else if (message.kind === 'finished') task?.done.resolve();
-        else task?.done.reject(fromPlainError(message.error));
+        else this.#fail(task, fromPlainError(message.error));
         this.#dispatch();
       }
     }
+  }
+
+  #fail(task: Task | undefined, error: PluginError): void {
+    task?.done.reject(error);
+    // Nothing else will find room where this did not.
+    if (error.code === 'disk-full' || error.code === 'not-writable') void this.#stop(error);
   }
 
   #report(task: Task | undefined, present: number): void {
