@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { Context } from '../context.ts';
-import { messageOf, PluginError } from '../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { interrupted } from './networkErrors.ts';
 import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './tokens.ts';
@@ -139,10 +139,10 @@ export class DownloadThreads {
     }
   }
 
-  #fail(task: Task | undefined, error: PluginError): void {
+  #fail(task: Task | undefined, error: Error): void {
     task?.done.reject(error);
     // Nothing else will find room where this did not.
-    if (error.code === 'disk-full' || error.code === 'not-writable') void this.#stop(error);
+    if (isPluginError(error, 'disk-full') || isPluginError(error, 'not-writable')) void this.#stop(error);
   }
 
   #report(task: Task | undefined, present: number): void {
