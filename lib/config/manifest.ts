@@ -24,10 +24,11 @@ const firstKeys = ['apiVersion', 'kind', 'metadata', 'name', 'namespace'];
 
 /**
  * Writes an object as YAML that `oc apply` reads: the same bytes for the same object, whatever the order of its keys.
- * The fields that identify the object come first.
+ * The fields that identify the object come first. `indentSeq` is false for lists indented as oc prints them.
  */
-export function formatManifest(object: KubernetesObject): string {
+export function formatManifest(object: KubernetesObject, { indentSeq = true } = {}): string {
   return stringify(object, {
+    indentSeq,
     sortMapEntries: (a, b) => compareKeys(String(a.key), String(b.key)),
     lineWidth: 0,
     // oc and kubectl read YAML 1.1, where yes, no, on and off are booleans.

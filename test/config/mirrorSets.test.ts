@@ -1,0 +1,88 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { formatMirrorInstructions, mirrorSetManifest, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
+import { formatReference, parseReference } from '../../lib/oci/reference.ts';
+import { readMirrorSets } from '../../lib/store/mirrors.ts';
+import { expectGolden } from '../support/golden.ts';
+
+const kinds: MirrorSetKind[] = ['idms', 'icsp'];
+const mirror = 'registry.example:5000/ocp4/openshift4';
+const sources = [
+  { source: 'quay.io/openshift-release-dev/ocp-v4.0-art-dev', mirrors: [mirror] },
+  { source: 'quay.io/openshift-release-dev/ocp-release', mirrors: [mirror, 'registry.example:5000/ocp4/release'] },
+  { source: 'quay.io/openshift-release-dev/ocp-v4.0-art-dev', mirrors: [mirror] },
+  { source: 'quay.io/another/repository', mirrors: [mirror] },
+];
+
+describe('mirrorSetManifest', () => {
+  for (const kind of kinds) {
+    it(`writes the ${kind} that a person can audit`, async () => {
+      const { path, object } = mirrorSetManifest(kind, sources);
+      await expectGolden(path, formatManifest(object));
+    });
+
+    it(`writes an ${kind} that is read back: images are found at their mirrors`, async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'mirror-sets-'));
+      try {
+        const file = join(folder, 'sets.yaml');
+        await writeFile(file, formatManifest(mirrorSetManifest(kind, sources, 'mine').object));
+        const sets = await readMirrorSets(file);
+        const digest = `@sha256:${'1'.repeat(64)}`;
+        const image = parseReference(`quay.io/openshift-release-dev/ocp-release${digest}`);
+        expect(sets.locationsOf(image).map(formatReference)).to.deep.equal([
+          `${mirror}${digest}`,
+          `registry.example:5000/ocp4/release${digest}`,
+          `quay.io/openshift-release-dev/ocp-release${digest}`,
+        ]);
+      } finally {
+        await rm(folder, { recursive: true });
+      }
+    });
+  }
+
+  it('is the same whatever the order of the sources, which are merged', () => {
+    const { object } = mirrorSetManifest('idms', sources);
+    const turned = mirrorSetManifest('idms', sources.toReversed());
+    expect(turned.object).to.deep.equal(object);
+    expect(object['spec']).to.have.property('imageDigestMirrors').with.length(3);
+  });
+
+  it('keeps the order of the mirrors of a source, each once', () => {
+    const { object } = mirrorSetManifest('icsp', [
+      { source: 'a.example/x', mirrors: ['z.example/x', 'b.example/x'] },
+      { source: 'a.example/x', mirrors: ['c.example/x', 'z.example/x'] },
+    ]);
+    expect(object['spec']).to.deep.equal({
+      repositoryDigestMirrors: [{ source: 'a.example/x', mirrors: ['z.example/x', 'b.example/x', 'c.example/x'] }],
+    });
+  });
+});
+
+describe('formatMirrorInstructions', () => {
+  for (const kind of kinds) {
+    it(`says of ${kind} what oc says`, async () => {
+      await expectGolden(`config/mirrors/instructions-${kind}.txt`, `${formatMirrorInstructions(kind, sources)}\n`);
+    });
+  }
+
+  it('has its YAML where scripts look for it: two lines below its title, up to an empty line or the end', () => {
+    const lines = formatMirrorInstructions('idms', sources).split('\n');
+    const install = lines.indexOf(
+      'To use the new mirrored repository to install, add the following section to the install-config.yaml:',
+    );
+    expect(lines[install + 2]).to.equal('imageDigestSources:');
+    const upgrade = lines.indexOf(
+      'To use the new mirrored repository for upgrades, use the following to create an ImageDigestMirrorSet:',
+    );
+    expect(lines.slice(upgrade - 2, upgrade + 3)).to.deep.equal([
+      '',
+      '',
+      lines[upgrade],
+      '',
+      'apiVersion: config.openshift.io/v1',
+    ]);
+  });
+});
