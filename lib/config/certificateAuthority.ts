@@ -1,0 +1,79 @@
+import { X509Certificate } from 'node:crypto';
+import { messageOf, PluginError } from '../errors.ts';
+import type { ConfigManifest } from './manifest.ts';
+
+/** Whom to trust, for which registries. */
+export interface RegistryAuthority {
+  /** The certificates of the authorities as PEM. Whatever else is in the text, such as a private key, is left out. */
+  readonly certificates: string;
+  /** The hosts, with their ports, of the registries that they vouch for. */
+  readonly registries: readonly string[];
+  /** The name of the ConfigMap: the one that `image.config.openshift.io/cluster` names, where it names one. */
+  readonly name?: string | undefined;
+}
+
+/** The name of the ConfigMap where the cluster has none yet. */
+export const registryAuthorityName = 'mirror-registry-ca';
+
+/** Under which name the update service looks for its registry’s authorities (cincinnati-operator, `NameCertConfigMapKey`). */
+const updateServiceKey = 'updateservice-registry';
+
+const certificatePattern = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----/g;
+
+// What the API server stores of one object.
+const sizeLimit = 1024 * 1024;
+
+/**
+ * Makes the ConfigMap by which a cluster trusts registries: `image.config.openshift.io/cluster` names it in
+ * `spec.additionalTrustedCA`. It has a key for each registry (`host..port`, as a key can hold no colon) and one for the update service. Throws
+ * `invalid-file` for a text without a sound certificate, `usage` for a host that cannot be a key, and `too-large`.
+ */
+export function registryAuthorityConfigMap({
+  certificates,
+  registries,
+  name = registryAuthorityName,
+}: RegistryAuthority): ConfigManifest {
+  const text = normalizeCertificates(certificates);
+  const keys = [...new Set([updateServiceKey, ...registries.map(keyOf)])];
+  if (keys.length * text.length > sizeLimit) {
+    throw new PluginError('too-large', `the certificate authorities are larger than a ConfigMap may be`, {
+      hint: 'Give a file with the registry’s own certificate authority only.',
+    });
+  }
+  return {
+    path: 'config/update-service/registry-ca.yaml',
+    object: {
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: { name, namespace: 'openshift-config' },
+      data: Object.fromEntries(keys.map((key) => [key, text])),
+    },
+  };
+}
+
+function keyOf(registry: string): string {
+  const key = registry.replace(/:(?=\d+$)/, '..');
+  if (/^[\w.-]+$/.test(key)) return key;
+  throw new PluginError('usage', `a cluster cannot be told whom to trust for ${registry}: it is not a host name`, {
+    hint: 'Give the registry a name and use that.',
+  });
+}
+
+function normalizeCertificates(text: string): string {
+  const found = text.match(certificatePattern) ?? [];
+  if (found.length === 0) {
+    throw new PluginError('invalid-file', 'the certificate authority holds no certificate', {
+      hint: 'Give a PEM file: it has lines that say BEGIN CERTIFICATE and END CERTIFICATE.',
+    });
+  }
+  return [...new Set(found.map(readCertificate))].join('');
+}
+
+function readCertificate(pem: string, index: number): string {
+  try {
+    return new X509Certificate(pem).toString();
+  } catch (cause) {
+    const which = `certificate ${String(index + 1)} of the certificate authority`;
+    throw new PluginError('invalid-file', `${which} is malformed: ${messageOf(cause)}`, { cause });
+  }
+}

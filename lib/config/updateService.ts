@@ -1,0 +1,98 @@
+import { PluginError } from '../errors.ts';
+import { parseReference, parseRepository } from '../oci/reference.ts';
+import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
+import type { ConfigManifest } from './manifest.ts';
+
+/** What an update service inside a cluster serves, and whom it trusts. */
+export interface UpdateServiceOptions {
+  /** The repository, with its registry, that holds the release images by tag. */
+  readonly releases: string;
+  /** The graph-data image by digest. */
+  readonly graphDataImage: string;
+  /** PEM certificates of the authorities of the registries. */
+  readonly certificateAuthority?: string | undefined;
+  /** The name of the ConfigMap for them: the one that `image.config.openshift.io/cluster` names already, if any. */
+  readonly certificateAuthorityName?: string | undefined;
+  readonly name?: string | undefined;
+  readonly namespace?: string | undefined;
+}
+
+/** The name and the namespace that the update service has unless others are given; the operator’s own default namespace. */
+export const updateServiceDefaults = { name: 'update-service', namespace: 'openshift-update-service' } as const;
+
+const hostLabelLimit = 63;
+
+/**
+ * Makes the UpdateService and, where a certificate authority was given, the ConfigMap with it. The operator
+ * (cincinnati-operator) does the rest. Throws `usage` for a name that would make the host of its route too long,
+ * `invalid-reference`, and what `registryAuthorityConfigMap` throws.
+ */
+export function updateServiceManifests(options: UpdateServiceOptions): ConfigManifest[] {
+  const { releases, graphDataImage, certificateAuthority, certificateAuthorityName } = options;
+  const { name = updateServiceDefaults.name, namespace = updateServiceDefaults.namespace } = options;
+  const repository = parseRepository(releases);
+  const graphData = parseReference(graphDataImage);
+  if (graphData.digest === undefined) {
+    throw new PluginError('invalid-reference', `the graph-data image ${graphDataImage} is not named by digest`);
+  }
+  checkName(name, namespace);
+  const updateService: ConfigManifest = {
+    path: 'config/update-service/updateservice.yaml',
+    object: {
+      apiVersion: 'updateservice.operator.openshift.io/v1',
+      kind: 'UpdateService',
+      metadata: { name, namespace },
+      // Two, so that one stays while a node is drained: the operator makes a disruption budget from two on.
+      spec: { replicas: 2, releases: `${repository.registry}/${repository.repository}`, graphDataImage },
+    },
+  };
+  if (certificateAuthority === undefined) return [updateService];
+  const authority = registryAuthorityConfigMap({
+    certificates: certificateAuthority,
+    registries: [repository.registry, graphData.registry],
+    name: certificateAuthorityName,
+  });
+  return [updateService, authority];
+}
+
+/**
+ * Says which commands make a cluster use the update service once its objects are applied. They are in no manifest, because they
+ * change objects that are the cluster’s own, and need what is only known when the service runs.
+ */
+export function formatUpdateServiceInstructions(options: UpdateServiceOptions): string {
+  const { certificateAuthority, certificateAuthorityName = registryAuthorityName } = options;
+  const { name = updateServiceDefaults.name, namespace = updateServiceDefaults.namespace } = options;
+  const trust = JSON.stringify({ spec: { additionalTrustedCA: { name: certificateAuthorityName } } });
+  const address = (field: string): string =>
+    `"$(oc -n ${namespace} get updateservice ${name} -o jsonpath='{.status.${field}}')"`;
+  const trusting = [
+    'To make the cluster trust the registry, name the ConfigMap in its image configuration:',
+    '',
+    `    oc patch image.config.openshift.io cluster --type=merge -p '${trust}'`,
+    '',
+  ];
+  return [
+    ...(certificateAuthority === undefined ? [] : trusting),
+    'To make the cluster ask the update service for updates, when it runs:',
+    '',
+    `    uri=${address('policyEngineURI')}`,
+    `    oc patch clusterversion version --type=merge -p '{"spec":{"upstream":"'"$uri"'/api/upgrades_info/v1/graph"}}'`,
+    '',
+    'To make it the place where the cluster looks for release signatures, where both know how:',
+    '',
+    `    uri=${address('metadataURI')}`,
+    `    oc patch clusterversion version --type=merge -p '{"spec":{"signatureStores":[{"url":"'"$uri"'/api/upgrades_info/signatures"}]}}'`,
+  ].join('\n');
+}
+
+/**
+ * The host of a route begins with the route’s name and its namespace, in one label. NAME-policy-engine-route is the longest that any
+ * version of the operator makes.
+ */
+function checkName(name: string, namespace: string): void {
+  const longest = hostLabelLimit - `-policy-engine-route-${namespace}`.length;
+  if (/^[a-z](?:[a-z0-9-]*[a-z0-9])?$/.test(name) && name.length <= longest) return;
+  throw new PluginError('usage', `“${name}” cannot be the name of an update service in ${namespace}`, {
+    hint: `Take at most ${String(longest)} lower-case letters, digits and dashes, a letter first: it becomes part of a host name.`,
+  });
+}
