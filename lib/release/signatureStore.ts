@@ -26,6 +26,8 @@ export const signatureSizeLimit = 50 * 1024;
 const searchLimit = 10;
 const redirectLimit = 5;
 const timeout = 30_000;
+// What is larger than a signature, such as an update graph, gets as much more time as a slow line needs: 64 KiB a second.
+const slowest = 64;
 
 /**
  * Asks every store for the signatures of a release: `<store>/sha256=<hex>/signature-1`, `-2` and so on until there is no more.
@@ -43,8 +45,8 @@ export async function findSignatures(
 }
 
 /**
- * Gets a small file over the project's connections, through proxies and up to five redirects, in at most thirty seconds.
- * Sends no credentials. Throws `unreachable`, `server-error`, `too-large` and `interrupted`.
+ * Gets a small file over the project's connections, through proxies and up to five redirects, in at most thirty seconds, or
+ * longer where the limit (bytes) is a large one. Sends no credentials. Throws `unreachable`, `server-error`, `too-large` and `interrupted`.
  */
 export async function fetchFile(
   connections: Connections,
@@ -52,7 +54,7 @@ export async function fetchFile(
   limit: number,
   context: Context,
 ): Promise<Buffer | undefined> {
-  const signal = AbortSignal.any([context.signal, AbortSignal.timeout(timeout)]);
+  const signal = AbortSignal.any([context.signal, AbortSignal.timeout(Math.max(timeout, Math.ceil(limit / slowest)))]);
   let target = url;
   try {
     for (let redirects = 0; redirects <= redirectLimit; redirects++) {
@@ -160,5 +162,5 @@ function isHttp(url: URL): boolean {
 }
 
 function tooLarge(where: string, limit: number): PluginError {
-  return new PluginError('too-large', `${where} is larger than the ${String(limit)} bytes that a signature may have`);
+  return new PluginError('too-large', `${where} is larger than the ${String(limit)} bytes that it may have`);
 }

@@ -40,6 +40,12 @@ export function parseVersion(text: string): string {
   });
 }
 
+/** Tells whether a version comes before another; false for what is no version. */
+export function isOlder(version: string, than: string): boolean {
+  const parsed = semver.parse(version);
+  return parsed !== null && semver.lt(parsed, than);
+}
+
 /** The tag of a release: `4.12.4-x86_64`. */
 export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;
@@ -48,6 +54,17 @@ export function releaseTag(version: string, arch: Architecture): string {
 /** The tag of one image of a release: `4.12.4-x86_64-etcd`. */
 export function componentTag(version: string, arch: Architecture, component: string): string {
   return `${releaseTag(version, arch)}-${component}`;
+}
+
+/**
+ * The update channels that may have a version, the most settled first. Every release enters `candidate`, pre-releases go no further; then come
+ * `fast` and `stable`, and in even minor versions `eus`.
+ */
+export function channelsOf(version: string): string[] {
+  const { major, minor, prerelease } = new semver.SemVer(version);
+  const final = ['stable', 'fast', ...(minor % 2 === 0 ? ['eus'] : [])];
+  const stages = prerelease.length === 0 ? [...final, 'candidate'] : ['candidate'];
+  return stages.map((stage) => `${stage}-${String(major)}.${String(minor)}`);
 }
 
 /** The architectures for which a repository with these tags has a version. */
