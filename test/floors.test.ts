@@ -14,6 +14,7 @@ const floors = [
   /^lib\/release\//,
   /^lib\/config\//,
   /^lib\/bundle\//,
+  /^lib\/cluster\//,
   /^cmd\//,
 ];
 
@@ -23,14 +24,18 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   ora: { files: /^cmd\/terminal\.ts$/, reason: 'one place draws' },
   chalk: { files: /^cmd\/terminal\.ts$/, reason: 'one place knows colours' },
   tar: {
-    files: /^lib\/(store\/(archive|tar)\w*|bundle\/layout|release\/(release|payload))\.ts$/,
-    reason: 'its Header for archives by hand, its reader for layers of the release payload',
+    files: /^lib\/(store\/(archive|tar)\w*|bundle\/layout|release\/(release|payload|graphArchive))\.ts$/,
+    reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
   openpgp: { files: /^lib\/release\/(keyring|signature)\.ts$/, reason: 'signatures are checked in one place' },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
     files: /^lib\/(store\/mirrors|release\/verification|config\/\w+)\.ts$|^cmd\/format\.ts$/,
     reason: 'each floor that has documents: mirror sets, the payload’s keys, manifests; and -o yaml',
+  },
+  '@kubernetes/client-node': {
+    files: /^lib\/cluster\/session\.ts$/,
+    reason: 'a second to load: only where a cluster is talked to, for its authentication, TLS and SOCKS',
   },
   'oci-registry-client': {
     files: /^lib\/(store\/(registry|transport|tokens|challenges|refusals)|oci\/descriptor)\.ts$/,

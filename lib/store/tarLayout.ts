@@ -1,8 +1,12 @@
 import { Header, Pax } from 'tar';
 import type { Descriptor } from '../oci/descriptor.ts';
 
-/** Something that goes into a tar: a small file whose content is at hand, a symbolic link, or content that is still to come. */
+/**
+ * Something that goes into a tar: a small file whose content is at hand, a folder (its path ends in a slash), a symbolic
+ * link, or content that is still to come.
+ */
 export type TarEntry =
+  | { readonly path: `${string}/`; readonly folder: true }
   | { readonly path: string; readonly content: Buffer }
   | { readonly path: string; readonly target: string }
   | { readonly path: string; readonly descriptor: Descriptor };
@@ -51,14 +55,15 @@ export function layOutTar(entries: readonly TarEntry[]): TarLayout {
 
 function encodeHeader(entry: TarEntry, size: number): Buffer {
   const isLink = 'target' in entry;
+  const isFolder = 'folder' in entry;
   const data = {
     path: entry.path,
-    mode: isLink ? 0o777 : 0o644,
+    mode: isLink ? 0o777 : isFolder ? 0o755 : 0o644,
     uid: 0,
     gid: 0,
     size,
     mtime: modified,
-    type: isLink ? 'SymbolicLink' : 'File',
+    type: isLink ? 'SymbolicLink' : isFolder ? 'Directory' : 'File',
     ...(isLink && { linkpath: entry.target }),
     uname: '',
     gname: '',
