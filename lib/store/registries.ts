@@ -63,13 +63,13 @@ export class Registries {
   }
 
   /**
-   * Brings content into its place in a file, on a thread of its own, from the repositories of some references by digest or
-   * their mirrors. `onProgress` is told how many of its bytes are there.
+   * Brings content into its place in a file, or into a repository, on a thread of its own, from the repositories of some references
+   * by digest or their mirrors. `onProgress` is told how many of its bytes are there. Throws DestinationError for what that repository says.
    */
   async download(
     descriptor: Descriptor,
     references: readonly Reference[],
-    place: ContentPlace,
+    place: ContentPlace | Pick<Reference, 'registry' | 'repository'>,
     onProgress: (present: number) => void,
   ): Promise<void> {
     const { settings, mirrors } = this.#access;

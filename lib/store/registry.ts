@@ -47,12 +47,13 @@ export class Registry implements ContentStore {
     this.#checkManifest(reply, tagOrDigest);
     const digest = digestOf(reply.body);
     const where = `${this.name}: manifest ${tagOrDigest}`;
-    if (isDigest(tagOrDigest) && digest !== tagOrDigest) {
-      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest})`);
+    const stated = isDigest(tagOrDigest) ? tagOrDigest : (reply.headers['docker-content-digest'] ?? digest);
+    if (digest !== stated) {
+      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest}, not ${String(stated)})`);
     }
     this.#keep(digest, reply.body);
-    const stated = mediaTypeOf(reply);
-    const mediaType = isManifest({ mediaType: stated }) ? stated : parseManifest(reply.body, where).mediaType;
+    const named = mediaTypeOf(reply);
+    const mediaType = isManifest({ mediaType: named }) ? named : parseManifest(reply.body, where).mediaType;
     return { mediaType, digest, size: reply.body.length };
   }
 
@@ -62,6 +63,11 @@ export class Registry implements ContentStore {
       ? Readable.from([kept.subarray(start)], { objectMode: false })
       : await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start);
     return verifyStream(stream, descriptor, this.name, start);
+  }
+
+  /** The bytes of content as a stream; they are for the caller to verify. Throws `not-found`. */
+  async open(descriptor: Descriptor): Promise<Readable> {
+    return this.#transport.open(this.#contentRequest(descriptor), descriptor.size);
   }
 
   /**

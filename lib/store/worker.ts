@@ -6,12 +6,13 @@ import type { Reference } from '../oci/reference.ts';
 import type { ContentPlace } from './archiveWriter.ts';
 import { downloadInto } from './download.ts';
 import { TransientError } from './patience.ts';
+import { DestinationError, relayInto } from './relay.ts';
 import { openSession, type RegistrySettings } from './session.ts';
 import type { AuthorizationRequest, Authorizer } from './tokens.ts';
 
-/** A piece of content to bring into its place, from the first of the repositories that has it. */
+/** A piece of content to bring into its place in a file, or into a repository, from the first of the repositories that has it. */
 export interface Download {
-  readonly place: ContentPlace;
+  readonly place: ContentPlace | Pick<Reference, 'registry' | 'repository'>;
   readonly descriptor: Descriptor;
   readonly repositories: readonly Reference[];
 }
@@ -23,6 +24,8 @@ export interface PlainError {
   readonly hint: string | undefined;
   /** Of an error that another attempt may well not meet. */
   readonly transient?: { readonly retryAfter: number | undefined };
+  /** Of an error that the destination of a relay made. */
+  readonly atDestination?: true;
 }
 
 /** What the main thread says to a download thread. */
@@ -41,6 +44,7 @@ export type FromWorker =
 
 /** Makes an error ready to cross to another thread. */
 export function toPlainError(error: unknown): PlainError {
+  if (error instanceof DestinationError) return { ...toPlainError(error.failure), atDestination: true };
   if (!isPluginError(error)) return { code: 'internal', message: messageOf(error), hint: undefined };
   const { code, message, hint } = error;
   if (!(error instanceof TransientError)) return { code, message, hint };
@@ -48,9 +52,11 @@ export function toPlainError(error: unknown): PlainError {
 }
 
 /** Makes an error of what crossed from another thread. */
-export function fromPlainError({ code, message, hint, transient }: PlainError): PluginError {
-  if (transient) return new TransientError(code, message, { hint, ...transient });
-  return new PluginError(code, message, { hint });
+export function fromPlainError({ atDestination, code, message, hint, transient }: PlainError): Error {
+  const error = transient
+    ? new TransientError(code, message, { hint, ...transient })
+    : new PluginError(code, message, { hint });
+  return atDestination ? new DestinationError(error) : error;
 }
 
 /** What a download thread does: downloads side by side as they are asked for; credentials stay with the main thread. */
@@ -91,9 +97,14 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
       const { place, descriptor, repositories } = message.download;
       const { id } = message;
       const sources = repositories.map((reference) => session.repository(reference));
-      downloadInto(place, descriptor, sources, (present) => {
+      const report = (present: number): void => {
         say({ kind: 'progress', id, present });
-      }).then(
+      };
+      const bringing =
+        'fd' in place
+          ? downloadInto(place, descriptor, sources, report)
+          : relayInto(session.repository(place), descriptor, sources, report);
+      bringing.then(
         () => {
           say({ kind: 'finished', id });
         },
