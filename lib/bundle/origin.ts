@@ -75,7 +75,8 @@ export async function openDirectoryOrigin(folder: string, access: RegistryAccess
   };
 }
 
-async function readConfigFolder(folder: string): Promise<{ path: string; text: string }[]> {
+/** Reads the manifests of a `config` folder as texts; none where there is no folder. */
+export async function readConfigFolder(folder: string): Promise<{ path: string; text: string }[]> {
   const names = await readdir(folder, { recursive: true }).catch(() => []);
   const paths = names.filter((name) => /\.(?:ya?ml|json)$/.test(name)).map((name) => join(folder, name));
   return Promise.all(paths.map(async (path) => ({ path, text: await readFile(path, 'utf8') })));

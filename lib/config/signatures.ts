@@ -66,8 +66,13 @@ export function readSignatures(text: string, where: string): SignaturesByDigest 
 
 /** Gathers the signatures out of the texts of a `config` folder, each signature once. Throws `invalid-file`, naming the file. */
 export function readAllSignatures(files: Iterable<{ path: string; text: string }>): SignaturesByDigest {
-  const found = [...files].flatMap(({ path, text }) => [...readSignatures(text, path)]);
-  return group(found.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));
+  return mergeSignatures(...[...files].map(({ path, text }) => readSignatures(text, path)));
+}
+
+/** Puts signatures from several places together, each signature once. */
+export function mergeSignatures(...sets: readonly SignaturesByDigest[]): SignaturesByDigest {
+  const entries = sets.flatMap((set) => [...set]);
+  return group(entries.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));
 }
 
 interface ConfigMap {

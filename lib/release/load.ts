@@ -97,8 +97,12 @@ export async function loadRelease(
 
   const signatures = new Map<Digest, readonly VerifiedSignature[]>();
   if (own.length > 0) signatures.set(descriptor.digest, own);
+  // Whoever has the signature at hand has those of the images in the list too, and may have no network.
+  const isAtHand = own.some(({ bytes }) => known.some((other) => other.equals(bytes)));
+  const asked = isAtHand ? { ...trust, store: undefined } : trust;
   for (const { digest } of release.children) {
-    const { good } = await collectSignatures(digest, trustOptions(digest, keyring, stores, trust), context);
+    const options = trustOptions(digest, keyring, isAtHand ? [] : stores, asked);
+    const { good } = await collectSignatures(digest, options, context);
     if (good.length > 0) signatures.set(digest, good);
   }
   return { release, signatures };

@@ -1,0 +1,203 @@
+import { stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { isDigest } from '../oci/digest.ts';
+import { formatReference, isRepository, parseReference, parseRepository, type Reference } from '../oci/reference.ts';
+import { findRelease, type FoundRelease } from '../release/load.ts';
+import { isVersion, parseVersion, releaseTag, unknownVersion, type Architecture } from '../release/version.ts';
+import { releaseRepository } from '../store/directory.ts';
+import { openLocation, parseLocation, type OpenedLocation } from '../store/location.ts';
+import type { Registries } from '../store/registries.ts';
+import type { ContentSource } from '../store/store.ts';
+import { openBundle, type Bundle } from './open.ts';
+import { readConfigFolder } from './origin.ts';
+
+/** Which release, and where it is. */
+export interface ReleaseSourceRequest {
+  /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
+  readonly release: string;
+  /** The mirror directory, or the bundle, for `file://` and for versions. */
+  readonly fromDir?: string | undefined;
+  readonly arch?: Architecture | undefined;
+  /** The repository of release images: where a version is looked up by its tag, and what a directory’s release was called. */
+  readonly repository?: string | undefined;
+  /** Finds the pullspec of a version that is looked up nowhere else. */
+  readonly resolveVersion: (version: string) => Promise<string>;
+}
+
+/** Where the images of a release are. */
+export interface ReleaseSource {
+  readonly found: FoundRelease;
+  /** What the release must be, where that was said. */
+  readonly wanted: { readonly version?: string; readonly arch?: Architecture };
+  /** Signatures that are beside the images. */
+  readonly signatures: SignaturesByDigest;
+  /** Whether this needs no registry, unless an image is missing. */
+  readonly isLocal: boolean;
+  /** One of its images; with a reference where it is in a registry. */
+  sourceOf(name: string, reference: Reference): Promise<{ source: ContentSource; reference?: Reference }>;
+  close(): Promise<void>;
+}
+
+const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
+
+/**
+ * Finds a release and tells where its images are. Throws `usage` for what names none, `unknown-version`, `not-found` and what the stores
+ * and `resolveVersion` throw.
+ */
+export async function openReleaseSource(
+  request: ReleaseSourceRequest,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const { release, fromDir, arch, repository } = request;
+  // 4.12 would be the name of an image otherwise.
+  const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
+  if (release.startsWith('file://')) {
+    const { name, wanted } = parseLocal(release);
+    return openLocal(fromDir ?? '.', { name, wanted, repository }, registries, context);
+  }
+  if (version !== undefined && fromDir !== undefined) {
+    const local = { name: releaseRepository, version, arch: arch ?? 'x86_64', repository } as const;
+    return openLocal(fromDir, local, registries, context);
+  }
+  if (version === undefined && (await isPath(release))) return openPath(release, repository, registries, context);
+  const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
+  const sources = new Map<string, ContentSource>();
+  const sourceOf = (reference: Reference): ContentSource => {
+    const key = `${formatReference({ registry: reference.registry, repository: reference.repository })} ${String(reference.digest === undefined)}`;
+    const source = sources.get(key) ?? registries.sourceOf(reference);
+    sources.set(key, source);
+    return source;
+  };
+  const found =
+    version !== undefined && repository !== undefined
+      ? await findRelease({ version, arch: arch ?? 'x86_64', repository }, sourceOf)
+      : await findRelease({ image: version === undefined ? release : await request.resolveVersion(version) }, sourceOf);
+  return {
+    found,
+    wanted,
+    signatures: new Map(),
+    isLocal: false,
+    sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
+    close: async () => {},
+  };
+}
+
+interface LocalRelease {
+  readonly name: string;
+  readonly repository?: string | undefined;
+  readonly wanted?: string;
+  readonly version?: string;
+  readonly arch?: Architecture;
+}
+
+async function openLocal(
+  folder: string,
+  { name, repository, wanted, version, arch }: LocalRelease,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const path = resolve(folder);
+  const opened = await openLocation(await parseLocation(path), {}, context);
+  try {
+    const content = opened.repository(name);
+    if (!content) {
+      throw new PluginError('not-found', `${path} has no repository ${name}`, {
+        hint: `It has ${opened.repositories.join(', ')}.`,
+      });
+    }
+    const tag = wanted ?? releaseTag(version ?? '', arch ?? 'x86_64');
+    const descriptor = await content.resolve(tag).catch(async (error: unknown) => {
+      if (!isPluginError(error, 'not-found') || version === undefined) throw error;
+      throw unknownVersion(version, arch ?? 'x86_64', await content.tags(), path, error);
+    });
+    const reference = { ...parseRepository(repository ?? usualRepository), digest: descriptor.digest };
+    return {
+      found: { reference, descriptor, source: content },
+      wanted: { ...(version !== undefined && { version }), ...(arch && { arch }) },
+      signatures: await readSignaturesBeside(path, context),
+      ...localImages(path, content, opened, registries, context),
+      close: () => opened.close(),
+    };
+  } catch (error) {
+    await opened.close();
+    throw error;
+  }
+}
+
+async function openPath(
+  path: string,
+  repository: string | undefined,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const bundle = await openBundle(path, context);
+  const { content, metadata } = bundle;
+  const named = parseReference(metadata.release);
+  const descriptor = await content.resolve(named.digest ?? '');
+  const reference = { ...(repository === undefined ? named : parseRepository(repository)), digest: descriptor.digest };
+  const alone = { repositories: [releaseRepository], repository: () => content };
+  return {
+    found: { reference, descriptor, source: content },
+    wanted: {},
+    signatures: await readSignaturesIn(bundle),
+    ...localImages(path, content, alone, registries, context),
+    close: () => bundle.close(),
+  };
+}
+
+function localImages(
+  path: string,
+  content: ContentSource,
+  opened: Pick<OpenedLocation, 'repositories' | 'repository'>,
+  registries: Registries,
+  context: Context,
+): Pick<ReleaseSource, 'isLocal' | 'sourceOf'> {
+  const others = opened.repositories.flatMap((name) => opened.repository(name) ?? []);
+  return {
+    isLocal: true,
+    sourceOf: async (name, reference) => {
+      const wanted = reference.digest ?? reference.tag ?? '';
+      for (const place of [content, ...others]) {
+        const found = await place.resolve(wanted).catch(() => undefined);
+        if (found && (await place.exists(found))) return { source: place };
+      }
+      context.log('warn', `${name} is not, or not whole, in ${path}: it is taken from ${formatReference(reference)}`);
+      return { source: registries.sourceOf(reference), reference };
+    },
+  };
+}
+
+function parseLocal(text: string): { name: string; wanted: string } {
+  const [, name = '', wanted = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
+  if (isRepository(name) && (isDigest(wanted) || /^[\w.-]+$/.test(wanted))) return { name, wanted };
+  throw new PluginError('usage', `${text} names no image of a mirror directory`, {
+    hint: `It is file://${releaseRepository}:<version>-<arch>, with the directory in --from-dir.`,
+  });
+}
+
+async function isPath(text: string): Promise<boolean> {
+  return (await parseLocation(text)).kind !== 'registry';
+}
+
+async function readSignaturesBeside(path: string, context: Context): Promise<SignaturesByDigest> {
+  if ((await stat(path)).isDirectory()) return readAllSignatures(await readConfigFolder(join(path, 'config')));
+  const bundle = await openBundle(path, context);
+  try {
+    return await readSignaturesIn(bundle);
+  } finally {
+    await bundle.close();
+  }
+}
+
+async function readSignaturesIn(bundle: Bundle): Promise<SignaturesByDigest> {
+  const config = bundle.files.filter((file) => /^config\/.*\.(?:ya?ml|json)$/.test(file.path));
+  const texts = config.map(async (file) => ({
+    path: join(bundle.path, file.path),
+    text: String(await bundle.read(file.path)),
+  }));
+  return readAllSignatures(await Promise.all(texts));
+}

@@ -1,0 +1,32 @@
+import type { SignedRelease } from '../release/load.ts';
+import type { ConfigManifest } from './manifest.ts';
+import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from './mirrorSets.ts';
+import { signatureConfigMap } from './signatures.ts';
+import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
+
+/** What goes with a release besides its images. */
+export interface ReleaseConfiguration {
+  /** Where clusters find the images; without sources there is no mirror set. */
+  readonly mirrors?: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
+  readonly updateService?: UpdateServiceOptions | undefined;
+}
+
+/** Makes the ConfigMaps with the signatures of a release: its own, and in a multi-architecture release those of its images that have any. */
+export function signatureManifests({ release, signatures }: SignedRelease): ConfigManifest[] {
+  return [...signatures].map(([digest, good]) => {
+    const bytes = good.map((signature) => signature.bytes);
+    return signatureConfigMap(digest, bytes, { version: release.version, signer: good[0]?.fingerprint ?? '' });
+  });
+}
+
+/** Makes every manifest that goes with a release. The same inputs give the same manifests. */
+export function releaseManifests(
+  signed: SignedRelease,
+  { mirrors, updateService }: ReleaseConfiguration,
+): ConfigManifest[] {
+  return [
+    ...signatureManifests(signed),
+    ...(mirrors && mirrors.sources.length > 0 ? [mirrorSetManifest(mirrors.kind, mirrors.sources)] : []),
+    ...(updateService ? updateServiceManifests(updateService) : []),
+  ];
+}
