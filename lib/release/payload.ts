@@ -44,6 +44,7 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
   const files = new Map<string, Buffer>();
   let problem: PluginError | undefined;
   let total = 0;
+  let ended = false as boolean;
   const readEntry = (entry: ReadEntry): void => {
     const name = folder.exec(entry.path)?.[1];
     if (problem || name === undefined || !wanted.test(name) || !isFile(entry)) {
@@ -61,6 +62,7 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
     entry.on('end', () => files.set(name, Buffer.concat(chunks)));
   };
   const malformed = (cause: unknown): void => {
+    if (ended) return;
     problem ??= new PluginError('invalid-release', `${where} is not a sound archive: ${messageOf(cause)}`, { cause });
   };
   const parser = new Parser({
@@ -71,11 +73,16 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
     },
   });
   parser.on('error', malformed);
+  // What follows the end it would keep, all of it, copying it again with every chunk.
+  parser.on('eof', () => {
+    ended = true;
+    parser.abort(new Error('the end was reached'));
+  });
   // The stream is always read to its end, where its digest is checked: altered content is reported as that, whatever
   // else the alteration broke.
   for await (const chunk of await source.fetch(layer)) parser.write(chunk as Buffer);
   // An aborted parser never closes.
-  if (!problem) await closeParser(parser);
+  if (!problem && !ended) await closeParser(parser);
   if (problem) throw problem;
   return files;
 }

@@ -348,6 +348,12 @@ describe('readPayload', () => {
       expect(['invalid-release']).to.include((await failure(readLayers([layerOf(bomb)]))).code);
     });
 
+    it('pays no attention to what follows the end, however much', async () => {
+      const tail = Buffer.alloc(100 * 1024 * 1024);
+      const tar = Buffer.concat([entry('release-manifests/image-references', Buffer.from(good)), end, tail]);
+      expect((await readLayers([layerOf(gzipSync(tar, { level: 1 }))])).version).to.equal('4.12.4');
+    });
+
     it('does not follow links, nor take files from elsewhere', async () => {
       const tar = Buffer.concat([
         entry('release-manifests/image-references', Buffer.alloc(0), 'SymbolicLink'),
