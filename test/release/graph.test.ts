@@ -1,10 +1,13 @@
 import { expect } from 'chai';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { publicGraph, resolveVersion, type ClusterUpdates, type ResolveOptions } from '../../lib/release/graph.ts';
-import type { FetchFile } from '../../lib/release/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
+import { openSession } from '../../lib/store/session.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
+import { generatedBody } from '../support/content.ts';
+import { startSignatureServer } from '../support/signatureServer.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const payloadOf = (name: string): string => `${repository}@${digestOf(name)}`;
@@ -181,5 +184,32 @@ describe('resolveVersion', () => {
     const context = makeContext();
     context.interrupt();
     await failureOf(resolve(new Graphs({}), '4.12.4', {}, undefined, context), 'interrupted');
+  });
+
+  it('reads graphs over the network, and none that is larger than any sound one', async () => {
+    const context = makeContext();
+    const server = await startSignatureServer();
+    const settings = { insecure: false, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
+    const session = openSession(settings, { authorize: () => Promise.resolve(undefined) }, context);
+    try {
+      const options: ResolveOptions = {
+        graphUrl: `${server.url}/graph`,
+        fetchFile: (url, limit) => fetchFile(session.connections, url, limit, context),
+      };
+      const ask = (): Promise<string> => resolveVersion('4.12.4', 'x86_64', options, context);
+      const serve = (body: Buffer | ReturnType<typeof generatedBody>): unknown =>
+        server.files instanceof Map && server.files.set('/graph', body);
+      serve(Buffer.from(JSON.stringify(graphOf('4.12.4'))));
+      expect(await ask()).to.equal(payloadOf('4.12.4'));
+      serve(generatedBody(Infinity));
+      await failureOf(ask(), 'too-large');
+      serve(Buffer.from('<html>'));
+      await failureOf(ask(), 'server-error');
+      await server.stop();
+      await failureOf(ask(), 'unreachable');
+    } finally {
+      session.close();
+      await server.stop();
+    }
   });
 });
