@@ -62,7 +62,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   }
   if (!isRecord(value)) throw invalid(where, 'is not an object');
   if (value['formatVersion'] !== 1) {
-    const has = String(JSON.stringify(value['formatVersion'])).slice(0, 20);
+    const has = JSON.stringify(value['formatVersion'] ?? null).slice(0, 20);
     throw invalid(where, `has formatVersion ${has}; this program reads 1`);
   }
   for (const field of ['version', 'arch', 'release', 'tool']) {
