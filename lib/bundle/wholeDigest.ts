@@ -5,8 +5,6 @@ import type { Digest } from '../oci/digest.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import { Verifier } from '../store/store.ts';
 
-const chunkSize = 1024 * 1024;
-
 /**
  * Takes the digest of a whole tar while it is being filled: over what is there from the beginning on, waiting for each blob
  * with `arrivalOf`. What an earlier run left is checked on the way; where the disk kept less of it than the journal says, after
@@ -20,41 +18,34 @@ export async function digestWhole(
 ): Promise<Digest> {
   let hash = createHash('sha256');
   let position = 0;
+  const buffer = Buffer.allocUnsafeSlow(1024 * 1024);
+  const readRange = async (from: number, to: number, readers: readonly (Hash | Verifier)[]): Promise<void> => {
+    for (let at = from; at < to;) {
+      checkInterrupted(context.signal);
+      const length = await writer.read(buffer.subarray(0, to - at), at);
+      if (length === 0) {
+        throw new PluginError('not-readable', `${writer.name} ends before its time: is another program writing it?`);
+      }
+      for (const reader of readers) reader.update(buffer.subarray(0, length));
+      at += length;
+    }
+  };
   for (const { entry, start, size } of writer.layout.entries) {
     if (!('descriptor' in entry)) continue;
     const { digest } = entry.descriptor;
     await arrivalOf(digest);
-    await readRange(writer, position, start, [hash], context);
+    await readRange(position, start, [hash]);
     position = start + size;
     const before = hash.copy();
     const verifier = writer.resumed.has(digest) ? new Verifier(entry.descriptor, writer.name) : undefined;
-    await readRange(writer, start, position, verifier ? [hash, verifier] : [hash], context);
+    await readRange(start, position, verifier ? [hash, verifier] : [hash]);
     if (!verifier || verifier.matches()) continue;
     context.log('warn', `${digest} was altered since the last run: fetching it again`);
     writer.forget(digest);
     await bringAgain(digest);
     hash = before;
-    await readRange(writer, start, position, [hash], context);
+    await readRange(start, position, [hash]);
   }
-  await readRange(writer, position, writer.layout.size, [hash], context);
+  await readRange(position, writer.layout.size, [hash]);
   return `sha256:${hash.digest('hex')}`;
-}
-
-async function readRange(
-  writer: ArchiveWriter,
-  from: number,
-  to: number,
-  readers: readonly (Hash | Verifier)[],
-  context: Context,
-): Promise<void> {
-  const buffer = Buffer.allocUnsafe(Math.min(chunkSize, to - from));
-  for (let at = from; at < to;) {
-    checkInterrupted(context.signal);
-    const length = await writer.read(buffer.subarray(0, to - at), at);
-    if (length === 0) {
-      throw new PluginError('not-readable', `${writer.name} ends before its time: is another program writing it?`);
-    }
-    for (const reader of readers) reader.update(buffer.subarray(0, length));
-    at += length;
-  }
 }
