@@ -1,6 +1,7 @@
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { deliver } from './delivery.ts';
 import {
@@ -19,6 +20,8 @@ export type ServerTls = Pick<https.ServerOptions, 'key' | 'cert' | 'ca' | 'reque
 /** A request being answered. */
 export interface Exchange extends RequestRecord {
   readonly fault: Fault;
+  /** The common name of the certificate that the client has shown and the server verified; undefined without one. */
+  readonly client: string | undefined;
   /** The request's body as it arrives. */
   body(): AsyncGenerator<Buffer>;
 }
@@ -152,6 +155,7 @@ function openExchange(request: IncomingMessage, faults: Faults): Exchange {
   const exchange: Exchange = {
     ...record,
     fault,
+    client: clientOf(request.socket),
     async *body() {
       for await (const chunk of request as AsyncIterable<Buffer>) {
         exchange.bytesReceived += chunk.length;
@@ -166,6 +170,11 @@ function openExchange(request: IncomingMessage, faults: Faults): Exchange {
     },
   };
   return exchange;
+}
+
+function clientOf(socket: Socket): string | undefined {
+  if (!(socket instanceof TLSSocket) || !socket.authorized) return undefined;
+  return /^CN=(.*)$/m.exec(socket.getPeerX509Certificate()?.subject ?? '')?.[1];
 }
 
 function plannedAnswer({ fault, headers, path }: Exchange): Answer | undefined {

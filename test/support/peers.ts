@@ -4,7 +4,8 @@ import { delimiter, join } from 'node:path';
 import type { Context } from 'mocha';
 
 /** A program of somebody else's that tests check ours against. */
-export type Peer = 'skopeo' | 'docker-registry' | 'podman' | 'buildah' | 'openssl' | 'gpg' | 'curl' | 'tar' | 'oc';
+export type Peer =
+  'skopeo' | 'docker-registry' | 'podman' | 'buildah' | 'openssl' | 'gpg' | 'curl' | 'tar' | 'oc' | 'kubectl';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */
 export interface RunResult {

@@ -1,0 +1,42 @@
+import { apiVersionOf, type ApiKind } from './apiKinds.ts';
+
+const verbs = ['create', 'delete', 'get', 'list', 'patch', 'update', 'watch'];
+
+/** What a discovery path (`/api`, `/apis`, `/api/v1`, `/apis/GROUP`, `/apis/GROUP/VERSION`) answers; undefined for another path or an unknown group. */
+export function discover(kinds: readonly ApiKind[], path: string): object | undefined {
+  if (path === '/api') return { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] };
+  const groups = [
+    ...Map.groupBy(
+      kinds.filter(({ group }) => group !== ''),
+      ({ group }) => group,
+    ),
+  ].map(describeGroup);
+  if (path === '/apis') return { kind: 'APIGroupList', apiVersion: 'v1', groups };
+  const [, group, served] = /^\/apis\/([^/]+)(?:\/([^/]+))?$/.exec(path) ?? [];
+  if (group !== undefined && served === undefined) {
+    const found = groups.find(({ name }) => name === group);
+    return found && { kind: 'APIGroup', apiVersion: 'v1', ...found };
+  }
+  const groupVersion = group === undefined ? /^\/api\/([^/]+)$/.exec(path)?.[1] : `${group}/${String(served)}`;
+  const resources = kinds.filter((kind) => apiVersionOf(kind) === groupVersion).flatMap(describeKind);
+  if (resources.length === 0) return undefined;
+  return { kind: 'APIResourceList', apiVersion: 'v1', groupVersion, resources };
+}
+
+function describeGroup([name, kinds]: [string, ApiKind[]]) {
+  const versions = [...new Set(kinds.map(({ version }) => version))].map((version) => ({
+    groupVersion: `${name}/${version}`,
+    version,
+  }));
+  return { name, versions, preferredVersion: versions[0] };
+}
+
+function describeKind({ resource, kind, namespaced, status }: ApiKind): object[] {
+  const described = { name: resource, singularName: kind.toLowerCase(), namespaced, kind };
+  return [
+    { ...described, verbs, storageVersionHash: '' },
+    ...(status
+      ? [{ ...described, name: `${resource}/status`, singularName: '', verbs: ['get', 'patch', 'update'] }]
+      : []),
+  ];
+}

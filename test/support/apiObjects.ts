@@ -1,0 +1,246 @@
+import { randomUUID } from 'node:crypto';
+import { EventEmitter } from 'node:events';
+import { isDeepStrictEqual } from 'node:util';
+import { applyFields, noteUpdate } from './apiFields.ts';
+import { apiVersionOf, type ApiKind } from './apiKinds.ts';
+import { isJson, type Json } from './apiPatch.ts';
+import { Refusal } from './apiStatus.ts';
+import { validate } from './apiValidation.ts';
+
+/** An object as the server keeps it. */
+export interface ApiObject extends Json {
+  apiVersion: string;
+  kind: string;
+  metadata: Json & { name: string; namespace?: string; uid: string; resourceVersion: string };
+}
+
+/** A change of an object, for watches. */
+export interface Change {
+  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED';
+  readonly revision: number;
+  readonly kind: ApiKind;
+  readonly object: ApiObject;
+}
+
+/** Where an object is: its kind, its namespace ('' for none), its name. */
+export interface Place {
+  readonly kind: ApiKind;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** How to write. */
+export interface Writing {
+  readonly manager: string;
+  readonly dryRun: boolean;
+  /** Write `status` and nothing else; otherwise everything but that. */
+  readonly status?: boolean;
+}
+
+/** The objects of one API server, with one revision counter for all, and the history that watches read. Emits `change`. */
+export class ApiObjects extends EventEmitter<{ change: [Change] }> {
+  /** The latest revision. */
+  revision = 1000;
+  /** Changes that are not forgotten, oldest first. */
+  history: Change[] = [];
+  /** Lists and watches from before this revision are answered 410. */
+  oldest = 0;
+  readonly #objects = new Map<string, { kind: ApiKind; object: ApiObject }>();
+
+  /** An object; undefined when there is none. Not to be changed. */
+  get({ kind, namespace, name }: Place): ApiObject | undefined {
+    return this.#objects.get(keyOf(kind, namespace, name))?.object;
+  }
+
+  /** As get, for an object that must exist: 404. */
+  demand(place: Place): ApiObject {
+    const found = this.get(place);
+    if (found) return found;
+    const { kind, name } = place;
+    throw new Refusal(404, 'NotFound', `${qualified(kind)} "${name}" not found`, {
+      name,
+      group: kind.group,
+      kind: kind.resource,
+    });
+  }
+
+  /** All objects of a kind, of one namespace or ('') of all, by namespace and name. */
+  list({ group, resource }: ApiKind, namespace: string): ApiObject[] {
+    return [...this.#objects.values()]
+      .filter(({ kind }) => kind.group === group && kind.resource === resource)
+      .map(({ object }) => object)
+      .filter(({ metadata }) => namespace === '' || metadata.namespace === namespace)
+      .sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
+  }
+
+  /** Creates an object: 409 when it exists, 404 without its namespace, 422 when it is invalid. */
+  create(place: Place, body: Json, { manager, dryRun }: Writing): ApiObject {
+    const { kind, namespace, name } = place;
+    if (this.get(place)) {
+      const details = { name, group: kind.group, kind: kind.resource };
+      throw new Refusal(409, 'AlreadyExists', `${qualified(kind)} "${name}" already exists`, details);
+    }
+    this.#demandNamespace(namespace);
+    const { status, ...rest } = structuredClone(body);
+    const object: ApiObject = {
+      ...rest,
+      ...(!kind.status && status !== undefined && { status }),
+      apiVersion: apiVersionOf(kind),
+      kind: kind.kind,
+      metadata: {
+        ...(body['metadata'] as Json),
+        name,
+        ...(namespace !== '' && { namespace }),
+        uid: randomUUID(),
+        resourceVersion: '',
+        generation: 1,
+        creationTimestamp: new Date().toISOString().replace(/\.\d+/, ''),
+      },
+    };
+    validate(kind, object);
+    if (!entries(body)) noteUpdate(undefined, object, manager);
+    return this.#store('ADDED', place, object, dryRun);
+  }
+
+  /** Replaces an object: 409 when its resourceVersion or uid is another by now. What changes nothing makes no new revision. */
+  replace(place: Place, body: Json, writing: Writing): ApiObject {
+    const before = this.demand(place);
+    const stated = body['metadata'] as Partial<ApiObject['metadata']> | undefined;
+    if (place.kind.custom && !stated?.resourceVersion) {
+      const message = `${qualified(place.kind)} "${place.name}" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update`;
+      throw new Refusal(422, 'Invalid', message);
+    }
+    this.#checkCurrent(place, before, stated);
+    const after = this.#carryOver(place.kind, before, body, writing);
+    validate(place.kind, after, before);
+    noteUpdate(before, after, writing.manager);
+    return this.#storeChanged(place, before, after, writing.dryRun);
+  }
+
+  /** Server-side apply: creates the object, or lays the stated fields over it. */
+  apply(
+    place: Place,
+    body: Json,
+    { manager, dryRun }: Writing,
+    force: boolean,
+  ): { object: ApiObject; created: boolean } {
+    const before = this.get(place);
+    if (!before) {
+      const empty = { apiVersion: body['apiVersion'], kind: body['kind'], metadata: {} };
+      const made = applyFields(empty, body, manager, force);
+      return { object: this.create(place, made, { manager, dryRun }), created: true };
+    }
+    this.#checkCurrent(place, before, body['metadata'] as Partial<ApiObject['metadata']>);
+    const after = applyFields(before, body, manager, force) as ApiObject;
+    validate(place.kind, after, before);
+    return { object: this.#storeChanged(place, before, after, dryRun), created: false };
+  }
+
+  /** Deletes an object, and with a namespace all that is in it. An object with finalizers stays, marked as deleted. */
+  delete(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
+    const object = this.demand(place);
+    this.#checkCurrent(place, object, preconditions);
+    if (dryRun) return object;
+    if (place.kind.kind === 'Namespace') {
+      const inside = [...this.#objects.values()].filter((other) => other.object.metadata.namespace === place.name);
+      for (const { kind, object: other } of inside) {
+        this.delete({ kind, namespace: place.name, name: other.metadata.name }, {}, false);
+      }
+    }
+    const finalizers = object.metadata['finalizers'] as unknown[] | undefined;
+    if (finalizers && finalizers.length > 0) {
+      const marked = { ...object, metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() } };
+      return this.#storeChanged(place, object, marked, false);
+    }
+    this.#objects.delete(keyOf(place.kind, place.namespace, place.name));
+    this.revision += 1;
+    const gone = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.revision) } };
+    this.#tell({ type: 'DELETED', revision: this.revision, kind: place.kind, object: gone });
+    return gone;
+  }
+
+  /** Forgets all changes up to now, as etcd does after five minutes: what refers to them is answered 410. */
+  compact(): void {
+    this.history = [];
+    this.oldest = this.revision;
+  }
+
+  #demandNamespace(namespace: string): void {
+    if (namespace === '' || this.#objects.has(`/namespaces//${namespace}`)) return;
+    const details = { name: namespace, kind: 'namespaces' };
+    throw new Refusal(404, 'NotFound', `namespaces "${namespace}" not found`, details);
+  }
+
+  #checkCurrent({ kind, name }: Place, before: ApiObject, stated: Partial<ApiObject['metadata']> | undefined): void {
+    const { resourceVersion, uid } = stated ?? {};
+    const current = before.metadata;
+    if ((!resourceVersion || resourceVersion === current.resourceVersion) && (!uid || uid === current.uid)) return;
+    const why = 'the object has been modified; please apply your changes to the latest version and try again';
+    const message = `Operation cannot be fulfilled on ${qualified(kind)} "${name}": ${why}`;
+    throw new Refusal(409, 'Conflict', message, { name, group: kind.group, kind: kind.resource });
+  }
+
+  #carryOver(kind: ApiKind, before: ApiObject, body: Json, { status }: Writing): ApiObject {
+    const next = structuredClone(body);
+    if (status) return { ...structuredClone(before), ...('status' in next && { status: next['status'] }) };
+    const { uid, creationTimestamp, generation, deletionTimestamp } = before.metadata;
+    const kept = { uid, creationTimestamp, generation, ...(deletionTimestamp !== undefined && { deletionTimestamp }) };
+    const metadata = { ...(next['metadata'] as Json), ...kept, managedFields: before.metadata['managedFields'] };
+    const { apiVersion, kind: kindName } = before;
+    const after = { ...next, apiVersion, kind: kindName, metadata } as unknown as ApiObject;
+    if (!kind.status) return after;
+    const { status: _stated, ...rest } = after;
+    return { ...rest, ...('status' in before && { status: before['status'] }) };
+  }
+
+  #storeChanged(place: Place, before: ApiObject, after: ApiObject, dryRun: boolean): ApiObject {
+    if (isDeepStrictEqual(timeless(before), timeless(after))) return before;
+    const [wanted, had] = [after, before].map(({ metadata: _, status: __, ...content }) => content);
+    const generation = Number(before.metadata['generation'] ?? 1) + (isDeepStrictEqual(wanted, had) ? 0 : 1);
+    const stored = this.#store('MODIFIED', place, { ...after, metadata: { ...after.metadata, generation } }, dryRun);
+    const finalizers = stored.metadata['finalizers'] as unknown[] | undefined;
+    if (!dryRun && stored.metadata['deletionTimestamp'] && !finalizers?.length) this.delete(place, {}, false);
+    return stored;
+  }
+
+  #store(type: 'ADDED' | 'MODIFIED', { kind, namespace, name }: Place, object: ApiObject, dryRun: boolean): ApiObject {
+    const revision = this.revision + 1;
+    const resourceVersion = dryRun && type === 'ADDED' ? '' : String(dryRun ? this.revision : revision);
+    const { resourceVersion: _, ...metadata } = object.metadata;
+    const stored = { ...object, metadata: { ...metadata, ...(resourceVersion && { resourceVersion }) } } as ApiObject;
+    if (dryRun) return stored;
+    this.revision = revision;
+    this.#objects.set(keyOf(kind, namespace, name), { kind, object: stored });
+    this.#tell({ type, revision, kind, object: stored });
+    return stored;
+  }
+
+  #tell(change: Change): void {
+    this.history.push(change);
+    this.emit('change', change);
+  }
+}
+
+function entries(body: Json): boolean {
+  const { managedFields } = isJson(body['metadata']) ? body['metadata'] : {};
+  return Array.isArray(managedFields) && managedFields.length > 0;
+}
+
+function keyOf({ group, resource }: ApiKind, namespace: string, name: string): string {
+  return `${group}/${resource}/${namespace}/${name}`;
+}
+
+function sortKey({ metadata }: ApiObject): string {
+  return `${metadata.namespace ?? ''}/${metadata.name}`;
+}
+
+/** An object without what changes though nothing changes. */
+function timeless({ metadata: { resourceVersion: _, managedFields, ...metadata }, ...content }: ApiObject): object {
+  const managers = (managedFields as Json[] | undefined)?.map(({ time: __, ...entry }) => entry);
+  return { ...content, metadata: { ...metadata, managers } };
+}
+
+/** `imagedigestmirrorsets.config.openshift.io`, as messages name kinds. */
+export function qualified({ group, resource }: Pick<ApiKind, 'group' | 'resource'>): string {
+  return group === '' ? resource : `${resource}.${group}`;
+}
