@@ -1,0 +1,243 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
+import { Exchange, type ExchangeOptions } from './exchange.ts';
+import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
+import { isFields, type Fields } from './kubeconfigMerge.ts';
+import { ApiError } from './refusals.ts';
+import { Session } from './session.ts';
+
+/** Which object of a cluster; `namespace` for kinds that have one, the context’s by default. */
+export interface ObjectReference {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
+}
+
+/** An object as the cluster keeps it. */
+export interface StoredObject extends KubernetesObject {
+  readonly metadata: KubernetesObject['metadata'] & {
+    readonly uid?: string;
+    readonly resourceVersion?: string;
+    readonly [field: string]: unknown;
+  };
+}
+
+/** A kind as this cluster serves it: under which name in URLs, and whether its objects live in namespaces. */
+export interface ServedKind {
+  readonly kind: string;
+  readonly resource: string;
+  readonly namespaced: boolean;
+}
+
+/** How to write. `dryRun` lets the server check everything and keep nothing. */
+export interface WriteOptions {
+  readonly dryRun?: boolean;
+}
+
+/** How to choose among the objects of a kind. */
+export interface ListOptions {
+  /** All namespaces by default. */
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  /** Objects per request; default 500. */
+  readonly pageSize?: number;
+}
+
+/** How to talk to a cluster: kubectl’s connection flags, and patience. */
+export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout'> {
+  /** Milliseconds, or as kubectl has it: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
+  readonly requestTimeout?: number | string | undefined;
+}
+
+/** The name under which the cluster notes what we wrote (field manager). */
+export const fieldManager = 'oc-disconnected';
+
+/** Finds the cluster that flags and kubeconfig name, without asking it anything. Throws `no-cluster` and what is wrong with the files. */
+export async function connectCluster(options: ClusterOptions, context: Context): Promise<Cluster> {
+  const requestTimeout = parseTimeout(options.requestTimeout);
+  const target = await findTarget(options);
+  const session = new Session(target, options.environment, context);
+  return new Cluster(target, session, new Exchange(target, session, { ...options, requestTimeout }, context));
+}
+
+/**
+ * A cluster: generic reads and writes of any kind that it serves. The package’s own object API is not used, because it drops
+ * the fields that it does not know from what it reads, so that writing the object back would remove them. Every method
+ * throws what Exchange.send throws, and `not-served` for a kind that the cluster does not know.
+ */
+export class Cluster {
+  /** The context’s name, for people. */
+  readonly name: string;
+  readonly server: string;
+  /** The namespace of objects that name none. */
+  readonly namespace: string;
+  readonly #session: Session;
+  readonly #exchange: Exchange;
+  readonly #served = new Map<string, Promise<ServedKind[]>>();
+
+  constructor(target: KubeTarget, session: Session, exchange: Exchange) {
+    this.name = target.name;
+    this.server = target.server;
+    this.namespace = target.namespace;
+    this.#session = session;
+    this.#exchange = exchange;
+  }
+
+  /** Reads an object; undefined when it does not exist. */
+  async read(reference: ObjectReference): Promise<StoredObject | undefined> {
+    const path = await this.#pathOf(reference);
+    return await orUndefined(this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>);
+  }
+
+  /** Reads all objects of a kind, page by page; begins anew when the cluster has forgotten where it was (410). */
+  async list(apiVersion: string, kind: string, options: ListOptions = {}): Promise<StoredObject[]> {
+    const path = await this.#pathOf({ apiVersion, kind, metadata: { name: '', namespace: options.namespace ?? '' } });
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return (await this.#listPages(path, options)).map((item) => ({ ...item, apiVersion, kind }));
+      } catch (error) {
+        if (attempt === 3 || !(error instanceof ApiError) || error.status !== 410) throw error;
+      }
+    }
+  }
+
+  /** Creates an object and gives it as it was stored. Throws `conflict` (reason `AlreadyExists`) when it exists. */
+  async create(object: KubernetesObject, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
+    const path = await this.#pathOf(object, { collection: true });
+    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+    return (await this.#exchange.send({ method: 'POST', path, query, body: object })) as StoredObject;
+  }
+
+  /** Replaces an object; throws `conflict` (reason `Conflict`) when it is no longer the one of `metadata.resourceVersion`. */
+  async update(object: KubernetesObject, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
+    const path = await this.#pathOf(object);
+    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+    return (await this.#exchange.send({ method: 'PUT', path, query, body: object })) as StoredObject;
+  }
+
+  /**
+   * Server-side apply: creates the object or sets the fields that it states. Throws `conflict` when somebody else owns
+   * one of them with another value (`details.causes` names them), unless `force` takes them over.
+   */
+  async apply(object: KubernetesObject, { dryRun = false, force = false }: WriteOptions & { force?: boolean } = {}) {
+    const path = await this.#pathOf(object);
+    const query = { fieldManager, force: String(force), ...(dryRun && { dryRun: 'All' }) };
+    const contentType = 'application/apply-patch+yaml';
+    return (await this.#exchange.send({ method: 'PATCH', path, query, body: object, contentType })) as StoredObject;
+  }
+
+  /** Deletes an object; false when it did not exist. With a resourceVersion or uid in the reference, only that one. */
+  async delete(reference: ObjectReference | StoredObject, { dryRun = false }: WriteOptions = {}): Promise<boolean> {
+    const path = await this.#pathOf(reference);
+    const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
+    const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
+    const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions };
+    const query = dryRun ? { dryRun: 'All' } : {};
+    return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, query, body }))) !== undefined;
+  }
+
+  /** How the cluster serves a kind; undefined when it does not. What was served once is not asked again. */
+  async findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
+    const known = await this.#served.get(apiVersion)?.catch(() => undefined);
+    const found = known?.find((served) => served.kind === kind);
+    if (found) return found;
+    // A kind may have come since: its definition may be one of the objects that were just applied.
+    const asked = this.#discover(apiVersion);
+    this.#served.set(apiVersion, asked);
+    return (await asked).find((served) => served.kind === kind);
+  }
+
+  /** The Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
+  async version(): Promise<{ readonly gitVersion: string; readonly platform: string }> {
+    const answer = await this.#exchange.send({ method: 'GET', path: '/version' });
+    const { gitVersion = '', platform = '' } = isFields(answer) ? answer : {};
+    return { gitVersion: String(gitVersion), platform: String(platform) };
+  }
+
+  /** What the cluster version operator says about itself; undefined where there is none: not an OpenShift cluster. */
+  async clusterVersion(): Promise<ClusterVersion | undefined> {
+    const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
+    if (!(await this.findKind(reference.apiVersion, reference.kind))) return undefined;
+    const object = await this.read(reference);
+    return object && readClusterVersion(object);
+  }
+
+  /** Closes every connection. */
+  close(): void {
+    this.#session.close();
+  }
+
+  async #listPages(
+    path: string,
+    { labelSelector, fieldSelector, pageSize = 500 }: ListOptions,
+  ): Promise<StoredObject[]> {
+    const items: StoredObject[] = [];
+    for (let next: string | undefined; ;) {
+      const query = { limit: String(pageSize), labelSelector, fieldSelector, continue: next };
+      const page = (await this.#exchange.send({ method: 'GET', path, query })) as {
+        items?: StoredObject[] | null;
+        metadata?: { continue?: string };
+      };
+      items.push(...(page.items ?? []));
+      next = page.metadata?.continue || undefined;
+      if (next === undefined) return items;
+    }
+  }
+
+  async #pathOf({ apiVersion, kind, metadata }: ObjectReference, { collection = false } = {}): Promise<string> {
+    const served = await this.findKind(apiVersion, kind);
+    if (!served) {
+      throw new PluginError('not-served', `The cluster ${this.name} does not serve ${kind} (${apiVersion})`, {
+        hint: 'The operator or the OpenShift version that brings it is not installed.',
+      });
+    }
+    const { name, namespace = this.namespace } = metadata;
+    const segments = [
+      ...(served.namespaced && namespace !== '' ? ['namespaces', namespace] : []),
+      served.resource,
+      ...(collection || name === '' ? [] : [name]),
+    ];
+    return `${rootOf(apiVersion)}/${segments.map(encodeURIComponent).join('/')}`;
+  }
+
+  async #discover(apiVersion: string): Promise<ServedKind[]> {
+    const answer = await orUndefined(this.#exchange.send({ method: 'GET', path: rootOf(apiVersion) }));
+    const { resources } = isFields(answer) ? answer : {};
+    return (Array.isArray(resources) ? resources : [])
+      .filter(isFields)
+      .map(({ kind, name, namespaced }: Fields) => ({
+        kind: String(kind),
+        resource: String(name),
+        namespaced: namespaced === true,
+      }))
+      .filter(({ resource }) => !resource.includes('/'));
+  }
+}
+
+function rootOf(apiVersion: string): string {
+  return `${apiVersion.includes('/') ? '/apis' : '/api'}/${apiVersion}`;
+}
+
+async function orUndefined<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
+}
+
+function parseTimeout(given: number | string | undefined): number | undefined {
+  if (given === undefined || typeof given === 'number') return given;
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
+  if (!match) {
+    throw new PluginError('usage', `“${given}” is not a time that a request may take`, {
+      hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
+    });
+  }
+  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
+  return Number(match[1]) * units[(match[2] ?? 's') as keyof typeof units];
+}

@@ -1,0 +1,133 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { KubernetesObject } from '../config/manifest.ts';
+import { digestOf } from '../oci/digest.ts';
+import type { StoredObject } from './client.ts';
+import { isFields, type Fields } from './kubeconfigMerge.ts';
+
+type Path = readonly (string | number)[];
+
+/** What the server sets; what a manifest says about it comes from an earlier life of the object. */
+const serverFields = new Set([
+  ...['creationTimestamp', 'deletionTimestamp', 'generation', 'managedFields', 'resourceVersion', 'selfLink', 'uid'],
+]);
+
+/** Annotations that explain an object to people; an object without them has the same content. */
+const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last-applied-configuration$)/;
+
+/**
+ * In what a stored object differs from a manifest, one readable line each (`spec.replicas: 1 → 2`, theirs first);
+ * empty when it has the same content. Only what the manifest states counts, except for `data` and `binaryData` of ConfigMaps and
+ * Secrets, which must be exactly the same. Long and binary values appear by their digests, those of Secrets not at all.
+ */
+export function findDifferences(stored: StoredObject, manifest: KubernetesObject): string[] {
+  return [...compare(stored, comparable(manifest), [], manifest.kind)];
+}
+
+/**
+ * The stored object with what the manifest states laid over it, under the stored resourceVersion: what to write so that nothing
+ * differs any more and what others added stays.
+ */
+export function overlay(stored: StoredObject, manifest: KubernetesObject): StoredObject {
+  const { labels, annotations } = manifest.metadata;
+  const stated = comparable({
+    ...manifest,
+    metadata: { name: manifest.metadata.name, ...pick({ labels, annotations }) },
+  });
+  const exact = exactFields(manifest.kind);
+  const kept = Object.entries(stored).filter(([field]) => !exact.includes(field));
+  return merge(Object.fromEntries(kept), stated) as StoredObject;
+}
+
+function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Generator<string> {
+  if (isFields(ours) && (isFields(theirs) || theirs === undefined || theirs === null)) {
+    const exact = path.length === 0 ? exactFields(kind) : [];
+    const keys = new Set([...Object.keys(ours), ...exact]);
+    if (path.length === 1 && exactFields(kind).includes(String(path[0]))) {
+      for (const key of Object.keys(theirs ?? {})) keys.add(key);
+    }
+    for (const key of [...keys].sort()) {
+      if (path[0] === 'metadata' && path[1] === 'annotations' && remarks.test(key)) continue;
+      const value = exact.includes(key) ? (ours[key] ?? {}) : ours[key];
+      yield* compare(theirs?.[key], value, [...path, key], kind);
+    }
+  } else if (Array.isArray(ours) && Array.isArray(theirs)) {
+    for (let index = 0; index < Math.max(ours.length, theirs.length); index += 1) {
+      yield* compare(theirs[index], ours[index], [...path, index], kind);
+    }
+  } else if (!same(theirs, ours, path)) {
+    yield `${formatPath(path)}: ${formatValue(theirs, path, kind)} → ${formatValue(ours, path, kind)}`;
+  }
+}
+
+function same(theirs: unknown, ours: unknown, path: Path): boolean {
+  // The server leaves out what is empty.
+  if (isEmpty(theirs) && isEmpty(ours)) return true;
+  if (path[0] === 'binaryData' && typeof theirs === 'string' && typeof ours === 'string') {
+    return Buffer.from(theirs, 'base64').equals(Buffer.from(ours, 'base64'));
+  }
+  return isDeepStrictEqual(theirs, ours);
+}
+
+function isEmpty(value: unknown): boolean {
+  return (
+    value === undefined ||
+    value === null ||
+    (Array.isArray(value) && value.length === 0) ||
+    (isFields(value) && Object.keys(value).length === 0)
+  );
+}
+
+/** The manifest without what the server sets, and with a Secret’s `stringData` as the `data` that the server makes of it. */
+function comparable({ status: _status, metadata, ...content }: KubernetesObject): Fields {
+  const kept = Object.entries(metadata).filter(([key]) => !serverFields.has(key) && key !== 'namespace');
+  const { stringData, ...rest } = content;
+  const written =
+    content.kind === 'Secret' && isFields(stringData) ? { data: secretData(rest['data'], stringData) } : {};
+  return { ...rest, ...written, metadata: Object.fromEntries(kept) };
+}
+
+function secretData(data: unknown, stringData: Fields): Fields {
+  const encoded = Object.entries(stringData).map(
+    ([key, value]) => [key, Buffer.from(String(value)).toString('base64')] as const,
+  );
+  return { ...(isFields(data) ? data : {}), ...Object.fromEntries<string>(encoded) };
+}
+
+function exactFields(kind: string): string[] {
+  return kind === 'ConfigMap' || kind === 'Secret' ? ['binaryData', 'data'] : [];
+}
+
+function merge(theirs: unknown, ours: unknown): unknown {
+  if (ours === undefined || ours === null) return theirs;
+  if (!isFields(ours) || !isFields(theirs)) return ours;
+  const merged = Object.entries(ours).map(([key, value]) => [key, merge(theirs[key], value)] as const);
+  return { ...theirs, ...Object.fromEntries(merged) };
+}
+
+function formatPath(path: Path): string {
+  return path
+    .map((part, index) => {
+      if (typeof part === 'number') return `[${String(part)}]`;
+      if (/^[A-Za-z_][\w-]*$/.test(part)) return `${index === 0 ? '' : '.'}${part}`;
+      return `[${JSON.stringify(part)}]`;
+    })
+    .join('');
+}
+
+const longest = 80;
+
+function formatValue(value: unknown, path: Path, kind: string): string {
+  if (isEmpty(value)) return '(absent)';
+  if (kind === 'Secret' && exactFields(kind).includes(String(path[0]))) return '(secret)';
+  if (path[0] === 'binaryData' && typeof value === 'string') return formatBytes(Buffer.from(value, 'base64'));
+  const text = JSON.stringify(value);
+  return text.length <= longest ? text : formatBytes(Buffer.from(typeof value === 'string' ? value : text));
+}
+
+function formatBytes(bytes: Buffer): string {
+  return `${digestOf(bytes).slice(0, 'sha256:'.length + 12)}… (${String(bytes.length)} bytes)`;
+}
+
+function pick<T extends Fields>(fields: T): Partial<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
+}

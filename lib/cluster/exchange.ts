@@ -1,0 +1,144 @@
+import http, { type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import { text } from 'node:stream/consumers';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { explainNetworkError, interrupted, networkCode } from '../store/networkErrors.ts';
+import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
+import type { KubeTarget } from './kubeconfig.ts';
+import { explainConnection, explainRefusal, parseAnswer } from './refusals.ts';
+import type { Access, Session } from './session.ts';
+
+/** One request to an API server; `path` is below the server’s URL and encoded. */
+export interface ApiRequest {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly body?: unknown;
+  /** Default `application/json`. */
+  readonly contentType?: string;
+}
+
+/** How patient requests are. */
+export interface ExchangeOptions {
+  /** Milliseconds that one attempt may take, answer included; 0 for no limit. Default one minute. */
+  readonly requestTimeout?: number | undefined;
+  readonly patience?: PatienceOptions | undefined;
+  readonly userAgent?: string | undefined;
+}
+
+/** Requests to one API server, with whatever it takes to be let in, and with patience. */
+export class Exchange {
+  readonly #target: KubeTarget;
+  readonly #session: Session;
+  readonly #options: ExchangeOptions;
+  readonly #context: Context;
+  readonly #warnings = new Set<string>();
+
+  constructor(target: KubeTarget, session: Session, options: ExchangeOptions, context: Context) {
+    this.#target = target;
+    this.#session = session;
+    this.#options = options;
+    this.#context = context;
+  }
+
+  /**
+   * Sends a request and gives the JSON of the answer. Attempts that failed are repeated where that is harmless: reads
+   * always, writes when the server asked to come back or was never reached; once with new credentials after a 401. Throws ApiError for what the server
+   * refuses, `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and what a login throws.
+   */
+  async send(request: ApiRequest): Promise<unknown> {
+    const patience = new Patience(
+      this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 },
+      this.#context,
+    );
+    let access = await this.#session.access();
+    let renewed = false;
+    for (;;) {
+      try {
+        return await this.#attempt(request, access);
+      } catch (error) {
+        if (isPluginError(error, 'unauthorized') && this.#session.renewable && !renewed) {
+          renewed = true;
+          access = await this.#session.access(access);
+          continue;
+        }
+        if (!mayRepeat(request, error)) throw error;
+        await patience.endure(error);
+        access = await this.#session.access();
+      }
+    }
+  }
+
+  async #attempt(request: ApiRequest, access: Access): Promise<unknown> {
+    const url = new URL(`${this.#target.server}${request.path}`);
+    for (const [name, value] of Object.entries(request.query ?? {})) {
+      if (value !== undefined) url.searchParams.set(name, value);
+    }
+    const { status, headers, body } = await this.#exchange(request, url, access);
+    this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${String(status)}`);
+    this.#passOn(headers.warning);
+    if (status >= 200 && status < 300) return parseAnswer(body, this.#target);
+    const retryAfter = parseRetryAfter(headers['retry-after']);
+    let answer: unknown;
+    try {
+      answer = JSON.parse(body);
+    } catch {
+      answer = undefined;
+    }
+    throw explainRefusal(status, answer, this.#target, { retryAfter, repeatable: request.method === 'GET' });
+  }
+
+  async #exchange(request: ApiRequest, url: URL, access: Access) {
+    const { requestTimeout = 60_000 } = this.#options;
+    const { signal } = this.#context;
+    const timeout = requestTimeout > 0 ? AbortSignal.timeout(requestTimeout) : undefined;
+    try {
+      const response = await this.#send(request, url, access, timeout ? AbortSignal.any([signal, timeout]) : signal);
+      return { status: response.statusCode ?? 0, headers: response.headers, body: await text(response) };
+    } catch (error) {
+      if (signal.aborted) throw interrupted();
+      if (timeout?.aborted) {
+        const words = `${url.host} did not answer within ${String(requestTimeout / 1000)} s`;
+        throw explainConnection(new PluginError('unreachable', words, { cause: error }), this.#target);
+      }
+      throw explainConnection(explainNetworkError(error, url), this.#target);
+    }
+  }
+
+  #send(request: ApiRequest, url: URL, access: Access, signal: AbortSignal): Promise<IncomingMessage> {
+    const { method, body, contentType = 'application/json' } = request;
+    const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const headers = {
+      Accept: 'application/json',
+      'User-Agent': this.#options.userAgent ?? 'oc-disconnected',
+      ...(bytes && { 'Content-Type': contentType, 'Content-Length': String(bytes.length) }),
+      ...access.headers,
+    };
+    return new Promise((resolve, reject) => {
+      const outgoing = (url.protocol === 'https:' ? https : http).request(url, {
+        method,
+        headers,
+        agent: access.agent,
+        signal,
+      });
+      outgoing.once('response', resolve).once('error', reject);
+      outgoing.end(bytes);
+    });
+  }
+
+  /** Tells what the server warns of (deprecated kinds, admission policies), once each: `299 - "text"`. */
+  #passOn(header: string | string[] | undefined): void {
+    for (const [, quoted = ''] of String(header ?? '').matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)) {
+      const warning = quoted.replace(/\\(.)/g, '$1');
+      if (!this.#warnings.has(warning)) this.#context.log('warn', `${this.#target.name}: ${warning}`);
+      this.#warnings.add(warning);
+    }
+  }
+}
+
+function mayRepeat({ method }: ApiRequest, error: unknown): boolean {
+  if (error instanceof TransientError || method === 'GET') return true;
+  // Nobody got the request, so that it cannot have been carried out.
+  return ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'].includes(networkCode(error));
+}

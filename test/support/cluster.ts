@@ -1,0 +1,34 @@
+import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
+import { makeContext, type TestContext } from './context.ts';
+import type { TestApiServer } from './apiServer.ts';
+import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
+
+/** A cluster that a test talks to: through a real kubeconfig file, and without long pauses. */
+export interface ConnectedCluster {
+  readonly cluster: Cluster;
+  readonly context: TestContext;
+  close(): Promise<void>;
+}
+
+/** Short waits, so that a test of a fault does not take its time. */
+export const hasty = { attempts: 3, baseDelay: 5, longestDelay: 20, longestWait: 5000 };
+
+/** Connects to a server in this process. */
+export async function connectTo(
+  server: TestApiServer,
+  content: Partial<KubeconfigContent> = {},
+  requestTimeout = 10_000,
+): Promise<ConnectedCluster> {
+  const kubeconfigs = await makeKubeconfigFolder();
+  const kubeconfig = await kubeconfigs.write({ ...content, cluster: { server: server.url, ...content.cluster } });
+  const context = makeContext();
+  const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty, requestTimeout }, context);
+  return {
+    cluster,
+    context,
+    close: async () => {
+      cluster.close();
+      await kubeconfigs.remove();
+    },
+  };
+}
