@@ -21,6 +21,8 @@ export interface ContentPlace {
   readonly present: number;
 }
 
+const flushEvery = 256 * 1024 * 1024;
+
 /**
  * A tar that is filled in any order. It is laid out whole from the beginning, so that every piece of content has its
  * place and can be written there as it arrives. Until `finish` it is called `<path>.partial`, with a journal beside it
@@ -35,6 +37,9 @@ export class ArchiveWriter implements ContentStore {
   readonly #journal: Journal;
   readonly #places: ReadonlyMap<string, PlacedEntry>;
   readonly #repository: string;
+  #unflushed = 0;
+  #flushing: Promise<unknown> | undefined;
+  #flushFailure: { readonly error: unknown } | undefined;
   readonly #signal: AbortSignal;
 
   private constructor(
@@ -105,6 +110,14 @@ export class ArchiveWriter implements ContentStore {
   /** Notes that content is in its place, whole and verified. */
   noteFinished(digest: Digest): void {
     this.#journal.finish(digest);
+    this.#unflushed += this.#places.get(digest)?.size ?? 0;
+    if (this.#unflushed < flushEvery || this.#flushing) return;
+    this.#unflushed = 0;
+    // The disk begins early, so that little is left for the end. An error is said once: here, and not to finish.
+    this.#flushing = this.#file
+      .datasync()
+      .catch((error: unknown) => (this.#flushFailure ??= { error }))
+      .finally(() => (this.#flushing = undefined));
   }
 
   /** Takes back what the journal says of some content, which turned out to be altered. */
@@ -178,6 +191,7 @@ export class ArchiveWriter implements ContentStore {
   /** Lets go of the file; what was written stays for a later run to go on with. */
   async close(): Promise<void> {
     this.#journal.close();
+    await this.#flushing;
     await this.#file.close();
   }
 
@@ -189,6 +203,8 @@ export class ArchiveWriter implements ContentStore {
     if (missing)
       throw new PluginError('incomplete', `${this.name} cannot be finished: ${missing.entry.path} is missing`);
     try {
+      await this.#flushing;
+      if (this.#flushFailure) throw this.#flushFailure.error;
       await this.#file.datasync();
       await this.close();
       await rename(partialOf(this.name), this.name);
