@@ -76,7 +76,9 @@ export class Registries {
     this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
     const locations = references.flatMap((reference) => mirrors.locationsOf(reference));
     const distinct = new Map(locations.map((each) => [`${each.registry}/${each.repository}`, each]));
-    await (await this.#threads).download({ place, descriptor, repositories: [...distinct.values()] }, onProgress);
+    const transfer = { descriptor, repositories: [...distinct.values()] };
+    const whither = 'fd' in place ? { place } : { destination: place };
+    await (await this.#threads).download({ ...transfer, ...whither }, onProgress);
   }
 
   /** Ends the threads and closes every connection. */

@@ -66,11 +66,11 @@ async function relayStream(
   source: RelaySource,
   onProgress: (present: number) => void,
 ): Promise<void> {
-  let atSource: unknown;
+  let atSource: Error | undefined;
   const open = async (): Promise<Readable> => {
     atSource = undefined;
     const content = await source.open(descriptor).catch((error: unknown) => {
-      atSource = error;
+      atSource = error as Error;
       throw error;
     });
     const counted = countInto(onProgress);

@@ -5,13 +5,13 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { interrupted } from './networkErrors.ts';
 import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './tokens.ts';
-import { fromPlainError, toPlainError, type Download, type FromWorker, type ToWorker } from './worker.ts';
+import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';
 
 /** The code of the download thread, where the program is one file (see the build). */
 declare const __WORKER_SOURCE__: string | undefined;
 
 interface Task {
-  readonly download: Download;
+  readonly download: Download | Relay;
   readonly onProgress: (present: number) => void;
   readonly done: PromiseWithResolvers<void>;
   /** What the caller threw when it was told of progress. */
@@ -51,8 +51,8 @@ export class DownloadThreads {
     if (context.signal.aborted) this.#interrupt();
   }
 
-  /** Brings content into its place as downloadInto does, on one of the threads, when it is its turn. */
-  download(download: Download, onProgress: (present: number) => void): Promise<void> {
+  /** Brings content into its place as downloadInto does, or into a repository as relayInto does, on one of the threads, when it is its turn. */
+  download(download: Download | Relay, onProgress: (present: number) => void): Promise<void> {
     if (this.#end) return Promise.reject(this.#end);
     const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
     this.#queue.push(task);

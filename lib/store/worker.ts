@@ -10,11 +10,20 @@ import { DestinationError, relayInto } from './relay.ts';
 import { openSession, type RegistrySettings } from './session.ts';
 import type { AuthorizationRequest, Authorizer } from './tokens.ts';
 
-/** A piece of content to bring into its place in a file, or into a repository, from the first of the repositories that has it. */
-export interface Download {
-  readonly place: ContentPlace | Pick<Reference, 'registry' | 'repository'>;
+/** A piece of content to bring somewhere from the first of the repositories that has it. */
+interface Transfer {
   readonly descriptor: Descriptor;
   readonly repositories: readonly Reference[];
+}
+
+/** A piece of content to bring into its place in a file. */
+export interface Download extends Transfer {
+  readonly place: ContentPlace;
+}
+
+/** A piece of content to bring into another repository. */
+export interface Relay extends Transfer {
+  readonly destination: Pick<Reference, 'registry' | 'repository'>;
 }
 
 /** An error as it crosses from one thread to another. */
@@ -30,7 +39,7 @@ export interface PlainError {
 
 /** What the main thread says to a download thread. */
 export type ToWorker =
-  | { kind: 'download'; id: number; download: Download }
+  | { kind: 'download'; id: number; download: Download | Relay }
   | { kind: 'authorized'; id: number; header: string | undefined }
   | { kind: 'refused'; id: number; error: PlainError };
 
@@ -94,16 +103,16 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
   const session = openSession(settings, authorizer, context);
   port.on('message', (message: ToWorker) => {
     if (message.kind === 'download') {
-      const { place, descriptor, repositories } = message.download;
-      const { id } = message;
+      const { id, download } = message;
+      const { descriptor, repositories } = download;
       const sources = repositories.map((reference) => session.repository(reference));
       const report = (present: number): void => {
         say({ kind: 'progress', id, present });
       };
       const bringing =
-        'fd' in place
-          ? downloadInto(place, descriptor, sources, report)
-          : relayInto(session.repository(place), descriptor, sources, report);
+        'place' in download
+          ? downloadInto(download.place, descriptor, sources, report)
+          : relayInto(session.repository(download.destination), descriptor, sources, report);
       bringing.then(
         () => {
           say({ kind: 'finished', id });
