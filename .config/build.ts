@@ -9,7 +9,7 @@ import { build, type BuildOptions } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const worker = 'lib/store/worker.ts';
-const executables = ['oc-adm_upgrade_bundle'];
+const executables = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config'];
 const folder = process.argv[2] ?? `${root}/dist`;
 
 // Packages in CommonJS call require(), which a module does not have; they only ask for what Node brings along, so

@@ -2,6 +2,7 @@ import type { OptionRecord } from './command.ts';
 
 const registry = 'Registries:';
 const trust = 'Trust:';
+const cluster = 'Cluster:';
 
 /** Options of every command that talks to a registry. */
 export const registryOptions = {
@@ -86,6 +87,36 @@ export const releaseOptions = {
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory to read instead of a registry',
+  },
+} as const satisfies OptionRecord;
+
+/** Options of every command that talks to a cluster, by the names that kubectl has for them. */
+export const clusterOptions = {
+  kubeconfig: {
+    type: 'string',
+    describe: 'File that says how to reach the cluster, instead of $KUBECONFIG or ~/.kube/config',
+    group: cluster,
+  },
+  context: { type: 'string', describe: 'Context of the kubeconfig to use', group: cluster },
+  cluster: { type: 'string', describe: 'Cluster of the kubeconfig to use', group: cluster },
+  user: { type: 'string', describe: 'User of the kubeconfig to use', group: cluster },
+  server: { type: 'string', alias: 's', describe: 'Address of the API server', group: cluster },
+  token: { type: 'string', describe: 'Bearer token for the API server', group: cluster },
+  namespace: { type: 'string', alias: 'n', describe: 'Namespace of objects that name none', group: cluster },
+  as: { type: 'string', describe: 'User to act as', group: cluster },
+  'as-group': { type: 'string', repeatable: true, describe: 'Group to act as', group: cluster },
+  'client-certificate': { type: 'string', describe: 'PEM file with a certificate for the API server', group: cluster },
+  'client-key': { type: 'string', describe: 'PEM file with the key of that certificate', group: cluster },
+  'insecure-skip-tls-verify': {
+    type: 'boolean',
+    describe: 'Do not verify the certificate of the API server',
+    group: cluster,
+  },
+  'tls-server-name': { type: 'string', describe: 'Name that its certificate must be for', group: cluster },
+  'request-timeout': {
+    type: 'string',
+    describe: 'How long to wait for an answer, such as 30s; 0 is for ever',
+    group: cluster,
   },
 } as const satisfies OptionRecord;
 

@@ -120,7 +120,6 @@ type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
 function createParser(program: Program, run: Run): Argv {
   const parser = configure(program)
-    .usage(`${program.describe}\n\nUsage: $0 <command> [options]`)
     .version(manifest.version)
     .group('version', 'General:')
     // In a command, `--version` may be another version: `create --version=4.12.4`.
@@ -180,9 +179,9 @@ function describeCommand(parser: Argv, program: Program, entry: CommandEntry, co
   for (const group of optionGroups) {
     parser.group([], group);
   }
+  if (entry !== defaultOf(program)) parser.version(false);
   parser
     .usage(`${entry.describe}.${details}\n\nUsage: ${usageOf(program, entry)} [options]`)
-    .version(false)
     .options(toYargs(command.options))
     .example(command.examples.map(([args, what]) => [`${callOf(program, entry)} ${args}`, what]));
   for (const [name, positional] of Object.entries(command.positionals ?? {})) {

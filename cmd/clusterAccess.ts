@@ -1,0 +1,22 @@
+import { connectCluster, type Cluster } from '../lib/cluster/client.ts';
+import type { Context } from '../lib/context.ts';
+import type { Arguments } from './command.ts';
+import type { clusterOptions } from './options.ts';
+
+/** Finds the cluster that the cluster options of a command name; `certificateAuthority` is a PEM file. */
+export function openCluster(
+  args: Arguments<typeof clusterOptions> & { readonly certificateAuthority?: string | undefined },
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<Cluster> {
+  const { kubeconfig, cluster, user, server, token, namespace, as, asGroup } = args;
+  const { clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout } = args;
+  return connectCluster(
+    {
+      ...{ kubeconfig, context: args.context, cluster, user, server, token, namespace, as, asGroup, environment },
+      ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
+      certificateAuthority: args.certificateAuthority,
+    },
+    context,
+  );
+}

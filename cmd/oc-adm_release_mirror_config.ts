@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+import { runProgram } from './program.ts';
+import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
+
+await runProgram(releaseMirrorConfig);

@@ -1,0 +1,25 @@
+import type { Program } from '../command.ts';
+
+/** What `oc adm-release-mirror-config` can do. */
+export const releaseMirrorConfig: Program = {
+  name: 'oc adm-release-mirror-config',
+  describe: 'Mirror an OpenShift release and the configuration that goes with it.',
+  commands: [
+    {
+      usage: '$0 [release]',
+      describe: 'Mirror a release to disk or to a registry, with its signatures, mirror sets and update graph',
+      load: () => import('./mirror.ts'),
+    },
+    {
+      usage: 'apply <folder>',
+      describe: 'Apply configuration from a folder to the cluster',
+      load: () => import('./apply.ts'),
+    },
+  ],
+  // As kubectl and oc have it; its value never is a word of its own.
+  spellings: {
+    '--dry-run': '--dry-run=client',
+    '--dry-run=true': '--dry-run=client',
+    '--dry-run=false': '--dry-run=none',
+  },
+};

@@ -1,0 +1,28 @@
+import type { Context } from '../../lib/context.ts';
+import type { Place } from '../../lib/release/destination.ts';
+import { findPresent, planMirror, runMirror, type MirrorImage } from '../../lib/release/mirror.ts';
+import { Directory } from '../../lib/store/directory.ts';
+import type { Registries } from '../../lib/store/registries.ts';
+import type { ContentStore } from '../../lib/store/store.ts';
+import type { MirrorArguments } from './request.ts';
+import type { MirrorOutcome } from './summary.ts';
+
+/** Mirrors images, or in a dry run looks which are there; does nothing without images. */
+export async function copyImages(
+  images: readonly MirrorImage[],
+  args: MirrorArguments,
+  registries: Registries,
+  context: Context,
+): Promise<Pick<MirrorOutcome, 'result' | 'present'>> {
+  if (images.length === 0) return {};
+  const { verifyExisting, maxPerRegistry: concurrency } = args;
+  const openStore = (place: Place): ContentStore =>
+    place.kind === 'registry'
+      ? registries.repository(place)
+      : new Directory(place.root, place.repository, { verifyExisting }, context);
+  context.log('info', `reading the manifests of ${String(images.length)} images`);
+  const groups = await planMirror(images, context);
+  if (args.dryRun !== 'none') return { present: await findPresent(groups, openStore) };
+  const download = registries.download.bind(registries);
+  return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
+}

@@ -1,0 +1,34 @@
+import type { ReleaseSource } from '../../lib/bundle/releaseSource.ts';
+import { importImages } from '../../lib/cluster/imageStream.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { formatReference } from '../../lib/oci/reference.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
+import { openCluster } from '../clusterAccess.ts';
+import type { Session } from '../command.ts';
+import { namedImages } from './images.ts';
+import type { MirrorArguments } from './request.ts';
+
+/** Has the cluster import the images of a release into an image stream, and tells how many those were. */
+export async function importRelease(
+  stream: string,
+  { release }: SignedRelease,
+  { isLocal }: ReleaseSource,
+  args: MirrorArguments,
+  { context, environment }: Session,
+): Promise<number> {
+  if (isLocal) {
+    throw new PluginError('usage', '--to-image-stream needs a release in a registry: the cluster fetches it itself');
+  }
+  const images = namedImages(release, args.skipReleaseImage).map(([tag, reference]) => ({
+    tag,
+    pullspec: formatReference(reference),
+  }));
+  const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, context);
+  try {
+    const { insecure, dryRun } = args;
+    await importImages(cluster, { stream, images, insecure, dryRun: dryRun !== 'none' }, context);
+    return images.length;
+  } finally {
+    cluster.close();
+  }
+}

@@ -1,0 +1,108 @@
+import { readFile } from 'node:fs/promises';
+import type { ReleaseSource } from '../../lib/bundle/releaseSource.ts';
+import type { MirroredSource } from '../../lib/config/mirrorSets.ts';
+import type { UpdateServiceOptions } from '../../lib/config/updateService.ts';
+import type { Context } from '../../lib/context.ts';
+import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
+import { formatReference, type Reference } from '../../lib/oci/reference.ts';
+import { formatPlace, formatTarget, releaseName, type Destination } from '../../lib/release/destination.ts';
+import { buildGraphDataImage } from '../../lib/release/graphData.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
+import type { MirrorImage } from '../../lib/release/mirror.ts';
+import type { Release } from '../../lib/release/release.ts';
+import type { FetchFile } from '../../lib/release/signatureStore.ts';
+import { componentTag } from '../../lib/release/version.ts';
+import type { MirrorArguments, MirrorRequest } from './request.ts';
+
+const graphDataName = 'graph-data';
+
+/** The images of a release by name, where they come from by digest, itself first unless it is left out. */
+export function namedImages(release: Release, skipReleaseImage: boolean): (readonly [string, Reference])[] {
+  const own = [releaseName, release.reference] as const;
+  const components = [...release.images].map(([name, { reference }]) => [name, reference] as const);
+  return skipReleaseImage ? components : [own, ...components];
+}
+
+/** What is to be mirrored of a release. */
+export async function listImages(
+  { release }: SignedRelease,
+  source: ReleaseSource,
+  destination: Destination,
+  skipReleaseImage: boolean,
+): Promise<MirrorImage[]> {
+  const images = namedImages(release, skipReleaseImage).map(async ([name, reference]) => ({
+    name,
+    digest: reference.digest ?? release.digest,
+    target: destination(name, release),
+    ...(await source.sourceOf(name, reference)),
+  }));
+  return Promise.all(images);
+}
+
+/** Which repositories of a release get mirrors in a registry, and which those are. */
+export function listMirrors(release: Release, destination: Destination): MirroredSource[] {
+  return namedImages(release, false).flatMap(([name, { registry, repository }]) => {
+    const source = formatReference({ registry, repository });
+    const { place } = destination(name, release);
+    const mirror = formatPlace(place);
+    return place.kind === 'registry' && mirror !== source ? [{ source, mirrors: [mirror] }] : [];
+  });
+}
+
+/**
+ * The graph-data image: built from an archive (path or URL) on the release’s `cli` image, or the one that an earlier run put beside the
+ * release. Undefined where there is neither.
+ */
+export async function findGraphData(
+  archive: string | undefined,
+  { release, signatures }: SignedRelease,
+  source: ReleaseSource,
+  destination: Destination,
+  fetchFile: FetchFile,
+  context: Context,
+): Promise<MirrorImage | undefined> {
+  const target = destination(graphDataName, release);
+  if (archive === undefined) {
+    if (!source.isLocal) return undefined;
+    const content = source.found.source;
+    const tag = componentTag(release.version, release.arch, graphDataName);
+    const root = await content.resolve(tag).catch((error: unknown) => {
+      if (isPluginError(error, 'not-found')) return undefined;
+      throw error;
+    });
+    return root && { name: graphDataName, digest: root.digest, source: content, target };
+  }
+  const cli = release.images.get('cli');
+  if (!cli) {
+    throw new PluginError('invalid-release', `${release.pullspec} has no image “cli” to build the graph-data image on`);
+  }
+  const { source: content } = await source.sourceOf('cli', cli.reference);
+  const base = { source: content, root: await content.resolve(cli.digest) };
+  const good = new Map([...signatures].map(([digest, all]) => [digest, all.map(({ bytes }) => bytes)] as const));
+  const image = await buildGraphDataImage({ archive, signatures: good, base, fetchFile }, context);
+  return { name: graphDataName, digest: image.root.digest, source: image.source, target };
+}
+
+/** What an update service needs to know; undefined where the images do not go to a registry. */
+export async function describeUpdateService(
+  graphData: MirrorImage,
+  release: Release,
+  { destination }: MirrorRequest,
+  { certificateAuthority: authorityFile }: MirrorArguments,
+): Promise<UpdateServiceOptions | undefined> {
+  const place = destination?.(releaseName, release).place;
+  if (place?.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
+  return {
+    releases: formatPlace(place),
+    graphDataImage: formatTarget(graphData.target, graphData.digest),
+    certificateAuthority: authorityFile === undefined ? undefined : await readText(authorityFile),
+  };
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,159 @@
+import { readConfigFolder } from '../../lib/bundle/origin.ts';
+import { openReleaseSource, type ReleaseSource } from '../../lib/bundle/releaseSource.ts';
+import { releaseManifests, signatureManifests } from '../../lib/config/releaseManifests.ts';
+import { mergeSignatures, readAllSignatures } from '../../lib/config/signatures.ts';
+import { formatReference } from '../../lib/oci/reference.ts';
+import { formatTarget } from '../../lib/release/destination.ts';
+import { resolveVersion } from '../../lib/release/graph.ts';
+import { loadRelease, type SignedRelease } from '../../lib/release/load.ts';
+import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
+import { parseArchitecture } from '../../lib/release/version.ts';
+import { Registries } from '../../lib/store/registries.ts';
+import { openAccess } from '../access.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand, type Session } from '../command.ts';
+import { applyConfiguration, checkOutcomes, writeConfiguration, writeSignatureFiles } from './configuration.ts';
+import { copyImages } from './copy.ts';
+import { describeUpdateService, findGraphData, listImages, listMirrors, namedImages } from './images.ts';
+import { importRelease } from './imageStream.ts';
+import { mirrorOptions } from './options.ts';
+import { readRequest, type MirrorArguments, type MirrorRequest } from './request.ts';
+import { formatMirrorOutcome, toPlainMirrorOutcome, type MirrorOutcome } from './summary.ts';
+import { readClusterUpdates } from './updates.ts';
+
+/** The command without a word: mirrors a release and what goes with it. */
+export const command = defineCommand({
+  details:
+    'The release is named by a version, an image, a bundle or mirror directory, or as file://openshift/release:TAG with --from-dir. ' +
+    'Its signature is checked first. Images, with their sigstore signatures, keep their digests; what is there is not fetched again, so that a run that ' +
+    'was cut off goes on when the same command is run again. Without a destination only the configuration is made.',
+  positionals: {
+    release: { type: 'string', describe: 'A version such as 4.12.4, an image, a bundle, or file://REPOSITORY:TAG' },
+  },
+  options: mirrorOptions,
+  examples: [
+    ['4.12.4 --to-dir=/media/stick/mirror -a pull-secret.json', 'Mirror a release to disk'],
+    [
+      'file://openshift/release:4.12.4-x86_64 --from-dir=/media/stick/mirror --to=registry.example.com:5000/openshift/release --apply-config',
+      'From there into the registry of a site, and tell its cluster',
+    ],
+    ['4.12.4 --apply-config', 'Only bring the signature of a release into the cluster'],
+  ],
+  async run(args, session) {
+    const request = readRequest(args);
+    const context = { ...session.context, onEvent: session.terminal.transfer('Mirroring') };
+    const registries = new Registries(await openAccess(args, session.environment), context);
+    const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+    try {
+      await mirror({ args, request, registries, fetchFile: fetch, session: { ...session, context } });
+    } finally {
+      await registries.close();
+    }
+  },
+});
+
+/** What every step of a run needs. */
+interface Run {
+  readonly args: MirrorArguments;
+  readonly request: MirrorRequest;
+  readonly registries: Registries;
+  readonly fetchFile: FetchFile;
+  readonly session: Session;
+}
+
+async function mirror(run: Run): Promise<void> {
+  const { args, session } = run;
+  const { terminal } = session;
+  const source = await openSource(run);
+  try {
+    const signed = await load(run, source);
+    if (args.toMirror) {
+      terminal.print(formatMapping(signed, run).join('\n'));
+      return;
+    }
+    const outcome = await carryOut(run, signed, source);
+    const text =
+      args.format === 'json'
+        ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
+        : formatMirrorOutcome(outcome, args);
+    if (text !== '') terminal.print(text);
+    checkOutcomes(outcome.applied);
+  } finally {
+    await source.close();
+  }
+}
+
+function openSource({ args, request, registries, fetchFile, session }: Run): Promise<ReleaseSource> {
+  const { context, environment } = session;
+  const { fromDir, graphUrl, releaseRepository: repository } = args;
+  const arch = args.arch === undefined ? undefined : parseArchitecture(args.arch);
+  const resolve = async (version: string): Promise<string> => {
+    const cluster = graphUrl === undefined ? await readClusterUpdates(args, environment, context) : undefined;
+    return resolveVersion(version, arch, { graphUrl, cluster, fetchFile }, context);
+  };
+  const { release } = request;
+  return openReleaseSource({ release, fromDir, arch, repository, resolveVersion: resolve }, registries, context);
+}
+
+async function load({ args, request, fetchFile, session }: Run, source: ReleaseSource): Promise<SignedRelease> {
+  const { context } = session;
+  context.log('info', `reading the release ${formatReference(source.found.reference)}`);
+  if (args.skipVerification) {
+    context.log('info', '--skip-verification lets releases without a trusted signature pass; digests are checked');
+  }
+  const written = request.configFolder === undefined ? [] : await readConfigFolder(request.configFolder);
+  const trust = {
+    keyrings: args.signatureKeyring,
+    fingerprints: args.trustFingerprint,
+    store: args.signatureStore,
+    known: mergeSignatures(source.signatures, readAllSignatures(written)),
+    allowUnsigned: args.allowUnsigned || args.skipVerification,
+    fetchFile,
+  };
+  return loadRelease(source.found, source.wanted, trust, context);
+}
+
+function formatMapping({ release }: SignedRelease, { args, request }: Run): string[] {
+  return namedImages(release, args.skipReleaseImage).map(([name, reference]) => {
+    const target = request.destination?.(name, release);
+    return `${formatReference(reference)} ${target ? formatTarget(target) : ''}`;
+  });
+}
+
+/** Does everything that is asked for: images first, then files, then the cluster. */
+async function carryOut(run: Run, signed: SignedRelease, source: ReleaseSource): Promise<MirrorOutcome> {
+  const { args, request, registries, session } = run;
+  const { context, environment } = session;
+  const { destination, configFolder } = request;
+  const images = destination ? await listImages(signed, source, destination, args.skipReleaseImage) : [];
+  const graphData =
+    destination && (await findGraphData(args.graphData, signed, source, destination, run.fetchFile, context));
+  if (graphData) images.push(graphData);
+  const copied = await copyImages(images, args, registries, context);
+  const imported =
+    args.toImageStream === undefined ? 0 : await importRelease(args.toImageStream, signed, source, args, session);
+
+  const kind = args.printMirrorInstructions;
+  const sources = destination && kind !== 'none' ? listMirrors(signed.release, destination) : [];
+  const mirrors = kind === 'none' || sources.length === 0 ? undefined : { kind, sources };
+  const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, args));
+  const manifests = releaseManifests(signed, { mirrors, updateService });
+  const signatures = signatureManifests(signed);
+
+  const { dryRun, releaseImageSignatureToDir: signatureFolder } = args;
+  const files = configFolder === undefined ? [] : await writeConfiguration(configFolder, manifests, dryRun);
+  if (signatureFolder !== undefined) files.push(...(await writeSignatureFiles(signatureFolder, signatures, dryRun)));
+  const wanted = args.applyConfig ? manifests : args.applyReleaseImageSignature ? signatures : [];
+  const applied = wanted.length === 0 ? [] : await apply();
+  return { signed, images, ...copied, imported, files, applied, configFolder, mirrors, updateService };
+
+  async function apply() {
+    // --certificate-authority is that of registries here, as it is for oc.
+    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, context);
+    try {
+      return await applyConfiguration(cluster, wanted, args, context);
+    } finally {
+      cluster.close();
+    }
+  }
+}

@@ -1,0 +1,140 @@
+import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
+import { formatMirrorInstructions, type MirroredSource, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
+import { formatUpdateServiceInstructions, type UpdateServiceOptions } from '../../lib/config/updateService.ts';
+import { formatTarget } from '../../lib/release/destination.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
+import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
+import { formatFile, formatOutcome, toPlainOutcome, type DryRun, type WrittenFile } from './configuration.ts';
+import type { MirrorArguments } from './request.ts';
+
+/** What a run of the mirror command did, or would do. */
+export interface MirrorOutcome {
+  readonly signed: SignedRelease;
+  readonly images: readonly MirrorImage[];
+  /** Absent where no images were asked for, and in a dry run. */
+  readonly result?: MirrorResult | undefined;
+  /** In a dry run, the images that are at their place already. */
+  readonly present?: ReadonlySet<MirrorImage> | undefined;
+  /** How many images the cluster imported into an image stream. */
+  readonly imported: number;
+  readonly files: readonly WrittenFile[];
+  readonly applied: readonly ApplyOutcome[];
+  readonly configFolder: string | undefined;
+  readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
+  readonly updateService?: UpdateServiceOptions | undefined;
+}
+
+/** What happened as text for people and scripts: in the words of `oc adm release mirror`, where it has any. */
+export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
+  const { images, present, imported, files, applied, mirrors, updateService } = outcome;
+  const { dryRun } = args;
+  const changes = [
+    ...files.map((file) => formatFile(file, dryRun)),
+    ...applied.map((each) => formatOutcome(each, dryRun)),
+  ];
+  const sections = [
+    images.map((image) => formatImage(image, dryRun, present)).join('\n'),
+    imported > 0 ? `${String(imported)} images imported into imagestream/${args.toImageStream ?? ''}` : '',
+    ...(dryRun === 'none' ? formatSuccess(outcome, args) : []),
+    changes.join('\n'),
+    ...(dryRun === 'none'
+      ? [
+          formatUpload(outcome, args),
+          mirrors ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
+          formatConfigAdvice(outcome),
+          updateService ? formatUpdateServiceInstructions(updateService) : '',
+        ]
+      : ['Dry run: nothing was written.']),
+  ];
+  return sections.filter((section) => section !== '').join('\n\n');
+}
+
+/** The same as plain data. */
+export function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
+  const { signed, images, result, present, imported, files, applied } = outcome;
+  const { version, arch, pullspec, digest } = signed.release;
+  return {
+    version,
+    arch,
+    digest,
+    release: pullspec,
+    updateImage: updateImageOf(outcome),
+    command: upgradeCommand(outcome),
+    dryRun: args.dryRun,
+    signatures: Object.fromEntries(
+      [...signed.signatures].map(([signedDigest, good]) => [
+        signedDigest,
+        good.map(({ fingerprint, userId }) => ({ fingerprint, signer: userId })),
+      ]),
+    ),
+    ...(result && { blobs: result.blobs, bytes: result.bytes, attachments: result.attachments }),
+    images: images.map((image) => ({
+      name: image.name,
+      digest: image.digest,
+      target: formatTarget(image.target),
+      ...(present && { present: present.has(image) }),
+    })),
+    ...(imported > 0 && { imported }),
+    files,
+    applied: applied.map(toPlainOutcome),
+  };
+}
+
+function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<MirrorImage>): string {
+  const line = `${image.digest} ${formatTarget(image.target, image.target.tag === undefined ? image.digest : undefined)}`;
+  if (dryRun === 'none') return line;
+  return `${line} ${present?.has(image) ? 'unchanged' : 'created'} (dry run)`;
+}
+
+function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string[] {
+  if (!outcome.result) return [];
+  const places = [to, toReleaseImage].filter((place) => place !== undefined);
+  const prefixes = places.map(
+    (place) => `${place.includes('${component}') ? 'Mirrored to' : 'Mirror prefix'}: ${place}`,
+  );
+  return [
+    ['Success', `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n'),
+    `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`,
+  ];
+}
+
+/** The release by digest, as `oc adm upgrade --to-image` needs it: at its new place, or by its own name where that is a directory. */
+function updateImageOf({ signed, images }: MirrorOutcome): string {
+  const own = images.find(({ digest }) => digest === signed.release.digest);
+  return own?.target.place.kind === 'registry' ? formatTarget(own.target, own.digest) : signed.release.pullspec;
+}
+
+// The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
+function upgradeCommand(outcome: MirrorOutcome): string {
+  return `oc adm upgrade --allow-explicit-upgrade --to-image=${updateImageOf(outcome)}`;
+}
+
+function formatUpload({ signed, images, result }: MirrorOutcome, { toDir = '.' }: MirrorArguments): string {
+  const [first] = images;
+  if (!result || first?.target.place.kind !== 'directory') return '';
+  const source = `file://${first.target.place.repository}:`;
+  const tag = `${signed.release.version}-${signed.release.arch}`;
+  // Without it oc takes from a list what fits the machine it runs on, and drops the list.
+  const keep = result.hasLists ? ' --keep-manifest-list' : '';
+  const copy = `oc image mirror --from-dir=${quote(toDir)}${keep}`;
+  return [
+    'To upload local images to a registry, run:',
+    '',
+    `    oc adm-release-mirror-config --from-dir=${quote(toDir)} ${source}${tag} --to=REGISTRY/REPOSITORY`,
+    '',
+    'or, with oc alone:',
+    '',
+    `    ${copy} '${source}${tag}*' REGISTRY/REPOSITORY`,
+    ...(result.attachments > 0 ? [`    ${copy} '${source}sha256-*' REGISTRY/REPOSITORY`] : []),
+  ].join('\n');
+}
+
+function formatConfigAdvice({ configFolder, files, applied }: MirrorOutcome): string {
+  if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
+  const command = `oc adm-release-mirror-config apply ${quote(configFolder)}`;
+  return `To apply the configuration to a cluster, run:\n\n    ${command}`;
+}
+
+function quote(path: string): string {
+  return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll(`'`, `'\\''`)}'`;
+}
