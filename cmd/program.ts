@@ -53,6 +53,7 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   const controller = new AbortController();
   let terminal = await Terminal.open({ stdout, stderr, environment });
 
+  let unwritable: PluginError | undefined;
   const finish = async (error?: unknown): Promise<never> => {
     terminal.close();
     const code = error === undefined ? 0 : showFailure(withPointer(error, program, argv), terminal, controller.signal);
@@ -60,7 +61,7 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
     controller.abort();
     // An exit would cut off what a slow reader of a pipe has not taken yet.
     await Promise.all([stdout, stderr].map((stream) => new Promise((resolve) => stream.write('', resolve))));
-    process.exit(code);
+    process.exit(code === 0 && unwritable ? 1 : code);
   };
   const interrupt = (): void => {
     if (controller.signal.aborted) {
@@ -72,8 +73,12 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
   process.on('uncaughtException', (error) => void finish(error));
   for (const stream of [stdout, stderr]) {
-    // The reader of a pipe went away (`| head`): there is nobody left to tell.
-    stream.on('error', (error: NodeJS.ErrnoException) => void (error.code === 'EPIPE' || finish(error)));
+    stream.on('error', (cause: NodeJS.ErrnoException) => {
+      // The reader of a pipe went away (`| head`), or this cannot be written either: there is nobody left to tell.
+      if (cause.code === 'EPIPE' || unwritable) return;
+      unwritable = new PluginError('not-writable', `The output cannot be written: ${cause.message}`, { cause });
+      void finish(unwritable);
+    });
   }
 
   const run: Run = async (command, args) => {

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { helpOf } from '../../cmd/program.ts';
@@ -164,6 +165,17 @@ describe('runProgram', () => {
       await printed();
       child.stdout?.destroy();
       expect(await outcome).to.include({ code: 0, stderr: '' });
+    });
+
+    it('and says once that it cannot, where a disk is full', async function () {
+      if (!existsSync('/dev/full')) this.skip();
+      const full = openSync('/dev/full', 'w');
+      const child = spawn(process.execPath, [executable, 'flood'], { stdio: ['ignore', full, 'pipe'] });
+      closeSync(full);
+      let stderr = '';
+      child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+      expect(await once(child, 'close')).to.deep.equal([1, null]);
+      expect(stderr).to.match(/^error: The output cannot be written: ENOSPC.*\n$/);
     });
   });
 });
