@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from './disk.ts';
@@ -13,7 +13,7 @@ export async function takeLock(path: string, what: string): Promise<() => Promis
   const mine = JSON.stringify({ host: hostname(), pid: process.pid, started: startOf(process.pid) });
   try {
     while (!(await create(path, mine))) {
-      const theirs = await unlessMissing(readFile(path, 'utf8'));
+      const theirs = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
       if (theirs === undefined) continue;
       if (isHeld(theirs) || (theirs === '' && (await isFresh(path)))) throw busy(path, what);
       await removeStale(path, theirs);
@@ -65,6 +65,11 @@ function isHeld(content: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** Whether there is a symbolic link: one that leads nowhere is in the way, and yet cannot be read. */
+async function isLink(path: string): Promise<boolean> {
+  return (await unlessMissing(lstat(path)))?.isSymbolicLink() ?? false;
 }
 
 /** Whether a lock that says nothing may still be about to be written. */

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readdir, readFile, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { takeLock } from '../../lib/store/lock.ts';
@@ -87,6 +87,11 @@ describe('takeLock', () => {
       await leave(content);
       await expectTaken();
     }
+  });
+
+  it('takes the place of a link that leads nowhere', async () => {
+    await symlink(join(folder, 'nowhere', 'lock'), path);
+    await expectTaken();
   });
 
   it('says so when it cannot be taken, instead of trying for ever', async () => {
