@@ -36,6 +36,8 @@ export class BlobUpload {
   #location: URL | undefined;
   /** How many bytes the registry has. */
   #offset = 0;
+  /** The most that it ever had: what has to be sent again is no progress. */
+  #furthest = 0;
   /** What was wrong with the bytes to be sent: no other attempt at the registry mends that. */
   #broken: { error: unknown } | undefined;
 
@@ -105,7 +107,8 @@ export class BlobUpload {
       await rest.skip(this.#offset);
       while (this.#offset < this.#descriptor.size) {
         await this.#sendChunk(rest, Math.min(this.#chunkSize, this.#descriptor.size - this.#offset));
-        patience.progress(this.#chunkSize);
+        patience.progress(Math.max(0, this.#offset - this.#furthest));
+        this.#furthest = Math.max(this.#furthest, this.#offset);
       }
       // The verdict on the bytes comes at the end of the stream.
       await rest.skip(1);

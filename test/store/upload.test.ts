@@ -119,6 +119,13 @@ describe('BlobUpload', () => {
     expect(sent('POST')).to.equal(2);
   });
 
+  it('gives up on a registry that takes every chunk and forgets the upload at its end', async () => {
+    server.fault(/^PUT/, { answer: { status: 500 } });
+    server.fault(/^GET/, { answer: { status: 404 } });
+    await failureOf(push({ chunked: true, chunkSize: 1_000_000 }), 'server-error');
+    expect(sent('PUT')).to.equal(6);
+  });
+
   it('goes over to chunks when connections do not hold for a whole blob', async () => {
     server.fault(/^PUT .*digest/, { resetUploadAfter: 1_000_000 }, { times: 1 });
     await push({ chunkSize: 1_500_000 });
