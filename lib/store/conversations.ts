@@ -116,6 +116,8 @@ export class Conversations {
   }
 
   #checkRedirect(from: URL, to: URL): void {
+    if (!['http:', 'https:'].includes(to.protocol))
+      throw new PluginError('server-error', `${printable(from)} redirects to a ${to.protocol} address`);
     if (to.protocol === 'https:' || (to.protocol === 'http:' && (from.protocol === 'http:' || this.#insecure))) return;
     throw new PluginError('tls', `${printable(from)} redirects to ${printable(to)}, which is not encrypted`, {
       hint: '--insecure allows that.',

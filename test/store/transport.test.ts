@@ -308,6 +308,13 @@ describe('Transport', () => {
       expect(server.requests).to.have.length(0);
     });
 
+    it('follows no redirect to anything else than http and https', async () => {
+      const server = await start();
+      server.fault(/^GET .*blobs/, { answer: { status: 307, headers: { location: 'file:///etc/passwd' } } });
+      const error = await failureOf(download(await open(server), server), 'server-error');
+      expect(error.message).to.contain('redirects to a file: address');
+    });
+
     it('follows no redirect from https to http, unless it may be insecure', async function () {
       if (!hasPeer('openssl')) this.skip();
       const authority = await makeAuthority();
