@@ -48,15 +48,23 @@ export function parseFingerprint(text: string): string {
 export async function readKeys({ name, content }: KeyMaterial): Promise<Key[]> {
   const openpgp = await import('openpgp');
   const text = typeof content === 'string' ? content : Buffer.from(content).toString('latin1');
-  const blocks = text.match(/-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----/gs);
-  const reads = blocks
-    ? blocks.map((armoredKeys) => openpgp.readKeys({ armoredKeys }))
-    : [openpgp.readKeys({ binaryKeys: Buffer.from(content) })];
+  const blocks = armoredBlocks(text);
+  const reads =
+    blocks.length > 0
+      ? blocks.map((armoredKeys) => openpgp.readKeys({ armoredKeys }))
+      : [openpgp.readKeys({ binaryKeys: Buffer.from(content) })];
   const results = await Promise.allSettled(reads);
   const keys = results.flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
   if (keys.length > 0) return keys.map((key) => key.toPublic());
   const cause: unknown = results.find((result) => result.status === 'rejected')?.reason;
   throw new PluginError('invalid-file', `${name} holds no OpenPGP public key (${messageOf(cause)})`, { cause });
+}
+
+// A regular expression would look for the end of each of a thousand beginnings anew.
+function armoredBlocks(text: string): string[] {
+  const [begin, end] = ['-----BEGIN PGP PUBLIC KEY BLOCK-----', '-----END PGP PUBLIC KEY BLOCK-----'];
+  const pieces = text.split(end).slice(0, -1);
+  return pieces.flatMap((piece) => (piece.includes(begin) ? [piece.slice(piece.indexOf(begin)) + end] : []));
 }
 
 /**

@@ -82,6 +82,11 @@ describe('readKeys and loadKeyring', () => {
     expect(await codeOf(() => readKeys({ name: 'x', content: '' }))).to.equal('invalid-file');
   });
 
+  it('is not kept busy by beginnings without an end', async () => {
+    const content = '-----BEGIN PGP PUBLIC KEY BLOCK-----'.repeat(200_000);
+    expect(await codeOf(() => readKeys({ name: 'x', content }))).to.equal('invalid-file');
+  });
+
   it('gives no secret keys away', async () => {
     const [key] = await readKeys({ name: 'x', content: Buffer.from(one.privateKey.write()) });
     expect(key?.isPrivate()).to.equal(false);
