@@ -229,7 +229,9 @@ async function listSignatures(
 ): Promise<InspectedSignature[]> {
   const { release, signatures } = bundle.metadata;
   const held = new Map<Digest, { count: number; file: string }>();
-  const files = bundle.files.filter(({ path }) => /^config\/[\w./:=-]*signature[\w./:=-]*\.(?:ya?ml|json)$/.test(path));
+  const files = bundle.files.filter(
+    ({ path }) => path.includes('signature') && /^config\/[\w./:=-]+\.(?:ya?ml|json)$/.test(path),
+  );
   for (const { path } of files) {
     try {
       const found = readAllSignatures([{ path, text: (await bundle.read(path)).toString() }]);

@@ -91,7 +91,7 @@ interface StoreReader {
 function openStore(store: string, fetchFile: FetchFile): StoreReader {
   const url = /^[a-z][a-z0-9+.-]+:/i.test(store) && URL.canParse(store) ? new URL(store) : undefined;
   if (url && isHttp(url)) {
-    const base = url.pathname.replace(/\/+$/, '');
+    const base = url.pathname.replace(/(?<!\/)\/+$/, '');
     const read = (name: string): Promise<Buffer | undefined> => {
       const file = new URL(url);
       file.pathname = `${base}/${name}`;

@@ -129,6 +129,7 @@ function wordsOf({ body, authorization }: Reply): string {
     (/^\s*[<{[]/.test(text) ? '' : text);
   const secret = authorization?.split(' ')[1] ?? '';
   return (secret === '' ? words : words.replaceAll(secret, '…'))
+    .slice(0, 4096)
     .replace(/(https?:\/\/[^\s?"']*)\?[^\s"']*/g, '$1')
     .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\s]+/g, ' ')
     .trim()
