@@ -88,19 +88,28 @@ async function readHeader(tar: Tar, position: number, pax: Pax | undefined): Pro
       position === 0 ? 'it is not a tar' : `it is cut short: it ends at byte ${String(position + block.length)}`;
     throw damaged(tar.path, why);
   }
-  const header = new Header(block, 0, pax);
-  if (header.nullBlock && position > 0) {
+  const header = decodeHeader(block, pax);
+  if (header?.nullBlock && position > 0) {
     // Two empty blocks end a tar: a single one, and more after it, is a header that something has wiped out.
     const after = await tar.read(position + 512, 513);
     if (after.length <= 512 || after.subarray(0, 512).every((byte) => byte === 0)) return undefined;
   }
-  if (header.cksumValid) {
+  if (header?.cksumValid) {
     // The package puts the prefix of the header in front of a whole path, and takes the header's link for the whole one.
     header.path = pax?.path ?? header.path ?? '';
     header.linkpath = pax?.linkpath ?? header.linkpath ?? '';
     return header;
   }
   throw damaged(tar.path, position === 0 ? 'it is not a tar' : `there is no tar header at byte ${String(position)}`);
+}
+
+/** Decodes a header; undefined where it has a number that is none. */
+function decodeHeader(block: Buffer, pax: Pax | undefined): Header | undefined {
+  try {
+    return new Header(block, 0, pax);
+  } catch {
+    return undefined;
+  }
 }
 
 function checkEntry(header: Header, start: number, size: number, archive: string): ArchiveEntry {

@@ -220,6 +220,7 @@ describe('Archive', () => {
       'a size that is no whole number': Buffer.concat([pax(record('size=1.5')), block({}), Buffer.alloc(512)]),
       'a size that says that it goes on for ever': Buffer.concat([pax(record('size=Infinity')), block({})]),
       'garbage for a header': Buffer.alloc(512, 'garbage'),
+      'a header of which every bit was flipped': block({}).map((byte) => ~byte),
       'a header that was wiped out': Buffer.concat([Buffer.alloc(512), Buffer.alloc(512, 'content')]),
     })) {
       it(`refuses a tar with ${what}, and opens it up to there when told to`, async () => {
