@@ -65,14 +65,14 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const { trust } = options;
   const scanned = await scanContent(bundle, context);
   const compared = await compareDigests(bundle, scanned.digest, options.expected ?? []);
-  const problems = [...checkForm(bundle, scanned), ...compared.problems];
+  const problems: (readonly Problem[])[] = [checkForm(bundle, scanned), compared.problems];
 
   const walk = new Walk(scanned);
   const digest = parseDigest(metadata.release.slice(metadata.release.indexOf('@') + 1));
   const isWhole = walk.visit(digest, 'release');
   const read = isWhole ? await readRelease(bundle, digest, context) : { problems: [] };
   const { release } = read;
-  problems.push(...read.problems);
+  problems.push(read.problems);
 
   const roots = listImages(metadata, release);
   const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
@@ -82,19 +82,19 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     return attachment && image !== undefined ? [{ attachment, image }] : [];
   });
   for (const { attachment, image } of attachments) walk.visit(attachment, `the sigstore signature of ${image}`);
-  problems.push(...walk.problems);
+  problems.push(walk.problems);
   if (release)
     problems.push(
-      ...checkTags(bundle, scanned, tagsOf(release), walk),
-      ...(described ? compareRelease(metadata, release) : []),
+      checkTags(bundle, scanned, tagsOf(release), walk),
+      described ? compareRelease(metadata, release) : [],
     );
-  if (described && !walk.isPartial) problems.push(...compareBlobs(metadata, walk.blobs));
-  problems.push(...listSurplus(bundle, scanned, walk));
+  if (described && !walk.isPartial) problems.push(compareBlobs(metadata, walk.blobs));
+  problems.push(listSurplus(bundle, scanned, walk));
 
   const inRelease = release?.children.map((child) => child.digest) ?? Object.keys(metadata.signatures);
   const config = readConfig(bundle, scanned.config, new Set([digest, ...inRelease]));
   const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
-  problems.push(...config.problems, ...(judged?.problems ?? []));
+  problems.push(config.problems, judged?.problems ?? []);
   return {
     path: bundle.path,
     version: release?.version ?? metadata.version,
@@ -108,7 +108,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     blobs: walk.blobs.size,
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
-    problems,
+    problems: problems.flat(),
   };
 }
 
