@@ -57,6 +57,11 @@ export async function openBundle(path: string, context: Context, tolerant = fals
     throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
   });
   if (found.isDirectory()) return openDirectory(path, context);
+  if (!found.isFile() && !found.isBlockDevice()) {
+    throw new PluginError('not-readable', `${path} is neither a file nor a folder nor a block device`, {
+      hint: 'A pipe cannot be read from the end: write the bundle to a file first.',
+    });
+  }
   if (found.isFile() && found.size === 0) {
     throw new PluginError('invalid-bundle', `${path} is an empty file`, {
       hint: 'Copy the bundle again from where it came from.',

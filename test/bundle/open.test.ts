@@ -124,6 +124,8 @@ describe('openBundle', () => {
     expect(await refusal(at('noise'))).to.include('is not a tar');
     expect(await refusal(at('other.tar'))).to.include('no upgrade bundle');
     await failureOf(openBundle(at('nowhere'), makeContext()), 'not-readable');
+    await run('mkfifo', [at('pipe')]);
+    await failureOf(openBundle(at('pipe'), makeContext()), 'not-readable');
   });
 
   it('refuses a directory that is no mirror, and points to the bundles in it', async () => {
