@@ -75,8 +75,7 @@ export class Registries {
     const { settings, mirrors } = this.#access;
     this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
     const locations = references.flatMap((reference) => mirrors.locationsOf(reference));
-    const distinct = new Map(locations.map((each) => [`${each.registry}/${each.repository}`, each]));
-    const transfer = { descriptor, repositories: [...distinct.values()] };
+    const transfer = { descriptor, repositories: distinct(locations) };
     const whither = 'fd' in place ? { place } : { destination: place };
     await (await this.#threads).download({ ...transfer, ...whither }, onProgress);
   }
@@ -95,6 +94,11 @@ export class Registries {
     const byTag = mirrors.locationsOf({ registry, repository });
     const isMirror = (location: Reference): boolean =>
       location.registry !== registry || location.repository !== repository;
-    return [...byTag.filter(isMirror), ...byDigest];
+    return distinct([...byTag.filter(isMirror), ...byDigest]);
   }
+}
+
+/** Each repository once, where it comes first. */
+function distinct(locations: readonly Reference[]): Reference[] {
+  return [...new Map(locations.map((each) => [`${each.registry}/${each.repository}`, each])).values()];
 }

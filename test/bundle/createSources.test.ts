@@ -247,6 +247,25 @@ describe('create --idms-file', () => {
     }
   });
 
+  it('asks a mirror of digests and of tags once', async () => {
+    const workshop = await openWorkshop();
+    const mirror = await startRegistry();
+    try {
+      const { host } = workshop.registry;
+      const both = [
+        idms(host, mirror.host),
+        idms(host, mirror.host).replaceAll('Digest', 'Tag').replaceAll('digest', 'tag'),
+      ];
+      const file = await workshop.write('both.yaml', both.join('\n---\n'));
+      await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error: /m]);
+      const asked = mirror.requests.filter(({ path }) => path.endsWith(`/manifests/${workshop.release.tag}`));
+      expect(asked).to.have.lengthOf(1);
+    } finally {
+      await mirror.stop();
+      await workshop.close();
+    }
+  });
+
   it('names what it must not ask for without a mirror', async () => {
     const workshop = await openWorkshop();
     try {
