@@ -13,6 +13,9 @@ const refusals = new Set([
   'ENAMETOOLONG',
   'EBUSY',
   'EIO',
+  'ELOOP',
+  'EMFILE',
+  'ENFILE',
 ]);
 
 /** Turns what the file system said into words: `disk-full`, `not-writable`, or the error as it was. */
