@@ -1,0 +1,84 @@
+import { checkInterrupted, type Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import type { Cluster } from './client.ts';
+
+/** An image for a tag of an image stream. */
+export interface StreamImage {
+  readonly tag: string;
+  /** By digest. */
+  readonly pullspec: string;
+}
+
+/** Into which image stream, and how. */
+export interface ImportRequest {
+  /** In the namespace of the cluster’s context. */
+  readonly stream: string;
+  readonly images: readonly StreamImage[];
+  /** Let the cluster reach the registry by plain HTTP or without a certificate that it trusts. */
+  readonly insecure: boolean;
+  /** Let the cluster look at the images, and import nothing. */
+  readonly dryRun: boolean;
+}
+
+// As oc does it: a cluster reads the manifests of each request's images before it answers.
+const batchSize = 13;
+const attempts = 4;
+
+/**
+ * Has a cluster import images into the tags of an image stream (ImageStreamImport), a few at a time; those that fail are
+ * tried again. Throws `partial`, naming each that failed and why, and whatever the cluster does.
+ */
+export async function importImages(
+  cluster: Cluster,
+  { images, ...request }: ImportRequest,
+  context: Context,
+): Promise<void> {
+  let remaining = images.map((image) => ({ ...image, problem: '' }));
+  for (let attempt = 1; attempt <= attempts && remaining.length > 0; attempt += 1) {
+    const failed: typeof remaining = [];
+    for (let at = 0; at < remaining.length; at += batchSize) {
+      checkInterrupted(context.signal);
+      failed.push(...(await importBatch(cluster, request, remaining.slice(at, at + batchSize), context)));
+    }
+    remaining = failed;
+  }
+  if (remaining.length === 0) return;
+  const lines = remaining.map(({ tag, pullspec, problem }) => `  ${tag} (${pullspec}): ${problem}`);
+  const what = `${String(remaining.length)} of ${String(images.length)} images could not be imported into ${request.stream}`;
+  throw new PluginError('partial', [`${what}:`, ...lines].join('\n'), {
+    hint: 'The cluster itself fetches the images: it must reach the registry and have credentials for it in that namespace.',
+  });
+}
+
+type Remaining = StreamImage & { readonly problem: string };
+
+async function importBatch(
+  cluster: Cluster,
+  { stream, insecure, dryRun }: Omit<ImportRequest, 'images'>,
+  batch: readonly StreamImage[],
+  context: Context,
+): Promise<Remaining[]> {
+  const answer = await cluster.create({
+    apiVersion: 'image.openshift.io/v1',
+    kind: 'ImageStreamImport',
+    metadata: { name: stream, namespace: cluster.namespace },
+    spec: {
+      import: !dryRun,
+      images: batch.map(({ tag, pullspec }) => ({
+        from: { kind: 'DockerImage', name: pullspec },
+        to: { name: tag },
+        // Lists stay whole here too.
+        importPolicy: { insecure, importMode: 'PreserveOriginal' },
+      })),
+    },
+  });
+  const { images = [] } = (answer['status'] ?? {}) as { images?: { status?: { status?: string; message?: string } }[] };
+  return batch.flatMap((image, index): Remaining[] => {
+    const { status = 'Failure', message = 'the cluster said nothing about it' } = images[index]?.status ?? {};
+    if (status !== 'Failure') {
+      context.onEvent({ kind: 'image', name: image.tag });
+      return [];
+    }
+    return [{ ...image, problem: message }];
+  });
+}
