@@ -13,7 +13,7 @@ import { buildRelease, type ReleaseOptions, type TestRelease } from './release.t
 import { startSignatureServer, type SignatureServer } from './signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from './signing.ts';
 
-const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const executables = fileURLToPath(new URL('../../cmd/', import.meta.url));
 // Starting the program is half of what most tests do.
 const compileCache = fileURLToPath(new URL('../../node_modules/.cache/compile', import.meta.url));
 
@@ -43,7 +43,17 @@ export function startProgram(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Running {
-  const child = spawn(process.execPath, [program, verb, ...args], {
+  return startExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
+}
+
+/** Starts one of the executables of this project in the same way. */
+export function startExecutable(
+  name: string,
+  home: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  const child = spawn(process.execPath, [join(executables, `${name}.ts`), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: home,
     env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
