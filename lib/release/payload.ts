@@ -14,6 +14,10 @@ const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
 const fileLimit = 16 * 1024 * 1024;
 const totalLimit = 128 * 1024 * 1024;
 const layerLimit = 2 * 1024 * 1024 * 1024;
+const unpackedLimit = 16 * 1024 * 1024 * 1024;
+
+// The parser unpacks what it is given in one go: zstd makes 128 MB of a slice of zeros.
+const sliceSize = 4096;
 
 /**
  * Reads the metadata and the manifests of a release payload, from its last layer downwards until `image-references` was
@@ -44,9 +48,12 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
   const files = new Map<string, Buffer>();
   let problem: PluginError | undefined;
   let total = 0;
+  let unpacked = 0;
   let ended = false as boolean;
   const readEntry = (entry: ReadEntry): void => {
     const name = folder.exec(entry.path)?.[1];
+    if ((unpacked += entry.size) > unpackedLimit)
+      problem ??= new PluginError('too-large', `${where} is too large when it is unpacked`);
     if (problem || name === undefined || !wanted.test(name) || !isFile(entry)) {
       entry.resume();
       return;
@@ -80,7 +87,11 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
   });
   // The stream is always read to its end, where its digest is checked: altered content is reported as that, whatever
   // else the alteration broke.
-  for await (const chunk of await source.fetch(layer)) parser.write(chunk as Buffer);
+  for await (const chunk of (await source.fetch(layer)) as AsyncIterable<Buffer>) {
+    for (let at = 0; at < chunk.length && !problem && !ended; at += sliceSize) {
+      parser.write(chunk.subarray(at, at + sliceSize));
+    }
+  }
   // An aborted parser never closes.
   if (!problem && !ended) await closeParser(parser);
   if (problem) throw problem;

@@ -346,6 +346,8 @@ describe('readPayload', () => {
       expect((await failure(readLayers([layerOf(large)]))).code).to.equal('too-large');
       const bomb = gzipSync(Buffer.concat([entry('big', Buffer.alloc(64 * 1024 * 1024)), end]));
       expect(['invalid-release']).to.include((await failure(readLayers([layerOf(bomb)]))).code);
+      const huge = gzipSync(entry('big', Buffer.alloc(1024), 'File', 2 ** 35));
+      expect((await failure(readLayers([layerOf(huge)]))).message).to.contain('too large when it is unpacked');
     });
 
     it('pays no attention to what follows the end, however much', async () => {
