@@ -132,6 +132,7 @@ function createParser(program: Program, run: Run): Argv {
     .global('version', false)
     .epilogue(`'$0 <command> --help' tells all about a command.`);
   if (defaultOf(program) === undefined) {
+    parser.usage(`${program.describe}\n\nUsage: ${program.name} <command> [options]`);
     parser.demandCommand(1, 1, 'A command is missing.', 'There is more than one command.').recommendCommands();
   }
   for (const entry of program.commands) {
