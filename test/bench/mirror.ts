@@ -1,0 +1,105 @@
+// Compares mirroring to a directory and from registry to registry with `skopeo sync`, on the same registry in the same run:
+// `node test/bench/mirror.ts`. Arguments: the number of runs (5), and the megabytes of the release (1500).
+import { execFileSync, fork } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cpus, loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseReference } from '../../lib/oci/reference.ts';
+import { startDockerRegistry } from '../support/dockerRegistry.ts';
+import { measure, median, type Measurement } from './measure.ts';
+import type { BenchRegistry } from './registry.ts';
+
+const runs = Number(process.argv[2] ?? 5);
+const megabytes = Number(process.argv[3] ?? 1500);
+const images = 60;
+
+const root = new URL('../..', import.meta.url).pathname;
+execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
+const program = join(root, 'dist/bin/oc-adm_release_mirror_config');
+const folder = await mkdtemp(join(tmpdir(), 'mirror-bench-'));
+// A process of its own, so that making the release leaves no traces in this one.
+const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
+try {
+  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
+  await compare(registry);
+} finally {
+  server.kill();
+  await rm(folder, { recursive: true, force: true });
+}
+
+async function compare({ host, pullspecs, fingerprint, keyring, store, bytes }: BenchRegistry): Promise<void> {
+  const out = join(folder, 'out');
+  const list = join(folder, 'sync.yaml');
+  await writeFile(list, listForSkopeo(host, pullspecs));
+  const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
+  const mirror = [process.execPath, program, pullspecs[0] ?? '', '--insecure', ...trust];
+  const sync = ['skopeo', 'sync', '--all', '--src=yaml'];
+  const fresh = (command: readonly string[]) => [
+    ...['sh', '-c', `rm -rf ${out} && mkdir -p ${out} && exec "$@"`, 'sh'],
+    ...command,
+  ];
+  const toDisk = [...mirror, `--to-dir=${out}`];
+  const disk = {
+    'to disk': () => measure(fresh(toDisk)),
+    'skopeo to disk': () => measure(fresh([...sync, '--dest=dir', list, out])),
+  };
+  const registry = {
+    'to registry': () => intoRegistry((to) => [...mirror, `--to=${to}/openshift/release`]),
+    'skopeo to registry': () =>
+      intoRegistry((to) => [...sync, '--dest=docker', '--dest-tls-verify=false', list, `${to}/openshift`]),
+  };
+  console.log(`${String(images)} images, ${(bytes / 1e6).toFixed(0)} MB, registries on this machine`);
+  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  await race(disk);
+  await race(registry);
+  await measure(toDisk);
+  const again: Measurement[] = [];
+  for (let run = 0; run < runs; run++) again.push(await measure(toDisk));
+  console.log(`to disk again: wall ${median(again.map(({ wall }) => wall)).toFixed(2)} s`);
+  console.log(`\nmedians of ${String(runs)} runs; load after: ${load()}`);
+}
+
+/** Measures two contenders in turns; the first run of each warms the page cache. */
+async function race(contenders: Readonly<Record<string, () => Promise<Measurement>>>): Promise<void> {
+  const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
+  for (let run = 0; run <= runs; run++) {
+    for (const [name, contend] of Object.entries(contenders)) {
+      const measurement = await contend();
+      if (run > 0) results.get(name)?.push(measurement);
+    }
+  }
+  const [own = [], other = []] = results.values();
+  for (const [name, all] of results) {
+    const figure = (of: (measurement: Measurement) => number, digits: number) => median(all.map(of)).toFixed(digits);
+    console.log(
+      `${name.padEnd(18)} wall ${figure(({ wall }) => wall, 2)} s, cpu ${figure(({ cpu }) => cpu, 2)} s, peak ${figure(({ peak }) => peak / 1e6, 0)} MB`,
+    );
+  }
+  const ratio = median(own.map(({ wall }, run) => wall / (other[run]?.wall ?? NaN)));
+  console.log(`${' '.repeat(18)} ratio of the wall times ${ratio.toFixed(2)}\n`);
+}
+
+/** Into a registry with nothing in it, which neither contender may use again. */
+async function intoRegistry(command: (host: string) => readonly string[]): Promise<Measurement> {
+  const registry = await startDockerRegistry();
+  try {
+    return await measure(command(registry.host));
+  } finally {
+    await registry.stop();
+  }
+}
+
+function listForSkopeo(host: string, pullspecs: readonly string[]): string {
+  const byRepository = Map.groupBy(pullspecs.map(parseReference), ({ repository }) => repository);
+  const lines = [...byRepository].flatMap(([repository, references]) => [
+    `    ${repository}:`,
+    ...references.map(({ digest }) => `      - "${digest ?? ''}"`),
+  ]);
+  return [`${host}:`, '  tls-verify: false', '  images:', ...lines, ''].join('\n');
+}
+
+function load(): string {
+  return loadavg()
+    .map((value) => value.toFixed(2))
+    .join(' ');
+}

@@ -1,0 +1,208 @@
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { gzipSync } from 'node:zlib';
+import { expect } from 'chai';
+import { parse } from 'yaml';
+import { hexOf } from '../../lib/oci/digest.ts';
+import { updateServiceKind } from '../support/apiKinds.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import { openWorkshop, type Outcome, type Workshop, startExecutable } from '../support/creation.ts';
+import { startDockerRegistry } from '../support/dockerRegistry.ts';
+import { makeArchive, soundFiles } from '../support/graphArchive.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
+import { Mirroring, pullWhole, readTagLinks } from '../support/mirroring.ts';
+import { requirePeer } from '../support/peers.ts';
+
+const managed = 'openshift-config-managed';
+
+describe('oc adm-release-mirror-config and a cluster', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let server: TestApiServer;
+  let kubeconfigs: KubeconfigFolder;
+  let kubeconfig: string;
+
+  const open = async (options: ApiServerOptions & Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
+    workshop = await openWorkshop(options);
+    mirroring = new Mirroring(workshop);
+    server = await startApiServer({ openshift: '4.14.3', kinds: [updateServiceKind], ...options });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-update-service' } });
+    kubeconfigs = await makeKubeconfigFolder();
+    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  };
+  afterEach(async () => {
+    await workshop.close();
+    await server.stop();
+    await kubeconfigs.remove();
+  });
+  const nameOf = (): string => `sha256-${hexOf(workshop.release.digest)}`;
+  const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
+  const writes = () => server.requests.filter(({ method }) => method !== 'GET');
+  const apply = (...args: string[]): Promise<Outcome> =>
+    startExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]).outcome;
+
+  it('applies the configuration once the images are there, and finds it unchanged after that', async () => {
+    await open();
+    const { registry, release } = workshop;
+    const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
+    const stdout = await mirroring.succeed(args);
+    expect(stdout)
+      .to.contain(`configmap/${nameOf()} created\n`)
+      .and.contain('imagedigestmirrorset/release-mirror created\n');
+    expect(stored()?.['binaryData']).to.have.all.keys(`${nameOf()}-1`);
+    const set = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release-mirror');
+    const source = `${release.registry}/${release.componentRepository}`;
+    expect(JSON.stringify(set?.['spec'])).to.contain(source).and.contain(`${registry.host}/site/release`);
+    const count = writes().length;
+    expect(await mirroring.succeed(args)).to.contain(`configmap/${nameOf()} unchanged\n`);
+    expect(writes()).to.have.length(count);
+  });
+
+  it('brings only the signature, without images and without a network', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    await Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
+    const source = `file://openshift/release:${workshop.release.tag}`;
+    const stdout = await mirroring.succeed(
+      ['--from-dir=mirror', '--apply-release-image-signature', kubeconfig],
+      source,
+    );
+    expect(stdout).to.equal(`configmap/${nameOf()} created\n`);
+    expect(writes()).to.have.length(1);
+  });
+
+  it('leaves alone what is different, shows how, and replaces it when told to', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const metadata = { name: nameOf(), namespace: managed };
+    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, binaryData: { [`${nameOf()}-1`]: 'b3RoZXI=' } });
+    const { code, stdout, stderr } = await apply('mirror');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal(`configmap/${nameOf()} conflict\n`);
+    expect(stderr).to.match(/exists with other content and is left alone; --overwrite replaces it:\n .*binaryData/);
+    expect(stderr).to.match(/error: 1 of 1 objects were not applied: configmap\/sha256-\w+ conflict/);
+    expect(stored()?.['binaryData']).to.deep.equal({ [`${nameOf()}-1`]: 'b3RoZXI=' });
+    expect((await apply('mirror', '--overwrite')).stdout).to.equal(`configmap/${nameOf()} configured\n`);
+    expect((await apply('mirror/config')).stdout).to.equal(`configmap/${nameOf()} unchanged\n`);
+  });
+
+  it('goes on after an object that fails, and exits with 1 at the end', async () => {
+    await open();
+    await mkdir(mirroring.path('config'));
+    const configMap = (name: string, namespace: string): string =>
+      JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, data: { a: 'b' } });
+    await writeFile(mirroring.path('config/a.json'), configMap('first', 'nowhere'));
+    await writeFile(mirroring.path('config/b.yaml'), configMap('second', 'default'));
+    await writeFile(mirroring.path('config/c.yaml'), configMap('signatures-managed', managed));
+    const { code, stdout, stderr } = await apply('config');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal('configmap/first failed\nconfigmap/second created\nconfigmap/signatures-managed skipped\n');
+    expect(stderr).to.contain('warning: configmap/first: ').and.contain('“nowhere”');
+    expect(stderr).to.contain('warning: configmap/signatures-managed belongs to the version operator');
+  });
+
+  it('shows what it would do in a dry run, and prints JSON', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    expect((await apply('mirror', '--dry-run')).stdout).to.equal(`configmap/${nameOf()} created (dry run)\n`);
+    expect((await apply('mirror', '--dry-run=server')).stdout).to.equal(
+      `configmap/${nameOf()} created (server dry run)\n`,
+    );
+    expect(stored()).to.equal(undefined);
+    const outcomes = JSON.parse((await apply('mirror', '-o', 'json')).stdout) as object[];
+    expect(outcomes).to.have.length(1);
+    expect(outcomes[0]).to.include({ object: `configmap/${nameOf()}`, outcome: 'created' });
+  });
+
+  it('warns of what the cluster is too old for', async () => {
+    await open({ openshift: '4.12.0' });
+    const { registry } = workshop;
+    const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
+    const { code, stdout, stderr } = await mirroring.run(args);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.contain('imagedigestmirrorset/release-mirror skipped\n');
+    expect(stderr).to.match(/warning: imagedigestmirrorset\/release-mirror: .*does not serve.*icsp/);
+    await mirroring.succeed([...args, '--print-mirror-instructions=icsp']);
+    expect(server.find('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy', 'release-mirror')).not.to.equal(
+      undefined,
+    );
+  });
+
+  it('says that no cluster is configured', async () => {
+    await open();
+    const stderr = await mirroring.fail(['--apply-config', '--kubeconfig=absent']);
+    expect(stderr).to.contain('absent');
+  });
+
+  it('finds the image of a version by what the cluster knows, or by a graph', async () => {
+    await open();
+    const { release, signatures } = workshop;
+    const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+    const status = { availableUpdates: [{ version: release.version, image: release.pullspec }] };
+    server.put({ ...version, metadata: { name: 'version' }, status });
+    await mirroring.succeed(['--config-to-dir=known', kubeconfig], release.version);
+    const graph = { nodes: [{ version: release.version, payload: release.pullspec }], edges: [] };
+    (signatures.files as Map<string, string>).set('/graph', JSON.stringify(graph));
+    await mirroring.succeed(['--config-to-dir=graph', `--graph-url=${signatures.url}/graph`], release.version);
+    const file = `signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
+    for (const folder of ['known', 'graph']) {
+      expect(await readFile(mirroring.path(folder, file), 'utf8')).to.contain(nameOf());
+    }
+    const stderr = await mirroring.fail(['--to-dir=mirror', `--graph-url=${signatures.url}/graph`], 1, '4.12.5');
+    expect(stderr)
+      .to.match(/no release 4\.12\.5/)
+      .and.contain('4.12.4');
+  });
+
+  describe('with graph data', () => {
+    const components = ['cluster-version-operator', 'cli', 'etcd'];
+    const updateService = () =>
+      server.find(
+        'updateservice.operator.openshift.io/v1',
+        'UpdateService',
+        'update-service',
+        'openshift-update-service',
+      );
+
+    it('makes everything that an update service needs', async function () {
+      requirePeer(this, 'docker-registry', 'skopeo');
+      const site = await startDockerRegistry();
+      await open({ release: { components } });
+      try {
+        const archive = await workshop.write('graph-data.tar', '');
+        await writeFile(archive, makeArchive(soundFiles));
+        const to = `${site.host}/site/release`;
+        const args = [`--to=${to}`, '--config-to-dir=config', '--apply-config', kubeconfig, `--graph-data=${archive}`];
+        const stdout = await mirroring.succeed(args);
+        await pullWhole(`${to}:${workshop.release.tag}-graph-data`, mirroring.path('graph'));
+        expect(stdout).to.contain('Updateservice config/update-service/updateservice.yaml created\n');
+        expect(stdout).to.contain('updateservice/update-service created\n').and.contain('policyEngineURI');
+        const { spec } = parse(await readFile(mirroring.path('config/update-service/updateservice.yaml'), 'utf8')) as {
+          spec: Record<string, string>;
+        };
+        expect(spec['releases']).to.equal(to);
+        await pullWhole(String(spec['graphDataImage']), mirroring.path('again'));
+        expect(updateService()?.['spec']).to.deep.equal(spec);
+      } finally {
+        await site.stop();
+      }
+    });
+
+    it('carries the image over the gap', async () => {
+      await open({ release: { components } });
+      const { registry, release } = workshop;
+      const archive = await workshop.write('graph-data.tar.gz', '');
+      await writeFile(archive, gzipSync(makeArchive(soundFiles)));
+      await mirroring.succeed(['--to-dir=mirror', `--graph-data=${archive}`]);
+      expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.include(`${release.tag}-graph-data`);
+      expect(await readdir(mirroring.path('mirror/config'))).to.deep.equal(['signature']);
+      const source = `file://openshift/release:${release.tag}`;
+      const to = `--to=${registry.host}/site/release`;
+      await mirroring.succeed(['--from-dir=mirror', to, '--apply-config', kubeconfig], source);
+      const { graphDataImage } = (updateService()?.['spec'] ?? {}) as { graphDataImage?: string };
+      expect(graphDataImage).to.match(/\/site\/release@sha256:/);
+      expect(registry.content.repositories.get('site/release')?.tags.get(`${release.tag}-graph-data`)).to.equal(
+        graphDataImage?.split('@')[1],
+      );
+    });
+  });
+});
