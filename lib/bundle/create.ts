@@ -90,6 +90,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const late = wanted ? undefined : await findExisting(path);
   if (late) return late;
 
+  if (!request.dryRun) origin.prepare();
   context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
   const facts = describeRelease(
     signed,

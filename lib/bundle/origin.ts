@@ -17,6 +17,8 @@ import type { StoredBlob } from './contents.ts';
 export interface Origin {
   /** The repository of an image. */
   sourceOf(reference: Reference): ContentSource;
+  /** Gets ready to bring blobs, while something else is being done. */
+  prepare(): void;
   /** Brings a blob into its place in a bundle; `onProgress` is told how many of its bytes are there. */
   bring(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void>;
   /** Signatures that came with the content. */
@@ -25,11 +27,12 @@ export interface Origin {
   close(): Promise<void>;
 }
 
-/** Content from registries. Blobs come over threads of their own, which are started with the first blob. */
+/** Content from registries. Blobs come over threads of their own. */
 export function openRegistryOrigin(access: RegistryAccess, context: Context): Origin {
   const registries = new Registries(access, context);
   return {
     sourceOf: (reference) => registries.sourceOf(reference),
+    prepare: () => void registries.startThreads(),
     bring: async ({ descriptor, images }, writer, onProgress) => {
       const place = writer.place(descriptor.digest);
       if (!place) throw new PluginError('internal', `there is no place for ${descriptor.digest}`);
@@ -58,6 +61,7 @@ export async function openDirectoryOrigin(folder: string, access: RegistryAccess
   const slots = new Slots(access.settings.maxPerRegistry);
   return {
     sourceOf: () => directory,
+    prepare: () => undefined,
     bring: async ({ descriptor }, writer) => {
       const free = await slots.take('plain', context.signal);
       try {

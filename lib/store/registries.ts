@@ -62,6 +62,13 @@ export class Registries {
     return this.#session.repository(reference);
   }
 
+  /** Starts the threads that download, which takes a moment: while manifests are being read, say. */
+  startThreads(): Promise<DownloadThreads> {
+    const { settings } = this.#access;
+    this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
+    return this.#threads;
+  }
+
   /**
    * Brings content into its place in a file, or into a repository, on a thread of its own, from the repositories of some references
    * by digest or their mirrors. `onProgress` is told how many of its bytes are there. Throws DestinationError for what that repository says.
@@ -72,12 +79,10 @@ export class Registries {
     place: ContentPlace | Pick<Reference, 'registry' | 'repository'>,
     onProgress: (present: number) => void,
   ): Promise<void> {
-    const { settings, mirrors } = this.#access;
-    this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
-    const locations = references.flatMap((reference) => mirrors.locationsOf(reference));
+    const locations = references.flatMap((reference) => this.#access.mirrors.locationsOf(reference));
     const transfer = { descriptor, repositories: distinct(locations) };
     const whither = 'fd' in place ? { place } : { destination: place };
-    await (await this.#threads).download({ ...transfer, ...whither }, onProgress);
+    await (await this.startThreads()).download({ ...transfer, ...whither }, onProgress);
   }
 
   /** Ends the threads and closes every connection. */
