@@ -66,6 +66,8 @@ export class Terminal {
 
   /** Writes a result, or a part of one, as a line of stdout. */
   print(text: string): void {
+    // A live line would share the terminal with it, and a plain one come after it.
+    this.close();
     this.#options.stdout.write(`${disarm(text)}\n`);
   }
 

@@ -76,7 +76,8 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     join(request.output, bundleName(version, arch));
   const findExisting = async (path: string): Promise<CreateResult | undefined> => {
     const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name) };
-    const existing = await checkExisting(path, expected, request, context);
+    const trust = { ...request.trust, fetchFile: origin.fetchFile };
+    const existing = await checkExisting(path, expected, request, trust, context);
     return existing && { path, outcome: 'unchanged', fetched: 0, ...existing };
   };
   const existing = wanted && (await findExisting(pathOf(wanted)));
@@ -110,7 +111,7 @@ export function bundleName(version: string, arch: Architecture): string {
 
 async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<Omit<BundleImage, 'tag'>[]> {
   return Promise.all(
-    [...new Set(pullspecs)].map(async (pullspec) => {
+    [...new Set(pullspecs)].sort().map(async (pullspec) => {
       const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
       const descriptor = await origin
         .sourceOf({ registry, repository, ...(digest && { digest }) })

@@ -7,7 +7,9 @@ import type { CreateRequest } from './create.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { readDigestFile, writeSidecars } from './sidecars.ts';
+import { checkSigned } from './signedBundle.ts';
 import { verifyBundle } from './verify.ts';
+import type { VerifyTrust } from './vouching.ts';
 
 /**
  * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
@@ -17,7 +19,8 @@ import { verifyBundle } from './verify.ts';
 export async function checkExisting(
   path: string,
   expected: { readonly reference: Reference & { readonly digest: Digest }; readonly extraImages: readonly string[] },
-  { verifyExisting, dryRun, trust }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'trust'>,
+  { verifyExisting, dryRun }: Pick<CreateRequest, 'verifyExisting' | 'dryRun'>,
+  trust: VerifyTrust,
   context: Context,
 ): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
   if (!(await stat(path).catch(() => undefined))) return undefined;
@@ -27,13 +30,14 @@ export async function checkExisting(
       const { metadata, size } = bundle;
       const isExpected =
         metadata.release === formatReference(expected.reference) &&
-        (trust.allowUnsigned || (metadata.signatures[expected.reference.digest]?.length ?? 0) > 0) &&
         [...metadata.extraImages].sort().join() === [...expected.extraImages].sort().join() &&
         metadata.size === size;
       if (!isExpected) {
         context.log('info', `${path} is another bundle: making it anew`);
         return undefined;
       }
+      // What metadata.json says of signatures is for anybody to write.
+      await checkSigned(bundle, trust, context);
       const known = verifyExisting ? undefined : await readDigestFile(path);
       if (known) return { metadata, digest: known };
       const report = await verifyBundle(bundle, {}, context);
