@@ -90,7 +90,8 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   };
   try {
     requireNode();
-    await createParser(program, run).parseAsync(argv.map((word) => program.spellings?.[word] ?? word));
+    const parser = await createParser(program, run);
+    await parser.parseAsync(argv.map((word) => program.spellings?.[word] ?? word));
   } catch (error) {
     return finish(error);
   }
@@ -115,7 +116,8 @@ function requireNode(): void {
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
   const words = entry === undefined || entry === defaultOf(program) ? [] : [nameOf(entry)];
   let help = '';
-  await createParser(program, async () => {}).parseAsync([...words, '--help'], {}, (_error, _args, output) => {
+  const parser = await createParser(program, async () => {});
+  await parser.parseAsync([...words, '--help'], {}, (_error, _args, output) => {
     help = output;
   });
   return help;
@@ -123,7 +125,7 @@ export async function helpOf(program: Program, entry?: CommandEntry): Promise<st
 
 type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
-function createParser(program: Program, run: Run): Argv {
+async function createParser(program: Program, run: Run): Promise<Argv> {
   const parser = configure(program)
     .version(manifest.version)
     .group('version', 'General:')
@@ -131,19 +133,22 @@ function createParser(program: Program, run: Run): Argv {
     // @ts-expect-error: the types lack the second argument
     .global('version', false)
     .epilogue(`'$0 <command> --help' tells all about a command.`);
-  if (defaultOf(program) === undefined) {
+  const alone = defaultOf(program);
+  if (alone === undefined) {
     parser.usage(`${program.describe}\n\nUsage: ${program.name} <command> [options]`);
     parser.demandCommand(1, 1, 'A command is missing.', 'There is more than one command.').recommendCommands();
   }
   for (const entry of program.commands) {
-    const loaded: { command?: Command } = {};
+    // Only the help of the program itself cannot wait for a command to be loaded: it has that of the default in it.
+    const loaded: { command?: Command } = entry === alone ? await entry.load() : {};
+    if (loaded.command) parser.usage(formatUsage(program, entry, loaded.command));
     parser.command(
       entry.usage,
       entry.describe,
-      async (inner) => {
-        loaded.command = (await entry.load()).command;
-        return describeCommand(inner, program, entry, loaded.command);
-      },
+      (inner) =>
+        loaded.command
+          ? describeCommand(inner, program, entry, loaded.command)
+          : entry.load().then(({ command }) => describeCommand(inner, program, entry, (loaded.command = command))),
       async (args) => {
         if (loaded.command !== undefined) {
           await run(loaded.command, completeArguments(args, loaded.command));
@@ -180,14 +185,18 @@ function plural(text: string): string {
   return { one: text, other: text } as unknown as string;
 }
 
+function formatUsage(program: Program, entry: CommandEntry, { details }: Command): string {
+  const paragraphs = [`${entry.describe}.`, details, `Usage: ${usageOf(program, entry)} [options]`];
+  return paragraphs.filter((paragraph) => paragraph !== undefined).join('\n\n');
+}
+
 function describeCommand(parser: Argv, program: Program, entry: CommandEntry, command: Command): Argv {
-  const details = command.details === undefined ? '' : `\n\n${command.details}`;
   for (const group of optionGroups) {
     parser.group([], group);
   }
-  if (entry !== defaultOf(program)) parser.version(false);
+  // What is said of the program itself is there already.
+  if (entry !== defaultOf(program)) parser.version(false).usage(formatUsage(program, entry, command));
   parser
-    .usage(`${entry.describe}.${details}\n\nUsage: ${usageOf(program, entry)} [options]`)
     .options(toYargs(command.options))
     .example(command.examples.map(([args, what]) => [`${callOf(program, entry)} ${args}`, what]));
   for (const [name, positional] of Object.entries(command.positionals ?? {})) {

@@ -17,13 +17,17 @@ describe('npm run build', () => {
   });
   after(() => rm(folder, { recursive: true, force: true }));
 
-  it('makes one file that runs by itself in any folder', async () => {
-    const executable = join(folder, 'oc-adm_upgrade_bundle');
-    await copyFile(join(folder, 'dist/bin/oc-adm_upgrade_bundle'), executable);
-    await rm(join(folder, 'dist'), { recursive: true });
-    const environment = { PATH: `${join(root, 'node_modules/.bin')}:/usr/bin:/bin` };
-    const { stdout, stderr } = await execute(executable, ['--help'], { cwd: folder, env: environment });
-    expect(stdout).to.match(/^Put everything/);
-    expect(stderr).to.equal('');
-  });
+  for (const [name, help] of [
+    ['oc-adm_upgrade_bundle', /^Put everything/],
+    ['oc-adm_release_mirror_config', /^Mirror a release/],
+  ] as const) {
+    it(`makes ${name} of one file that runs by itself in any folder`, async () => {
+      const alone = await mkdtemp(join(folder, 'alone-'));
+      await copyFile(join(folder, 'dist/bin', name), join(alone, name));
+      const environment = { PATH: `${join(root, 'node_modules/.bin')}:/usr/bin:/bin` };
+      const { stdout, stderr } = await execute(join(alone, name), ['--help'], { cwd: alone, env: environment });
+      expect(stdout).to.match(help);
+      expect(stderr).to.equal('');
+    });
+  }
 });

@@ -1,11 +1,12 @@
 import { callOf, type CommandEntry, type Program } from '../../cmd/command.ts';
 import { helpOf } from '../../cmd/program.ts';
 import { writeReference } from './reference.ts';
+import { releaseMirrorConfig } from '../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
 import { errorCodes } from '../../lib/errors.ts';
 
 /** The executables of this project. */
-export const programs: readonly Program[] = [upgradeBundle];
+export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig];
 
 /** Every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {
