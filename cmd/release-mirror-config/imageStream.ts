@@ -23,7 +23,10 @@ export async function importRelease(
     tag,
     pullspec: formatReference(reference),
   }));
-  const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, context);
+  // As oc has it: the cluster reads manifests before it answers.
+  const requestTimeout = args.requestTimeout ?? '3m';
+  const options = { ...args, certificateAuthority: undefined, requestTimeout };
+  const cluster = await openCluster(options, environment, context);
   try {
     const { insecure, dryRun } = args;
     await importImages(cluster, { stream, images, insecure, dryRun: dryRun !== 'none' }, context);

@@ -143,6 +143,9 @@ async function carryOut(run: Run, signed: SignedRelease, source: ReleaseSource):
   const { dryRun, releaseImageSignatureToDir: signatureFolder } = args;
   const files = configFolder === undefined ? [] : await writeConfiguration(configFolder, manifests, dryRun);
   if (signatureFolder !== undefined) files.push(...(await writeSignatureFiles(signatureFolder, signatures, dryRun)));
+  if (images.length === 0 && manifests.length === 0) {
+    context.log('warn', 'the release has no signature, and so there is no configuration to write or to apply');
+  }
   const wanted = args.applyConfig ? manifests : args.applyReleaseImageSignature ? signatures : [];
   const applied = wanted.length === 0 ? [] : await apply();
   return { signed, images, ...copied, imported, files, applied, configFolder, mirrors, updateService };

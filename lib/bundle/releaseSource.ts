@@ -63,6 +63,8 @@ export async function openReleaseSource(
     const local = { name: releaseRepository, version, arch: arch ?? 'x86_64', repository } as const;
     return openLocal(fromDir, local, registries, context);
   }
+  if (fromDir !== undefined)
+    context.log('warn', `${release} is not looked up in ${fromDir}, as only file:// and versions are`);
   if (version === undefined && (await isPath(release))) return openPath(release, repository, registries, context);
   const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
   const sources = new Map<string, ContentSource>();

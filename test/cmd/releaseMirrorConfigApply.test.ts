@@ -8,6 +8,7 @@ import { startApiServer, type ApiServerOptions, type TestApiServer } from '../su
 import { openWorkshop, type Outcome, type Workshop, startExecutable } from '../support/creation.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { makeArchive, soundFiles } from '../support/graphArchive.ts';
+import { ImportingServer } from '../support/importingServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { Mirroring, pullWhole, readTagLinks } from '../support/mirroring.ts';
 import { requirePeer } from '../support/peers.ts';
@@ -125,6 +126,23 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(server.find('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy', 'release-mirror')).not.to.equal(
       undefined,
     );
+  });
+
+  it('has the cluster import the images into an image stream', async () => {
+    await open();
+    const importing = new ImportingServer();
+    await importing.start();
+    try {
+      const config = await kubeconfigs.write({ file: 'importing', cluster: { server: importing.url } });
+      const args = ['--to-image-stream=release', `--kubeconfig=${config}`];
+      expect(await mirroring.succeed(args)).to.equal('5 images imported into imagestream/release\n');
+      const { release } = workshop;
+      const made = importing.imports.flatMap(({ spec }) => spec.images.map(({ from, to }) => [to.name, from.name]));
+      const components = [...release.images].map(([name, { pullspec }]) => [name, pullspec]);
+      expect(made).to.have.deep.members([['release', release.pullspec], ...components]);
+    } finally {
+      await importing.stop();
+    }
   });
 
   it('says that no cluster is configured', async () => {
