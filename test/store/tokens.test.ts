@@ -186,8 +186,8 @@ describe('Tokens', () => {
       const now = Math.floor(Date.now() / 1000) * 1000;
       const at = (seconds: number) => new Date(now + seconds * 1000);
       const bodies = [
-        // Issued long ago, and as good as expired, on a server whose clock is an hour ahead.
-        { token: 'old', expires_in: 300, issued_at: at(3600 - 299.999).toISOString() },
+        // Issued long ago, and expired, on a server whose clock is an hour ahead.
+        { token: 'old', expires_in: 300, issued_at: at(3600 - 301).toISOString() },
         { token: 'new', expires_in: 300, issued_at: at(3600).toISOString() },
       ];
       answer = () => ({ headers: { date: at(3600).toUTCString() }, body: bodies.shift() });
