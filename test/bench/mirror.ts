@@ -27,10 +27,12 @@ try {
   await rm(folder, { recursive: true, force: true });
 }
 
-async function compare({ host, pullspecs, fingerprint, keyring, store, bytes }: BenchRegistry): Promise<void> {
+async function compare(served: BenchRegistry): Promise<void> {
+  const { host, pullspecs, attachments, fingerprint, keyring, store, bytes } = served;
   const out = join(folder, 'out');
   const list = join(folder, 'sync.yaml');
-  await writeFile(list, listForSkopeo(host, pullspecs));
+  // skopeo does not look for sigstore signatures: it is told of them.
+  await writeFile(list, listForSkopeo(host, [...pullspecs, ...attachments]));
   const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
   const mirror = [process.execPath, program, pullspecs[0] ?? '', '--insecure', ...trust];
   const sync = ['skopeo', 'sync', '--all', '--src=yaml'];
@@ -93,7 +95,7 @@ function listForSkopeo(host: string, pullspecs: readonly string[]): string {
   const byRepository = Map.groupBy(pullspecs.map(parseReference), ({ repository }) => repository);
   const lines = [...byRepository].flatMap(([repository, references]) => [
     `    ${repository}:`,
-    ...references.map(({ digest }) => `      - "${digest ?? ''}"`),
+    ...references.map(({ digest, tag }) => `      - "${digest ?? tag ?? ''}"`),
   ]);
   return [`${host}:`, '  tls-verify: false', '  images:', ...lines, ''].join('\n');
 }

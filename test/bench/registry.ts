@@ -17,6 +17,8 @@ export interface BenchRegistry {
   /** The URLs of all blobs. */
   readonly urls: readonly string[];
   readonly pullspecs: readonly string[];
+  /** The sigstore signatures of the images, by tag. */
+  readonly attachments: readonly string[];
   readonly bytes: number;
 }
 
@@ -59,6 +61,9 @@ parent?.({
   store,
   urls: [...urls.values()],
   pullspecs: [release.pullspec, ...[...release.images.values()].map(({ pullspec }) => pullspec)],
+  attachments: [...release.content.repositories].flatMap(([name, { tags }]) =>
+    [...tags.keys()].filter((tag) => tag.endsWith('.sig')).map((tag) => `${registry.host}/${name}:${tag}`),
+  ),
   bytes: [...release.blobs.values()].reduce((sum, { size }) => sum + size, 0),
 } satisfies BenchRegistry);
 process.once('SIGTERM', () => void registry.stop().then(() => process.exit(0)));
