@@ -2,4 +2,4 @@
 import { runProgram } from './program.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 
-await runProgram(releaseMirrorConfig);
+void runProgram(releaseMirrorConfig);

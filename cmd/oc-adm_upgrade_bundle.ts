@@ -2,4 +2,4 @@
 import { runProgram } from './program.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
 
-await runProgram(upgradeBundle);
+void runProgram(upgradeBundle);

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -28,6 +28,24 @@ describe('npm run build', () => {
       const { stdout, stderr } = await execute(join(alone, name), ['--help'], { cwd: alone, env: environment });
       expect(stdout).to.match(help);
       expect(stderr).to.equal('');
+    });
+
+    it(`makes ${name} say so where Node.js is too old for it`, async () => {
+      const old = join(folder, 'old.cjs');
+      await writeFile(
+        old,
+        `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '20.1.2' } });
+         delete require('node:tls').getCACertificates;`,
+      );
+      const failure: unknown = await execute(process.execPath, [
+        '--require',
+        old,
+        join(folder, 'dist/bin', name),
+      ]).catch((error: unknown) => error);
+      expect(failure).to.include({ code: 2 });
+      expect(failure)
+        .to.have.property('stderr')
+        .that.matches(/^error: This is Node.js 20\.1\.2, and version 24 or newer/);
     });
   }
 });
