@@ -4,7 +4,7 @@ import { execFileSync, fork } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { measure, median, type Measurement } from './measure.ts';
+import { measure, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
 
 const runs = Number(process.argv[2] ?? 5);
@@ -54,17 +54,16 @@ async function compare({
   ];
   const list = urls.map((url, index) => `url = "${url}"\noutput = "${String(index)}"`).join('\n');
   await writeFile(join(folder, 'curl'), list);
-  const fresh = `rm -rf ${out} && mkdir -p ${out} && cd ${out}`;
   const curl = `curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 openssl dgst -sha256`;
   const copies = pullspecs.map((pullspec, index) => {
     return `skopeo copy -q --all --src-tls-verify=false docker://${pullspec} dir:${out}/${String(index)}`;
   });
   const contenders: Record<string, readonly string[]> = {
-    create: ['sh', '-c', `rm -rf ${out} && exec "$@"`, 'sh', ...create],
-    floor: ['sh', '-c', `${fresh} && ${curl} >/dev/null`],
+    create,
+    floor: ['sh', '-c', `cd ${out} && ${curl} >/dev/null`],
     // A bundle has a digest of its own besides those of its blobs.
-    'floor+sum': ['sh', '-c', `${fresh} && ${curl} >/dev/null && cat * | openssl dgst -sha256`],
-    'skopeo+tar': ['sh', '-c', `${fresh} && ${copies.join(' && ')} && tar -cf ../skopeo.tar . && rm ../skopeo.tar`],
+    'floor+sum': ['sh', '-c', `cd ${out} && ${curl} >/dev/null && cat * | openssl dgst -sha256`],
+    'skopeo+tar': ['sh', '-c', `cd ${out} && ${copies.join(' && ')} && tar -cf skopeo.tar *`],
   };
 
   console.log(
@@ -74,7 +73,7 @@ async function compare({
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
-      const measurement = await measure(command);
+      const measurement = await measureInto(out, command);
       // The first run of each warms the page cache.
       if (run > 0) results.get(name)?.push(measurement);
     }
@@ -92,7 +91,7 @@ async function compare({
           : `; create is ${ratio((m) => m.wall)} of it in wall time, ${ratio((m) => m.cpu)} in CPU`),
     );
   }
-  await measure(contenders['create'] ?? []);
+  await measureInto(out, create);
   const single = {
     'create again': create,
     '--help': [process.execPath, program, '--help'],

@@ -1,6 +1,6 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -30,6 +30,14 @@ export async function measure(command: readonly string[]): Promise<Measurement> 
   } finally {
     rmSync(folder, { recursive: true });
   }
+}
+
+/** Measures a command that writes into an empty folder: what was there is none of its business, nor what the disk still has to do for it. */
+export async function measureInto(folder: string, command: readonly string[]): Promise<Measurement> {
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder);
+  execFileSync('sync');
+  return measure(command);
 }
 
 /** The middle one of some numbers. */

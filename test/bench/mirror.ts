@@ -6,7 +6,7 @@ import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseReference } from '../../lib/oci/reference.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
-import { measure, median, type Measurement } from './measure.ts';
+import { measure, measureInto, median, type Measurement } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
 
 const runs = Number(process.argv[2] ?? 5);
@@ -36,14 +36,10 @@ async function compare(served: BenchRegistry): Promise<void> {
   const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
   const mirror = [process.execPath, program, pullspecs[0] ?? '', '--insecure', ...trust];
   const sync = ['skopeo', 'sync', '--all', '--src=yaml'];
-  const fresh = (command: readonly string[]) => [
-    ...['sh', '-c', `rm -rf ${out} && mkdir -p ${out} && exec "$@"`, 'sh'],
-    ...command,
-  ];
   const toDisk = [...mirror, `--to-dir=${out}`];
   const disk = {
-    'to disk': () => measure(fresh(toDisk)),
-    'skopeo to disk': () => measure(fresh([...sync, '--dest=dir', list, out])),
+    'to disk': () => measureInto(out, toDisk),
+    'skopeo to disk': () => measureInto(out, [...sync, '--dest=dir', list, out]),
   };
   const registry = {
     'to registry': () => intoRegistry((to) => [...mirror, `--to=${to}/openshift/release`]),
@@ -54,7 +50,7 @@ async function compare(served: BenchRegistry): Promise<void> {
   console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
   await race(disk);
   await race(registry);
-  await measure(toDisk);
+  await measureInto(out, toDisk);
   const again: Measurement[] = [];
   for (let run = 0; run < runs; run++) again.push(await measure(toDisk));
   console.log(`to disk again: wall ${median(again.map(({ wall }) => wall)).toFixed(2)} s`);
