@@ -27,6 +27,9 @@ export interface CopyOptions {
   readonly moveBlob?: (blob: Descriptor, source: ContentSource, signal: AbortSignal) => Promise<void>;
 }
 
+const usualConcurrency = 6;
+// Some only wait for what they share with others, and the slots should not be idle meanwhile.
+const imagesPerSlot = 3;
 const depthLimit = 8;
 const nodeLimit = 100_000;
 
@@ -55,7 +58,13 @@ export async function copyImages(
   context: Context,
 ): Promise<void> {
   const copy = new Copy(destination, options, context);
-  const results = await Promise.all(images.map((image) => copy.copyImage(image)));
+  const results: CopyFailure[][] = [];
+  // Not all at once: the manifest of the first image would wait for the last blob of all.
+  const waiting = images.entries();
+  const work = async (): Promise<void> => {
+    for (const [index, image] of waiting) results[index] = await copy.copyImage(image);
+  };
+  await Promise.all(Array.from({ length: imagesPerSlot * (options.concurrency ?? usualConcurrency) }, work));
   // Told in the order of the images, whichever failed first.
   const failed = new Map<CopyFailure, string[]>();
   for (const [index, { name }] of images.entries()) {
@@ -81,7 +90,7 @@ class Copy {
     this.#destination = destination;
     this.#options = options;
     this.#context = context;
-    this.#slots = new Slots(options.concurrency ?? 6);
+    this.#slots = new Slots(options.concurrency ?? usualConcurrency);
     this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
   }
 

@@ -2,6 +2,7 @@ import { isPluginError, messageOf, PluginError, type ErrorCode } from './errors.
 import type { Digest } from './oci/digest.ts';
 
 const namesShown = 5;
+const errorsShown = 10;
 
 /** One thing that went wrong in a copy: on which side, in which store, with which content. */
 export class CopyFailure extends Error {
@@ -38,7 +39,7 @@ export class CopyFailure extends Error {
 
 /**
  * One error for everything that failed, given which images each failure concerns: the failure itself in context
- * when there is one, else `partial`, with a PluginError for each in its cause (an AggregateError).
+ * when there is one, else `partial`; see sumUp.
  */
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
   const errors = [...failures].map(([failure, images]) => {
@@ -48,14 +49,17 @@ export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly str
   const [only, second] = errors;
   if (only && !second) return only;
   const failed = new Set([...failures.values()].flat()).size;
-  return new PluginError(
-    'partial',
-    [
-      `${String(failed)} of ${String(total)} images could not be copied:`,
-      ...errors.map((error) => `  ${error.message}`),
-    ].join('\n'),
-    { hint: 'Run the same command again: what was copied stays, and is skipped.', cause: new AggregateError(errors) },
-  );
+  const hint = 'Run the same command again: what was copied stays, and is skipped.';
+  return sumUp(`${String(failed)} of ${String(total)} images could not be copied`, errors, hint);
+}
+
+/** One `partial` for several errors. It names the first of them; its cause, an AggregateError that `-v` shows, has them all. */
+export function sumUp(title: string, errors: readonly PluginError[], hint: string | undefined): PluginError {
+  const lines = errors.map(({ message }) => message);
+  const more = errors.length - errorsShown;
+  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${String(more)} more, which -v shows`] : lines;
+  const cause = new AggregateError(errors, lines.join('\n'));
+  return new PluginError('partial', `${title}:\n  ${shown.join('\n  ')}`, { hint, cause });
 }
 
 function describe({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {

@@ -5,7 +5,7 @@ export const errorCodes = {
   'not-found': 'A registry, directory or bundle does not have what was asked for.',
   'unknown-version': 'No release of that version and architecture is published.',
   unauthorized: 'A registry wants credentials, or refuses those it was given.',
-  denied: 'A registry knows the user and does not allow the operation.',
+  denied: 'A registry does not allow the operation, to this user or to anybody.',
   'bad-credentials-file': 'A credentials file or helper cannot be used.',
   unreachable: 'A server cannot be reached, or stopped answering.',
   tls: 'A server’s certificate is not trusted, or it does not speak TLS.',

@@ -158,6 +158,26 @@ describe('copyImages', () => {
     await expectWhole();
   });
 
+  it('names ten of many failures, and keeps all of them for whoever wants to know', async () => {
+    const names = Array.from({ length: 12 }, (_, index) => `wide-${String(index)}`);
+    const wide = new TestContent();
+    const roots = names.map((name) =>
+      wide.addImage(repository, { architecture: 'amd64', layers: [makeNoiseLayer(name, 100)] }, name),
+    );
+    await layOutAsOc(join(folder, 'wide'), wide.content);
+    for (const name of names) {
+      await unlink(join(folder, 'wide', 'v2', repository, 'blobs', makeNoiseLayer(name, 100).digest));
+    }
+    const source = new Directory(join(folder, 'wide'), repository, {}, context);
+    const copies = names.map((name, index) => ({ name, source, root: at(roots, index) }));
+    const error = await failureOf(copyImages(copies, openDestination(), {}, context), 'partial');
+    expect(error.message.split('\n')).to.have.length(12);
+    expect(error.message).to.match(/\n  and 2 more, which -v shows$/);
+    const { errors, message } = error.cause as AggregateError;
+    expect(errors).to.have.length(12);
+    expect(message).to.include('wide-11');
+  });
+
   it('says which images a failure concerns when they share what is damaged', async () => {
     await writeFile(sourceAt('blobs', base.digest), Buffer.alloc(base.size));
     const error = await failureOf(copyImages(images, openDestination(), {}, context), 'digest-mismatch');

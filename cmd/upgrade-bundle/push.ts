@@ -5,8 +5,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { fetchFile } from '../../lib/release/signatureStore.ts';
-import { openSession } from '../../lib/store/session.ts';
-import { Tokens } from '../../lib/store/tokens.ts';
+import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes } from '../format.ts';
@@ -47,30 +46,26 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const to = parseDestination(args.to);
-    const { settings, credentials } = await openAccess({ ...args, idmsFile: undefined }, environment);
+    const access = await openAccess({ ...args, idmsFile: undefined }, environment);
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
     const bundle = await openBundle(args.bundle, pushing);
     try {
-      const session = openSession(
-        settings,
-        (connections) => new Tokens(credentials, connections, pushing, settings),
-        pushing,
-      );
+      const registries = new Registries(access, pushing);
       try {
         const options = {
           concurrency: args.maxPerRegistry,
           mountFrom: args.mountFrom.map((text) => parseNeighbour(text, to.registry)),
         };
-        const trust = trustOf(args, (url, limit) => fetchFile(session.connections, url, limit, pushing));
+        const trust = trustOf(args, (url, limit) => fetchFile(registries.connections, url, limit, pushing));
         const signed = await checkSigned(bundle, trust, pushing);
-        const result = await pushBundle(bundle, session.repository(to), options, pushing);
+        const result = await pushBundle(bundle, registries.repository(to), options, pushing);
         terminal.print(
           args.format === 'json'
             ? JSON.stringify(toPlain(result, signed), null, 2)
             : toWords(result, signed, bundle, args.to),
         );
       } finally {
-        session.close();
+        await registries.close();
       }
     } finally {
       await bundle.close();

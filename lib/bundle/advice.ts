@@ -17,6 +17,7 @@ const advice: Partial<Record<ErrorCode, string>> = {
 /** Adds to an error of making a bundle what to do about it, where it does not say so itself. */
 export function withAdvice(error: unknown): unknown {
   if (!isPluginError(error) || error.hint !== undefined) return error;
-  const code = error.code === 'partial' && isPluginError(error.cause) ? error.cause.code : error.code;
+  const [first] = error.cause instanceof AggregateError ? (error.cause.errors as unknown[]) : [];
+  const code = error.code === 'partial' && isPluginError(first) ? first.code : error.code;
   return new PluginError(error.code, error.message, { hint: advice[code], cause: error.cause });
 }

@@ -1,3 +1,4 @@
+import { sumUp } from '../copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
@@ -86,19 +87,18 @@ export async function allOrReport(tasks: readonly (readonly [name: string, task:
   const failures = results.flatMap((result, index) =>
     result.status === 'rejected' ? [{ name: tasks[index]?.[0] ?? '', error: result.reason as unknown }] : [],
   );
-  const first = failures[0];
-  if (!first) return;
+  if (failures.length === 0) return;
   const unsafe = failures.find(
     ({ error }) => !isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code),
   );
   if (unsafe) throw unsafe.error;
-  const lines = failures.map(({ name, error }) => `${name}: source: ${(error as PluginError).message}`);
-  const { code, hint } = first.error as PluginError;
-  if (failures.length === 1) throw new PluginError(code, lines[0] ?? '', { hint, cause: first.error });
-  throw new PluginError('partial', `${String(failures.length)} images failed:\n  ${lines.join('\n  ')}`, {
-    hint,
-    cause: first.error,
+  const errors = failures.map(({ name, error }) => {
+    const { code, message, hint } = error as PluginError;
+    return new PluginError(code, `${name}: source: ${message}`, { hint, cause: error });
   });
+  const [only, second] = errors;
+  if (only && !second) throw only;
+  throw sumUp(`${String(errors.length)} images failed`, errors, only?.hint);
 }
 
 async function fetchManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {

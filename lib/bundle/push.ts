@@ -1,6 +1,7 @@
 import type { Context } from '../context.ts';
 import { copyImages, type Image } from '../copy.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
 import type { ContentStore } from '../store/store.ts';
@@ -34,8 +35,9 @@ export interface PushResult {
  * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
  * attachments, lists with all that is in them, each with its tags. What is there is skipped. All manifests are read and
  * checked before anything moves, and those that are missing or altered are named by their images; a blob that is altered
- * keeps only the images that need it from being pushed. Throws `invalid-bundle` when the bundle's tags contradict its
- * metadata, and what copyImages throws.
+ * keeps only the images that need it from being pushed. Afterwards every tag is asked for: what a registry says that it
+ * took is not always there. Throws `invalid-bundle` when the bundle's tags contradict its metadata, `incomplete` for tags
+ * that are not there, and what copyImages throws.
  */
 export async function pushBundle(
   bundle: Bundle,
@@ -66,6 +68,7 @@ export async function pushBundle(
       { ...context, onEvent: tally.count },
     ),
   );
+  await confirmTags(copies, destination, context);
   await destination.close();
   return {
     release: `${destination.name}@${digestIn(bundle.metadata.release)}`,
@@ -117,6 +120,28 @@ function listCopies(
     const root = contents.manifests.get(digest)?.descriptor;
     const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
     return root ? [{ name, source: bundle.content, root, tags: own }] : [];
+  });
+}
+
+/** Makes sure that the destination has what it said that it took. */
+async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
+  const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
+    try {
+      return (await destination.resolve(tag)).digest === digest;
+    } catch (error) {
+      if (isPluginError(error, 'not-found')) return false;
+      if (!isPluginError(error, 'denied') && !isPluginError(error, 'unauthorized')) throw error;
+      context.log('debug', `${tag} cannot be confirmed: ${error.message}`);
+      return true;
+    }
+  };
+  const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
+  const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
+  const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
+  if (missing.length === 0) return;
+  const names = missing.slice(0, 3).join(', ') + (missing.length > 3 ? ` and ${String(missing.length - 3)} more` : '');
+  throw new PluginError('incomplete', `${destination.name} said that it took everything, and does not have ${names}`, {
+    hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
   });
 }
 

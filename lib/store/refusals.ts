@@ -54,12 +54,25 @@ export function explainRefusal(subject: Subject, reply: Reply): PluginError {
       },
     );
   }
+  if (refusesUploads(method, status)) {
+    return new PluginError('denied', `${whole} takes no images: it answered ${String(status)} to an upload${said}`, {
+      hint:
+        status === 404
+          ? 'Make the repository there first, or check its name.'
+          : 'It may be read-only, or a cache of another registry: name one that takes images.',
+    });
+  }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${said}`);
   const where = reply.elsewhere ? `${printable(url)} (for ${whole})` : whole;
   const message = `${where} answered ${String(status)} when asked to ${verb(method)} ${what}${said}`;
   if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
   return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
+}
+
+// An upload is begun by POST, before anything is said of what it is to be: such a refusal concerns all images alike.
+function refusesUploads(method: string, status: number): boolean {
+  return method === 'POST' ? [400, 404, 405, 501].includes(status) : status === 405 && verb(method) === 'write';
 }
 
 /** Throws `server-error` for an answer whose body was compressed on the way: its bytes are not the content’s. */

@@ -7,8 +7,8 @@ import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import type { Context } from '../../lib/context.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { loadCredentials } from '../../lib/store/credentials.ts';
-import { openSession } from '../../lib/store/session.ts';
-import { Tokens } from '../../lib/store/tokens.ts';
+import { MirrorSets } from '../../lib/store/mirrors.ts';
+import { Registries } from '../../lib/store/registries.ts';
 import { attachmentTag } from '../support/attachments.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
@@ -32,22 +32,18 @@ async function push(
   mountFrom: readonly string[] = [],
 ): Promise<PushResult> {
   const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
-  const session = openSession(
-    settings,
-    (connections) => new Tokens(credentials, connections, context, settings),
-    context,
-  );
+  const registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
   const bundle = await openBundle(path, context);
   try {
     return await pushBundle(
       bundle,
-      session.repository({ registry, repository }),
+      registries.repository({ registry, repository }),
       { concurrency: 6, mountFrom },
       context,
     );
   } finally {
     await bundle.close();
-    session.close();
+    await registries.close();
   }
 }
 
@@ -205,6 +201,45 @@ describe('pushBundle', () => {
       await push(bundle.path, registry.host, 'a/b', again);
       const plans = again.events.filter((event) => event.kind === 'plan');
       expect(plans.at(-1)).to.include({ present: total, bytes: total });
+    });
+
+    it('tells of an image as soon as it is there', async () => {
+      const large = await makeBundle({ components: 40, attachments: () => false });
+      try {
+        const context = makeContext();
+        await push(large.path, registry.host, 'a/b', context);
+        const first = context.events.findIndex(({ kind }) => kind === 'image');
+        const left = context.events.slice(first).filter(({ kind }) => kind === 'bytes');
+        expect(left.length).to.be.greaterThan(20);
+      } finally {
+        await large.remove();
+      }
+    });
+
+    for (const [status, code, why] of [
+      [405, 'UNSUPPORTED', 'The operation is unsupported.'],
+      [403, 'DENIED', 'requested access to the resource is denied'],
+      [404, 'NAME_UNKNOWN', 'the repository does not exist'],
+      [400, 'NAME_INVALID', 'invalid repository name'],
+    ] as const) {
+      it(`says once that a registry takes no uploads (${String(status)})`, async () => {
+        const body = JSON.stringify({ errors: [{ code, message: why }] });
+        const refused = registry.fault(/POST .*uploads/, { answer: { status, body } });
+        const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'denied');
+        expect(error.message.split('\n')).to.have.length(1);
+        expect(error.message).to.contain(registry.host).and.contain(why);
+        expect(error.hint).to.be.a('string');
+        expect(refused.hits).to.be.at.most(6);
+      });
+    }
+
+    it('says that a registry took what it does not have', async () => {
+      const swallowed = [bundle.release.tag, `${bundle.release.tag}-rhel-coreos-8`];
+      for (const tag of swallowed) registry.fault(new RegExp(`PUT .*/manifests/${tag}$`), { answer: { status: 201 } });
+      const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'incomplete');
+      for (const tag of swallowed) expect(error.message).to.contain(tag);
+      expect(error.message).to.contain(registry.host).and.not.contain('machine-os-content');
+      expect(error.hint).to.contain('proxy');
     });
 
     it('goes on where it was interrupted', async () => {

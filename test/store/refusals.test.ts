@@ -34,6 +34,14 @@ describe('explainRefusal', () => {
     expect(explainRefusal(subject, reply)).to.have.property('retryAfter', 7000);
   });
 
+  it('knows a registry that takes no uploads at all', () => {
+    const codes = (method: string): string[] =>
+      [400, 404, 405, 501].map((status) => explainRefusal({ ...subject, method }, replyOf(status)).code);
+    expect(codes('POST')).to.deep.equal(['denied', 'denied', 'denied', 'denied']);
+    expect(codes('PUT')).to.deep.equal(['server-error', 'not-found', 'denied', 'server-error']);
+    expect(codes('GET')).to.deep.equal(['server-error', 'not-found', 'server-error', 'server-error']);
+  });
+
   it('quotes the registry’s own errors', () => {
     const body = errors('MANIFEST_BLOB_UNKNOWN', 'blob unknown to registry', { digest: 'sha256:2' });
     const error = explainRefusal({ ...subject, method: 'PUT' }, replyOf(400, body));
