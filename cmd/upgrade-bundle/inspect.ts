@@ -23,7 +23,7 @@ export const command = defineCommand({
     ['upgrade-4.12.4-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
   ],
   async run(args, { context, terminal }) {
-    const bundle = await openBundle(args.bundle, context, true);
+    const bundle = await openBundle(args.bundle, context, { tolerant: true });
     try {
       const inspection = await inspectBundle(bundle, context);
       terminal.print((await format(inspection, args.format)).trimEnd());

@@ -43,7 +43,7 @@ export const command = defineCommand({
     );
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     const expected = await readExpected(args, args.bundle);
-    const bundle = await openBundle(args.bundle, reading, true);
+    const bundle = await openBundle(args.bundle, reading, { tolerant: true });
     const origin = openRegistryOrigin(access, reading);
     try {
       if (bundle.form === 'directory' && expected.length > 0) {

@@ -1,7 +1,10 @@
+import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Release } from '../release/release.ts';
+import type { VerifiedSignature } from '../release/signature.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
+import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** Compares what metadata.json says of the release with what the release’s payload, for which the signature vouches, says itself. */
@@ -29,6 +32,41 @@ export function compareBlobs({ blobs }: BundleMetadata, needed: ReadonlyMap<Dige
   const listed = blobs.map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
   const actual = [...needed].map(([digest, size]) => `${digest} of ${String(size)} bytes`);
   return compareLists('blobs', listed, actual).map(contradiction);
+}
+
+/** Compares the signatures that metadata.json lists with those that are there; of those of `told` something was said already. */
+export function compareSignatures(
+  { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
+  release: Release | undefined,
+  known: SignaturesByDigest,
+  good: readonly VerifiedSignature[],
+  told: readonly Digest[],
+): Problem[] {
+  const inRelease = release && new Set<string>([release.digest, ...release.children.map(({ digest }) => digest)]);
+  const absent = Object.keys(metadata.signatures).filter(
+    (digest) => !known.has(digest as Digest) && !told.includes(digest as Digest),
+  );
+  const unlisted = good.filter(
+    ({ digest, fingerprint, bytes }) =>
+      described &&
+      known.get(digest)?.some((each) => each.equals(bytes)) &&
+      !metadata.signatures[digest]?.some((record) => record.fingerprint === fingerprint),
+  );
+  return [
+    ...absent.map((digest) =>
+      inRelease?.has(digest) === false
+        ? contradiction(`lists a signature of ${digest}, which is no image of this release`)
+        : describeProblem(
+            'missing',
+            'signature',
+            digest,
+            `a signature of ${digest} is missing, which ${metadataPath} lists`,
+          ),
+    ),
+    ...unlisted.map(({ digest, fingerprint }) =>
+      contradiction(`does not say that ${digest} is signed by ${fingerprint}, as it is`),
+    ),
+  ];
 }
 
 function compareLists(field: string, said: readonly string[], actual: readonly string[]): string[] {

@@ -52,7 +52,11 @@ export interface Bundle {
  * metadata.json, is described by the release in it. With `tolerant`, a tar that is cut short is opened as far as it goes.
  * Throws `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
  */
-export async function openBundle(path: string, context: Context, tolerant = false): Promise<Bundle> {
+export async function openBundle(
+  path: string,
+  context: Context,
+  { tolerant = false }: { readonly tolerant?: boolean } = {},
+): Promise<Bundle> {
   const found = await stat(path).catch((cause: unknown) => {
     throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
   });

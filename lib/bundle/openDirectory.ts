@@ -3,7 +3,7 @@ import { join, relative, sep } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readPayload } from '../release/release.ts';
-import { architectures, isVersion } from '../release/version.ts';
+import { isReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { describeReadError, readFileContent } from '../store/fileContent.ts';
 import { describeRelease } from './facts.ts';
@@ -99,8 +99,7 @@ async function describeContent(
   files: readonly BundleFile[],
   context: Context,
 ): Promise<BundleMetadata> {
-  const suffix = new RegExp(`^(.+)-(?:${architectures.join('|')})$`);
-  const releases = (await content.tags()).filter((tag) => isVersion(suffix.exec(tag)?.[1] ?? '')).sort();
+  const releases = (await content.tags()).filter(isReleaseTag).sort();
   const [tag] = releases;
   if (tag === undefined) {
     throw new PluginError('not-found', `${path} has no release: no tag such as 4.12.4-x86_64 is in it`);

@@ -1,10 +1,9 @@
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
-import { parseReference } from '../oci/reference.ts';
 import { readPayload, type Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
-import { componentTag, releaseTag } from '../release/version.ts';
+import { componentTag, isReleaseTag, releaseTag } from '../release/version.ts';
 import { compareBlobs, compareRelease } from './agreement.ts';
 import { attachedTo } from './bundleTags.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
@@ -13,7 +12,7 @@ import { describeProblem, type Problem } from './problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
 import { readDigestFile } from './sidecars.ts';
 import { checkTags, listSurplus } from './surplus.ts';
-import { judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
+import { compareWritten, judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
 import { Walk } from './walk.ts';
 
 /** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
@@ -67,14 +66,12 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const compared = await compareDigests(bundle, scanned.digest, options.expected ?? []);
   const problems: (readonly Problem[])[] = [checkForm(bundle, scanned), compared.problems];
 
+  const { digest, release, problems: ofRelease } = await findRelease(bundle, scanned, context);
   const walk = new Walk(scanned);
-  const digest = parseDigest(metadata.release.slice(metadata.release.indexOf('@') + 1));
-  const isWhole = walk.visit(digest, 'release');
-  const read = isWhole ? await readRelease(bundle, digest, context) : { problems: [] };
-  const { release } = read;
-  problems.push(read.problems);
+  walk.visit(digest, 'release');
+  problems.push(ofRelease);
 
-  const roots = listImages(metadata, release);
+  const roots = listImages(metadata, digest, release);
   const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
   const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
     const subject = attachedTo(tag);
@@ -92,14 +89,15 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   problems.push(listSurplus(bundle, scanned, walk));
 
   const inRelease = release?.children.map((child) => child.digest) ?? Object.keys(metadata.signatures);
-  const config = readConfig(bundle, scanned.config, new Set([digest, ...inRelease]));
+  const config = readConfig(bundle, scanned.config, new Set([digest, ...inRelease]), context);
   const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
-  problems.push(config.problems, judged?.problems ?? []);
+  const written = compareWritten(bundle, config.files, release, judged?.signatures ?? []);
+  problems.push(config.problems, written, judged?.problems ?? []);
   return {
     path: bundle.path,
     version: release?.version ?? metadata.version,
     arch: release?.arch ?? metadata.arch,
-    release: metadata.release,
+    release: `${repositoryOf(metadata)}@${digest}`,
     digest: scanned.digest,
     confirmedBy: compared.confirmedBy,
     images: { expected: roots.size, whole: whole.length },
@@ -157,35 +155,57 @@ async function compareDigests(
   };
 }
 
-async function readRelease(
+/**
+ * Finds the release: the image that metadata.json names, or, where that is none, the one that the tag of a release leads
+ * to. Then it is metadata.json that is wrong.
+ */
+async function findRelease(
   { metadata, content }: Bundle,
-  digest: Digest,
+  scanned: ScannedContent,
   context: Context,
-): Promise<{ release?: Release; problems: Problem[] }> {
-  try {
-    const { registry, repository } = parseReference(metadata.release);
-    const options = { repository: `${registry}/${repository}` };
-    return { release: await readPayload(content, await content.resolve(digest), options, context), problems: [] };
-  } catch (error) {
-    if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
-    return { problems: [describeProblem('inconsistent', 'metadata', digest, error.message)] };
+): Promise<{ digest: Digest; release?: Release; problems: Problem[] }> {
+  const named = parseDigest(metadata.release.slice(metadata.release.indexOf('@') + 1));
+  const tagged = [...scanned.tags].flatMap(([tag, { digest }]) => (isReleaseTag(tag) && digest ? [digest] : []));
+  const problems: Problem[] = [];
+  const note = (digest: Digest, words: string): number =>
+    problems.push(describeProblem('inconsistent', 'metadata', digest, words));
+  for (const digest of new Set([named, ...tagged])) {
+    if (!new Walk(scanned).visit(digest, 'release')) continue;
+    try {
+      const options = { repository: repositoryOf(metadata) };
+      const release = await readPayload(content, await content.resolve(digest), options, context);
+      if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
+      return { digest, release, problems };
+    } catch (error) {
+      if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
+      if (digest === named) note(digest, error.message);
+    }
   }
+  return { digest: named, problems };
+}
+
+function repositoryOf({ release }: BundleMetadata): string {
+  return release.slice(0, release.indexOf('@'));
 }
 
 /** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
-function listImages(metadata: BundleMetadata, release: Release | undefined): ReadonlyMap<Digest, readonly string[]> {
+function listImages(
+  metadata: BundleMetadata,
+  digest: Digest,
+  release: Release | undefined,
+): ReadonlyMap<Digest, readonly string[]> {
   const components = release
     ? [...release.images].map(([name, image]) => [name, image.pullspec] as const)
     : Object.entries(metadata.components);
-  const named = [['release', metadata.release] as const, ...components];
+  const named = [['release', `${repositoryOf(metadata)}@${digest}`] as const, ...components];
   const known = new Set(named.map(([, pullspec]) => pullspec));
   const extras = (release ? metadata.extraImages : metadata.images).filter((pullspec) => !known.has(pullspec));
   const all = [...named, ...extras.map((pullspec) => [pullspec, pullspec] as const)];
   const images = new Map<Digest, string[]>();
   for (const [name, pullspec] of all) {
-    const digest = pullspec.slice(pullspec.indexOf('@') + 1);
+    const image = pullspec.slice(pullspec.indexOf('@') + 1);
     // What is not by digest was reported with the other lies of metadata.json.
-    if (isDigest(digest)) images.set(digest, [...(images.get(digest) ?? []), name]);
+    if (isDigest(image)) images.set(image, [...(images.get(image) ?? []), name]);
   }
   return images;
 }

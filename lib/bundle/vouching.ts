@@ -1,6 +1,13 @@
+import { dirname } from 'node:path/posix';
 import { formatManifest } from '../config/manifest.ts';
 import { readObjects, type UnknownObject } from '../config/objects.ts';
-import { readSignatures, signatureConfigMap, signatureLabel, type SignaturesByDigest } from '../config/signatures.ts';
+import {
+  mergeSignatures,
+  readSignatures,
+  signatureConfigMap,
+  signatureLabel,
+  type SignaturesByDigest,
+} from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -9,6 +16,7 @@ import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
 import type { FetchFile } from '../release/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../release/trust.ts';
+import { compareSignatures } from './agreement.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedConfig } from './scan.ts';
@@ -23,60 +31,98 @@ export interface VerifyTrust {
   readonly fetchFile: FetchFile;
 }
 
-const mirrorSets: readonly unknown[] = ['ImageDigestMirrorSet', 'ImageTagMirrorSet', 'ImageContentSourcePolicy'];
+/** What a mirror directory may have in `config` besides signatures, by folder. */
+const mirrorObjects: Readonly<Record<string, (object: UnknownObject) => boolean>> = {
+  'config/mirrors': ({ kind }) =>
+    ['ImageDigestMirrorSet', 'ImageTagMirrorSet', 'ImageContentSourcePolicy'].includes(String(kind)),
+  'config/update-service': ({ kind, metadata }) =>
+    kind === 'UpdateService' || (kind === 'ConfigMap' && namespaceOf(metadata) === 'openshift-config'),
+};
+
+/** A configuration manifest that holds signatures and nothing else. */
+export interface SignatureFile {
+  readonly path: string;
+  readonly text: string;
+  readonly signatures: SignaturesByDigest;
+}
 
 /**
  * Reads the signatures out of the configuration manifests. These are made to be applied to a cluster, so nothing may be
- * among them but signatures of `digests`, the release and the images in it, in the form in which create writes them, and
- * mirror sets in config/mirrors.
+ * among them but signatures of `digests`, the release and the images in it, mirror sets in config/mirrors, and in a
+ * directory the update service of a mirror. Nothing vouches for the latter two, which is said.
  */
 export function readConfig(
-  bundle: Bundle,
+  { form }: Bundle,
   config: readonly ScannedConfig[],
   digests: ReadonlySet<string>,
-): { signatures: SignaturesByDigest; problems: Problem[] } {
-  const signatures = new Map<Digest, readonly Buffer[]>();
+  context: Context,
+): { files: SignatureFile[]; signatures: SignaturesByDigest; problems: Problem[] } {
+  const files: SignatureFile[] = [];
+  const found: SignaturesByDigest[] = [];
+  const unvouched: string[] = [];
   const problems: Problem[] = [];
-  for (const { path, text } of config) {
+  for (const { path, text = '' } of config) {
     const note = (kind: 'altered' | 'superfluous', words: string): void => {
       problems.push(describeProblem(kind, 'file', path, `${path} ${words}`));
     };
     try {
-      const objects = readObjects(text ?? '', path);
-      if (path.startsWith('config/mirrors/') && objects.every(({ kind }) => mirrorSets.includes(kind))) continue;
-      const found = [...readSignatures(text ?? '', path)];
-      for (const [digest, list] of found) signatures.set(digest, [...(signatures.get(digest) ?? []), ...list]);
-      const stray = found.find(([digest]) => !digests.has(digest));
-      if (found.length === 0 || !objects.every(isSignatures))
+      const objects = readObjects(text, path);
+      const signatures = readSignatures(text, path);
+      found.push(signatures);
+      const stray = [...signatures.keys()].find((digest) => !digests.has(digest));
+      const folder = dirname(path);
+      const isForMirror = mirrorObjects[folder];
+      const mayBeThere = form === 'directory' || folder === 'config/mirrors';
+      if (isForMirror && mayBeThere && objects.length > 0 && objects.every(isForMirror)) unvouched.push(path);
+      else if (signatures.size === 0 || !objects.every(isSignatures))
         note('superfluous', 'is no signature: nothing vouches for it');
-      else if (stray) note('superfluous', `has a signature of ${stray[0]}, which is no image of this release`);
-      else if (bundle.described && !isAsWritten(bundle, path, text, found)) note('altered', 'is altered');
+      else if (stray) note('superfluous', `has a signature of ${stray}, which is no image of this release`);
+      else files.push({ path, text, signatures });
     } catch (error) {
       if (!isPluginError(error, 'invalid-file')) throw error;
       note('altered', `is altered: ${error.message}`);
     }
   }
-  return { signatures, problems };
+  if (unvouched.length > 0)
+    context.log('info', `nothing vouches for ${unvouched.join(', ')}: look before you apply it`);
+  return { files, signatures: mergeSignatures(...found), problems };
+}
+
+/**
+ * Finds files of signatures that are not as create writes them. The version and the signers that are written beside a signature
+ * are those of the release where it could be read and judged, and not those that metadata.json claims.
+ */
+export function compareWritten(
+  { described, metadata }: Bundle,
+  files: readonly SignatureFile[],
+  release: Release | undefined,
+  good: readonly VerifiedSignature[],
+): Problem[] {
+  const version = release?.version ?? metadata.version;
+  const signerOf = (digest: Digest): string =>
+    (good.find((each) => each.digest === digest) ?? metadata.signatures[digest]?.[0])?.fingerprint ?? '';
+  const isAsWritten = ({ path, text, signatures }: SignatureFile): boolean => {
+    const written = [...signatures].map(([digest, list]) =>
+      signatureConfigMap(digest, list, { version, signer: signerOf(digest) }),
+    );
+    return written.length === 1 && written.every((each) => each.path === path && formatManifest(each.object) === text);
+  };
+  return files
+    .filter((file) => described && !isAsWritten(file))
+    .map(({ path }) => describeProblem('altered', 'file', path, `${path} is altered`));
 }
 
 // The namespace is where the cluster looks; a ConfigMap with data would change more than signatures.
 function isSignatures({ kind, metadata, data }: UnknownObject): boolean {
-  const { namespace, labels } = (metadata ?? {}) as { namespace?: unknown; labels?: Record<string, unknown> | null };
+  const { labels } = (metadata ?? {}) as { labels?: Record<string, unknown> | null };
   const isLabelled = labels?.[signatureLabel] !== undefined;
-  return kind === 'ConfigMap' && namespace === 'openshift-config-managed' && isLabelled && data === undefined;
+  return (
+    kind === 'ConfigMap' && namespaceOf(metadata) === 'openshift-config-managed' && isLabelled && data === undefined
+  );
 }
 
-function isAsWritten(
-  { metadata }: Bundle,
-  path: string,
-  text: string | undefined,
-  found: readonly (readonly [Digest, readonly Buffer[]])[],
-): boolean {
-  const { version } = metadata;
-  const written = found.map(([digest, list]) =>
-    signatureConfigMap(digest, list, { version, signer: metadata.signatures[digest]?.[0]?.fingerprint ?? '' }),
-  );
-  return written.length === 1 && written.every((each) => each.path === path && formatManifest(each.object) === text);
+function namespaceOf(metadata: unknown): unknown {
+  return (metadata as { namespace?: unknown } | null | undefined)?.namespace;
 }
 
 /**
@@ -112,34 +158,11 @@ export async function judgeSignatures(
     const message = `no trusted key vouches for ${child.digest}, an image of the release, though it has a signature`;
     problems.push(describeProblem('untrusted', 'signature', child.digest, message));
   }
-  return { signatures, problems: [...problems, ...compareRecords(bundle, digest, known, signatures, problems)] };
-}
-
-/** Compares the signatures that metadata.json lists with those that are there. */
-function compareRecords(
-  { described, metadata }: Bundle,
-  release: Digest,
-  known: SignaturesByDigest,
-  good: readonly VerifiedSignature[],
-  found: readonly Problem[],
-): Problem[] {
-  const recorded = new Map(
-    Object.entries(metadata.signatures).filter(([digest]) => digest !== release || found.length === 0),
-  );
-  const missing = [...recorded.keys()].filter((digest) => !known.has(digest as Digest));
-  const unlisted = good.filter(
-    ({ digest, fingerprint, bytes }) =>
-      described &&
-      known.get(digest)?.some((each) => each.equals(bytes)) &&
-      !metadata.signatures[digest]?.some((record) => record.fingerprint === fingerprint),
-  );
-  return [
-    ...missing.map((digest) =>
-      describeProblem('missing', 'signature', digest, `a signature of ${digest} is missing, which metadata.json lists`),
-    ),
-    ...unlisted.map(({ digest, fingerprint }) => {
-      const message = `metadata.json does not say that ${digest} is signed by ${fingerprint}, as it is`;
-      return describeProblem('inconsistent', 'metadata', digest, message);
-    }),
-  ];
+  return {
+    signatures,
+    problems: [
+      ...problems,
+      ...compareSignatures(bundle, release, known, signatures, problems.length === 0 ? [] : [digest]),
+    ],
+  };
 }

@@ -51,6 +51,12 @@ export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;
 }
 
+/** Tells whether a tag is that of a release, whichever. */
+export function isReleaseTag(tag: string): boolean {
+  const arch = architectures.find((each) => tag.endsWith(`-${each}`));
+  return arch !== undefined && isVersion(tag.slice(0, -arch.length - 1));
+}
+
 /** The tag of one image of a release: `4.12.4-x86_64-etcd`. */
 export function componentTag(version: string, arch: Architecture, component: string): string {
   return `${releaseTag(version, arch)}-${component}`;

@@ -19,7 +19,7 @@ const blobFolder = 'v2/openshift/release/blobs';
 const manifestFolder = 'v2/openshift/release/manifests';
 
 async function inspect(path: string, context = makeContext()): Promise<Inspection> {
-  const bundle = await openBundle(path, context, true);
+  const bundle = await openBundle(path, context, { tolerant: true });
   try {
     return await inspectBundle(bundle, context);
   } finally {

@@ -104,7 +104,7 @@ describe('openBundle', () => {
     const half = bundle.result.metadata.size - 1024 - 1000;
     const path = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, half));
     await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
-    const opened = await openBundle(path, makeContext(), true);
+    const opened = await openBundle(path, makeContext(), { tolerant: true });
     expect(opened.damage?.code).to.equal('invalid-bundle');
     expect(opened.cutEntry).to.match(/^v2\//);
     expect(opened.isCut).to.equal(true);
@@ -119,7 +119,7 @@ describe('openBundle', () => {
     await writeFile(at('etc/motd'), 'hello');
     await run('tar', ['-cf', at('other.tar'), '-C', at('etc'), 'motd']);
     const refusal = async (path: string): Promise<string> =>
-      (await failureOf(openBundle(path, makeContext(), true), 'invalid-bundle')).message;
+      (await failureOf(openBundle(path, makeContext(), { tolerant: true }), 'invalid-bundle')).message;
     expect(await refusal(at('empty'))).to.include('is an empty file');
     expect(await refusal(at('noise'))).to.include('is not a tar');
     expect(await refusal(at('other.tar'))).to.include('no upgrade bundle');

@@ -19,7 +19,7 @@ describe('scanContent', () => {
 
   async function scan(path: string): Promise<ScannedContent> {
     const context = makeContext();
-    const opened = await openBundle(path, context, true);
+    const opened = await openBundle(path, context, { tolerant: true });
     try {
       return await scanContent(opened, context);
     } finally {
