@@ -134,13 +134,14 @@ export class Cluster {
     const path = await this.#pathOf(reference);
     const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
-    const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions };
-    const query = dryRun ? { dryRun: 'All' } : {};
-    return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, query, body }))) !== undefined;
+    // Where a DELETE has a body, API servers ignore the query: a dryRun there would really delete.
+    const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions, ...(dryRun && { dryRun: ['All'] }) };
+    return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, body }))) !== undefined;
   }
 
   /** How the cluster serves a kind; undefined when it does not. What was served once is not asked again. */
   async findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
+    if (!/^(?:[a-z0-9][a-z0-9.-]*\/)?v[a-z0-9]+$/.test(apiVersion)) return undefined;
     const known = await this.#served.get(apiVersion)?.catch(() => undefined);
     const found = known?.find((served) => served.kind === kind);
     if (found) return found;
@@ -188,6 +189,7 @@ export class Cluster {
   }
 
   async #pathOf({ apiVersion, kind, metadata }: ObjectReference, { collection = false } = {}): Promise<string> {
+    for (const part of [metadata.name, metadata.namespace ?? '']) checkSegment(part, kind);
     const served = await this.findKind(apiVersion, kind);
     if (!served) {
       throw new PluginError('not-served', `The cluster ${this.name} does not serve ${kind} (${apiVersion})`, {
@@ -215,6 +217,12 @@ export class Cluster {
       }))
       .filter(({ resource }) => !resource.includes('/'));
   }
+}
+
+/** Refuses, as kubectl does, what would make the path of a request lead somewhere else. */
+function checkSegment(part: unknown, kind: string): void {
+  if (typeof part === 'string' && part !== '.' && part !== '..' && !/[/%]/.test(part)) return;
+  throw new PluginError('invalid-object', `“${String(part)}” cannot be the name or namespace of a ${kind}`);
 }
 
 function rootOf(apiVersion: string): string {

@@ -9,15 +9,25 @@ export type UnknownObject = Readonly<Record<string, unknown>>;
  * Throws `invalid-file`, naming `where`.
  */
 export function readObjects(text: string, where: string): UnknownObject[] {
-  const documents = parseAllDocuments(text, { uniqueKeys: false });
-  const values = documents.flatMap((document) => {
-    const [cause] = document.errors;
-    if (cause) throw new PluginError('invalid-file', `${where} is neither YAML nor JSON`, { cause });
-    return flatten(document.toJS());
-  });
+  const values = readDocuments(text, where);
   return values
     .filter((value) => value !== null)
     .map((value) => (typeof value === 'object' ? value : {}) as UnknownObject);
+}
+
+function readDocuments(text: string, where: string): unknown[] {
+  try {
+    return parseAllDocuments(text, { uniqueKeys: false }).flatMap((document) => {
+      const [cause] = document.errors;
+      if (cause) throw cause;
+      return flatten(document.toJS());
+    });
+  } catch (cause) {
+    // Aliases that multiply and brackets nested without end come to light only when values are made of them.
+    const odd = cause instanceof ReferenceError || cause instanceof RangeError;
+    const what = odd ? 'has aliases or nesting that no manifest needs' : 'is neither YAML nor JSON';
+    throw new PluginError('invalid-file', `${where} ${what}`, { cause });
+  }
 }
 
 function flatten(value: unknown): unknown[] {

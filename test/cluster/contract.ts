@@ -169,6 +169,18 @@ export function describeCluster(
       expect(stored?.metadata.labels).to.deep.equal({ theirs: 'yes', ours: 'yes' });
     });
 
+    it('refuses names that would lead elsewhere, and does not ask for versions that are none', async () => {
+      for (const name of ['..', '.', 'a/b', 'a%2fb']) {
+        await failureOf(
+          cluster.read({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace } }),
+          'invalid-object',
+        );
+      }
+      for (const apiVersion of ['v1#', '../../version?x=']) {
+        expect(await cluster.findKind(apiVersion, 'ConfigMap')).to.equal(undefined);
+      }
+    });
+
     it('reports what fails and applies the rest', async () => {
       const outcomes = await apply([
         configMap('good-1', {}),

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -44,5 +44,29 @@ describe('readManifests', () => {
   it('says when there is no folder, or nothing in it', async () => {
     await failureOf(readManifests(join(folder, 'absent')), 'not-found');
     expect((await failureOf(readManifests(folder), 'not-found')).hint).to.contain('config');
+  });
+
+  it('does not follow links out of the folder or in circles, and reads no devices', async () => {
+    await put('a.json', object('a'));
+    await symlink('.', join(folder, 'circle'));
+    await symlink(tmpdir(), join(folder, 'elsewhere'));
+    await symlink('a.json', join(folder, 'b.json'));
+    expect((await readManifests(folder)).map(({ path }) => path)).to.deep.equal(['a.json', 'b.json']);
+    await symlink('/etc/hosts', join(folder, 'c.yaml'));
+    expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('leads out of the folder');
+    await rm(join(folder, 'c.yaml'));
+    await symlink('/dev/zero', join(folder, 'c.yaml'));
+    expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('no regular file');
+  });
+
+  it('refuses files that are too large, and aliases that multiply', async () => {
+    await put('x.yaml', `# ${'x'.repeat(5 * 1024 * 1024)}`);
+    await failureOf(readManifests(folder), 'too-large');
+    const levels = Array.from(
+      'bcdefgh',
+      (name, index) => `${name}: &${name} [${`*${'abcdefgh'.charAt(index)},`.repeat(9)}]`,
+    );
+    await put('x.yaml', ['a: &a [x]', ...levels].join('\n'));
+    expect((await failureOf(readManifests(folder), 'invalid-file')).message).to.contain('aliases');
   });
 });

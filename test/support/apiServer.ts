@@ -105,8 +105,10 @@ export class TestApiServer extends FaultyServer {
     const manager = query.get('fieldManager') ?? (headers['user-agent'] ?? 'unknown').split('/')[0] ?? '';
     const writing: Writing = { manager, dryRun: dryRun(query), status: target.status };
     if (method === 'DELETE') {
-      const { preconditions } = isJson(body) ? body : {};
-      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, writing.dryRun);
+      const { preconditions, dryRun: asked } = isJson(body) ? body : {};
+      // As a real one: with a body, the query does not count.
+      const dry = isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun;
+      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, dry);
       const details = {
         name: target.name,
         group: target.kind.group,
