@@ -27,10 +27,11 @@ export const errorCodes = {
   busy: 'Another run is working in the same place.',
   'no-cluster': 'No cluster is configured, or the kubeconfig does not have the one that was named.',
   'not-served': 'The cluster does not know objects of that kind, or not that operation.',
-  conflict: 'An object of the cluster exists already, or somebody else has changed it meanwhile.',
+  conflict: 'Something exists already, exists twice, or was changed by somebody else meanwhile.',
   'invalid-object': 'The cluster refuses an object as invalid.',
   incomplete: 'A bundle or mirror directory lacks something, or holds something altered.',
   partial: 'Some of the images, objects or nodes failed; each is named.',
+  unsupported: 'Something is of a kind that this program does not handle.',
   internal: 'A defect of this program.',
 } as const;
 

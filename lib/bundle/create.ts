@@ -1,5 +1,5 @@
 import { mkdir, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { signatureConfigMap } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
@@ -25,7 +25,7 @@ import { fillBundle } from './fill.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import type { BundleMetadata } from './metadata.ts';
 import type { Origin } from './origin.ts';
-import { writeSidecars } from './sidecars.ts';
+import { prepareSidecars } from './sidecars.ts';
 
 /** What a bundle is to be made of, and where it goes. */
 export interface CreateRequest {
@@ -35,6 +35,8 @@ export interface CreateRequest {
   /** An existing or new folder. */
   readonly output: string;
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
+  /** How large a file may be, in bytes: a larger bundle is split into volumes. */
+  readonly volumeSize?: number | undefined;
   /** Say what would be done, and write nothing. */
   readonly dryRun: boolean;
   /** Check every byte of a finished bundle before believing that there is nothing to do. */
@@ -55,7 +57,7 @@ export interface CreateResult {
 }
 
 /**
- * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, with `.sha256` and `.yaml` beside it. The release's signature is
+ * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` beside it. The release's signature is
  * checked before any blob is fetched. Everything is fetched once, into its final place; a run that was cut off is gone on
  * with, and a bundle that is there already is left as it is.
  */
@@ -99,7 +101,9 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     request.tool,
   );
   const contents = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
-  const layout = layOutBundle(facts, contents, configOf(signed));
+  const { volumeSize } = request;
+  const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
+  const layout = layOutBundle(facts, contents, configOf(signed), split);
   if (request.dryRun) return plan(path, layout);
   return write(path, layout, contents, request.output, origin, context);
 }
@@ -110,16 +114,19 @@ export function bundleName(version: string, arch: Architecture): string {
 }
 
 async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<Omit<BundleImage, 'tag'>[]> {
-  return Promise.all(
-    [...new Set(pullspecs)].sort().map(async (pullspec) => {
+  const resolved = await Promise.all(
+    pullspecs.map(async (pullspec): Promise<[string, Omit<BundleImage, 'tag'>]> => {
       const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
       const descriptor = await origin
         .sourceOf({ registry, repository, ...(digest && { digest }) })
         .resolve(digest ?? tag);
       const reference = { registry, repository, digest: descriptor.digest };
-      return { name: formatReference(reference), reference };
+      const name = formatReference(reference);
+      return [name, { name, reference }];
     }),
   );
+  // However they were spelled, and in whichever order, the same images make the same bundle.
+  return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
 }
 
 function listImages({ release }: SignedRelease, extraImages: readonly Omit<BundleImage, 'tag'>[]): BundleImage[] {
@@ -167,10 +174,11 @@ async function write(
   try {
     const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
     try {
-      const { digest, fetched } = await fillBundle(writer, contents, origin, context);
-      await writeSidecars(path, digest, metadata);
+      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+      const placeSidecars = await prepareSidecars(path, digests, metadata);
       await writer.finish();
-      return { path, outcome: 'created', metadata, digest, fetched };
+      await placeSidecars();
+      return { path, outcome: 'created', metadata, digest: digests.digest, fetched };
     } catch (error) {
       await writer.close();
       throw error;

@@ -1,15 +1,24 @@
-import { stat } from 'node:fs/promises';
+import { basename } from 'node:path';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
+import { findArchive } from '../store/volumes.ts';
 import type { CreateRequest } from './create.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
-import { readDigestFile, writeSidecars } from './sidecars.ts';
+import { prepareSidecars, readDigestFile, removeLeftovers } from './sidecars.ts';
 import { checkSigned } from './signedBundle.ts';
+import { describeVolumes } from './split.ts';
 import { verifyBundle } from './verify.ts';
 import type { VerifyTrust } from './vouching.ts';
+
+/** What a bundle is to hold. */
+interface ExpectedBundle {
+  readonly reference: Reference & { readonly digest: Digest };
+  /** Pullspecs by digest. */
+  readonly extraImages: readonly string[];
+}
 
 /**
  * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
@@ -18,34 +27,40 @@ import type { VerifyTrust } from './vouching.ts';
  */
 export async function checkExisting(
   path: string,
-  expected: { readonly reference: Reference & { readonly digest: Digest }; readonly extraImages: readonly string[] },
-  { verifyExisting, dryRun }: Pick<CreateRequest, 'verifyExisting' | 'dryRun'>,
+  expected: ExpectedBundle,
+  { verifyExisting, dryRun, volumeSize = Infinity }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'volumeSize'>,
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
-  if (!(await stat(path).catch(() => undefined))) return undefined;
+  if (!(await findArchive(path).catch(() => undefined))) return undefined;
   try {
     const bundle = await openBundle(path, context);
     try {
       const { metadata, size } = bundle;
-      const isExpected =
-        metadata.release === formatReference(expected.reference) &&
-        [...metadata.extraImages].sort().join() === [...expected.extraImages].sort().join() &&
-        metadata.size === size;
-      if (!isExpected) {
-        context.log('info', `${path} is another bundle: making it anew`);
+      const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
+      const difference = differenceOf(metadata, size, { ...expected, volumes });
+      if (difference !== undefined) {
+        context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
         return undefined;
       }
       // What metadata.json says of signatures is for anybody to write.
       await checkSigned(bundle, trust, context);
       const known = verifyExisting ? undefined : await readDigestFile(path);
-      if (known) return { metadata, digest: known };
+      if (known) {
+        if (!dryRun) await removeLeftovers(path);
+        return { metadata, digest: known };
+      }
       const report = await verifyBundle(bundle, {}, context);
       if (!report.digest || report.problems.length > 0) {
         context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
         return undefined;
       }
-      if (!dryRun) await writeSidecars(path, report.digest, metadata);
+      if (!dryRun) {
+        const digests = { digest: report.digest, volumes: report.volumes };
+        const place = await prepareSidecars(path, digests, metadata);
+        await place();
+        await removeLeftovers(path);
+      }
       return { metadata, digest: report.digest };
     } finally {
       await bundle.close();
@@ -55,4 +70,30 @@ export async function checkExisting(
     context.log('warn', `${error.message}; making it anew`);
     return undefined;
   }
+}
+
+/** What a finished bundle has other than what is expected, as the rest of a sentence that begins with its path. */
+function differenceOf(
+  { release, extraImages, size, volumes }: BundleMetadata,
+  actual: number,
+  expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
+): string | undefined {
+  const wanted = formatReference(expected.reference);
+  if (release !== wanted) return `holds ${release} and not ${wanted}`;
+  const added = expected.extraImages.filter((image) => !extraImages.includes(image));
+  const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
+  const images = [
+    ...(added.length > 0 ? [`lacks ${added.join(', ')}`] : []),
+    ...(dropped.length > 0 ? [`has ${dropped.join(', ')} besides`] : []),
+  ];
+  if (images.length > 0) return images.join(' and ');
+  if (formOf(volumes) !== formOf(expected.volumes)) {
+    return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
+  }
+  return size === actual ? undefined : `has ${String(actual)} bytes and should have ${String(size)}`;
+}
+
+/** How large the files of a bundle are, in words to compare. */
+function formOf(volumes: BundleMetadata['volumes']): string {
+  return volumes?.map(({ size }) => size).join() ?? '';
 }

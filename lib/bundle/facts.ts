@@ -2,7 +2,7 @@ import type { SignedRelease } from '../release/load.ts';
 import type { BundleMetadata } from './metadata.ts';
 
 /** What a bundle says of its release, before its blobs are known. */
-export type BundleFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs'>;
+export type BundleFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
 
 /** What metadata.json says of a release: everything but the blobs and the size. `extras` are pullspecs by digest. */
 export function describeRelease(

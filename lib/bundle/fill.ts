@@ -1,12 +1,12 @@
 import type { Context } from '../context.ts';
-import type { Digest } from '../oci/digest.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
+import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { allOrReport, type BundleImage, type Contents, type StoredBlob } from './contents.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 
 /**
- * Brings every blob into its place and returns the digest of the whole tar, with how many bytes were fetched for it. Blobs
+ * Brings every blob into its place and returns the digests of the tar, with how many bytes were fetched for it. Blobs
  * that fail do not keep the others from coming; all are named at the end.
  */
 export async function fillBundle(
@@ -14,7 +14,7 @@ export async function fillBundle(
   contents: Contents,
   origin: Origin,
   context: Context,
-): Promise<{ digest: Digest; fetched: number }> {
+): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
   announcePlan(writer, contents, wanted, context);
   const completeImages = watchImages(contents.images, wanted, context);
@@ -51,7 +51,7 @@ export async function fillBundle(
   // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
   whole.catch(() => undefined);
   await allOrReport([...arrivals.values()].map(({ name, arrival }) => [name, arrival]));
-  return { digest: await whole, fetched };
+  return { digests: await whole, fetched };
 }
 
 function announcePlan(

@@ -5,6 +5,7 @@ import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../store
 import type { Contents } from './contents.ts';
 import type { BundleFacts } from './facts.ts';
 import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from './metadata.ts';
+import { describeVolumes, type Split } from './split.ts';
 
 /** A bundle before its blobs are there. */
 export interface BundleLayout {
@@ -16,7 +17,12 @@ export interface BundleLayout {
  * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags, and
  * blobs in the order in which the images need them. The same inputs give the same bytes.
  */
-export function layOutBundle(facts: BundleFacts, contents: Contents, config: readonly ConfigManifest[]): BundleLayout {
+export function layOutBundle(
+  facts: BundleFacts,
+  contents: Contents,
+  config: readonly ConfigManifest[],
+  split?: Split,
+): BundleLayout {
   const folder = `v2/${releaseRepository}`;
   const rest: TarEntry[] = [
     ...config.map(({ path, object }) => ({ path, content: Buffer.from(formatManifest(object)) })),
@@ -32,7 +38,8 @@ export function layOutBundle(facts: BundleFacts, contents: Contents, config: rea
   const bytes = formatMetadata(
     { formatVersion: 1, ...facts, blobs },
     (length) => 512 + roundToBlock(length) + restSize,
+    (size) => split && describeVolumes(split, size),
   );
-  const tar = layOutTar([{ path: metadataPath, content: bytes }, ...rest]);
+  const tar = layOutTar([{ path: metadataPath, content: bytes }, ...rest], split?.volumeSize);
   return { metadata: parseMetadata(bytes, 'this bundle'), tar };
 }

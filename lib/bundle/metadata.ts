@@ -38,15 +38,24 @@ export interface BundleMetadata {
   /** The good signatures of the release, and of each image of a multi-architecture release that has one, by digest. */
   readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
   readonly tool: string;
+  /** The files that the tar is split into, in their order; absent where it is one. */
+  readonly volumes?: readonly { readonly name: string; readonly size: number }[] | undefined;
 }
 
-/** Writes metadata as the bytes of metadata.json, with its `size` such that the whole tar has it: `tarSize` tells that from the number of bytes. */
-export function formatMetadata(metadata: Omit<BundleMetadata, 'size'>, tarSize: (length: number) => number): Buffer {
+/**
+ * Writes metadata as the bytes of metadata.json, with its `size` such that the whole tar has it: `tarSize` tells that from the
+ * number of bytes, and `split` the volumes of a tar of some size.
+ */
+export function formatMetadata(
+  metadata: Omit<BundleMetadata, 'size'>,
+  tarSize: (length: number) => number,
+  split: (size: number) => BundleMetadata['volumes'] = () => metadata.volumes,
+): Buffer {
   let size = 0;
   for (;;) {
-    const bytes = Buffer.from(`${JSON.stringify({ ...metadata, size }, null, 2)}\n`);
+    const bytes = Buffer.from(`${JSON.stringify({ ...metadata, size, volumes: split(size) }, null, 2)}\n`);
     const actual = tarSize(bytes.length);
-    // More digits may make metadata.json longer and with it the tar; that settles at once.
+    // More digits, or volumes, may make metadata.json longer and with it the tar; that settles at once.
     if (actual === size) return bytes;
     size = actual;
   }
@@ -73,6 +82,8 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   }
   if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
   if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
+  if (value['volumes'] !== undefined && !isList(value['volumes'], isVolume))
+    throw invalid(where, 'has malformed volumes');
   if (!isRecord(value['components']) || !isList(Object.entries(value['components']).flat(), isText))
     throw invalid(where, 'has malformed components');
   if (
@@ -110,6 +121,10 @@ function isSize(value: unknown): boolean {
 
 function isBlob(value: unknown): boolean {
   return isRecord(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
+}
+
+function isVolume(value: unknown): boolean {
+  return isRecord(value) && isText(value['name']) && isSize(value['size']);
 }
 
 function isSignature(value: unknown): boolean {

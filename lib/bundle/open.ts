@@ -1,10 +1,15 @@
-import { stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
+import { dirname } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import type { ContentSource } from '../store/store.ts';
+import type { Volume } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openDirectory } from './openDirectory.ts';
 import { openTar } from './openTar.ts';
+import type { Problem } from './problem.ts';
+import { findSplit } from './split.ts';
 
 /** A file of a bundle, or a symbolic link with its target. */
 export interface BundleFile {
@@ -20,7 +25,7 @@ export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';
 /** Takes the bytes of a bundle, synchronously and in order. The first chunk of a file may be empty; a chunk is not kept. */
 export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 
-/** A bundle that is there: in a tar, on a device that holds one, or as a mirror directory. Nothing is extracted to read it. */
+/** A bundle that is there: in a tar, in volumes of one, on a device that holds one, or as a mirror directory. Nothing is extracted to read it. */
 export interface Bundle {
   readonly path: string;
   readonly form: 'tar' | 'directory';
@@ -32,6 +37,10 @@ export interface Bundle {
   readonly size: number;
   /** How many bytes a file has after the end of the tar in it. */
   readonly trailing: number;
+  /** The files or the device that a tar lies in, in their order. */
+  readonly volumes: readonly Volume[];
+  /** What is wrong with these: volumes that are missing or have another size. */
+  readonly faults: readonly Problem[];
   readonly content: ContentSource;
   readonly files: readonly BundleFile[];
   /** Where the tar ends before its time, or is garbled; only a tolerant opening gives such a bundle. */
@@ -42,13 +51,16 @@ export interface Bundle {
   readonly cutEntry?: string | undefined;
   /** Reads a file whole, 4 MiB at most. */
   read(path: string): Promise<Buffer>;
+  /** The bytes of the tar itself from an offset on, unverified; a directory has none. */
+  readonly stream?: (start: number, size: number) => Readable;
   /** Reads everything once, in the order in which it lies there. */
   scan(scanner: Scanner): Promise<void>;
   close(): Promise<void>;
 }
 
 /**
- * Opens a bundle by the path of a file, device or mirror directory. A directory that another tool wrote, without
+ * Opens a bundle by the path of a file, device or mirror directory; one in volumes by any of them, the name they have in
+ * common, or the folder where it is alone. A directory that another tool wrote, without
  * metadata.json, is described by the release in it. With `tolerant`, a tar that is cut short is opened as far as it goes.
  * Throws `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
  */
@@ -57,8 +69,12 @@ export async function openBundle(
   context: Context,
   { tolerant = false }: { readonly tolerant?: boolean } = {},
 ): Promise<Bundle> {
-  const found = await stat(path).catch((cause: unknown) => {
-    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  const split = await findSplit(path);
+  if (split !== undefined) return openTar(split, tolerant, context);
+  const found = await stat(path).catch(async (cause: unknown) => {
+    const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
+    const message = isMissing ? `there is no ${path}` : `${path} cannot be read: ${messageOf(cause)}`;
+    throw new PluginError('not-readable', message, { hint: isMissing ? await lookAround(path) : undefined, cause });
   });
   if (found.isDirectory()) return openDirectory(path, context);
   if (!found.isFile() && !found.isBlockDevice()) {
@@ -71,5 +87,16 @@ export async function openBundle(
       hint: 'Copy the bundle again from where it came from.',
     });
   }
-  return openTar(path, found.isFile() ? found.size : undefined, tolerant, context);
+  return openTar(path, tolerant, context);
+}
+
+/** What there is in place of a bundle that is not. */
+async function lookAround(path: string): Promise<string> {
+  const folder = dirname(path);
+  const names = await readdir(folder).catch(() => undefined);
+  if (!names) return `There is no folder ${folder}: check the path, and whether the medium is mounted.`;
+  const bundles = names.filter((name) => name.endsWith('.tar')).sort();
+  const others = bundles.length > 5 ? ` and ${String(bundles.length - 5)} more` : '';
+  const has = bundles.length === 0 ? 'no .tar file' : bundles.slice(0, 5).join(', ') + others;
+  return `Check the path: ${folder === '.' ? 'this folder' : folder} has ${has}.`;
 }

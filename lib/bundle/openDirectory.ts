@@ -6,6 +6,7 @@ import { readPayload } from '../release/release.ts';
 import { isReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { describeReadError, readFileContent } from '../store/fileContent.ts';
+import { parseVolumeName } from '../store/volumes.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import type { Bundle, BundleFile, Scanner } from './open.ts';
@@ -27,6 +28,8 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
     described,
     size: files.reduce((sum, { size }) => sum + size, 0),
     trailing: 0,
+    volumes: [],
+    faults: [],
     isCut: false,
     content,
     files,
@@ -42,7 +45,8 @@ async function requireMirror(path: string): Promise<void> {
   const names = await readdir(path).catch((error: unknown) => {
     throw describeReadError(error, path);
   });
-  const bundles = names.filter((name) => name.endsWith('.tar')).sort();
+  const tars = names.flatMap((name) => (name.endsWith('.tar') ? [name] : (parseVolumeName(name)?.path ?? [])));
+  const bundles = [...new Set(tars)].sort();
   throw new PluginError('not-found', `${path} is not a mirror directory: it has no v2/${releaseRepository}`, {
     hint:
       bundles.length > 0

@@ -5,22 +5,26 @@ import { releaseRepository } from '../store/directory.ts';
 import { roundToBlock } from '../store/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle, BundlePart, Scanner } from './open.ts';
+import { checkVolumes, volumeError } from './split.ts';
 
-/** Opens a bundle in a tar; `length` is the file's size in bytes, undefined for a device. Throws `invalid-bundle` and `not-readable`. */
-export async function openTar(
-  path: string,
-  length: number | undefined,
-  tolerant: boolean,
-  context: Context,
-): Promise<Bundle> {
-  const archive = await Archive.open(path, context, tolerant);
+/** Opens a bundle in a tar, which may be in volumes. Throws `invalid-bundle` and `not-readable`. */
+export async function openTar(path: string, tolerant: boolean, context: Context): Promise<Bundle> {
+  const archive = await Archive.open(path, context, true);
   try {
     if (archive.entries.keys().next().value !== metadataPath) {
       const what = `${path} is a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
       throw new PluginError('invalid-bundle', what, { hint: 'Bundles are made by the create command.' });
     }
-    const trailing = archive.damage || length === undefined ? 0 : length - archive.size;
     const metadata = parseMetadata(await archive.read(metadataPath, metadataSizeLimit), path);
+    const faults = checkVolumes(metadata, archive.found);
+    const damage = archive.damage && (volumeError(faults) ?? archive.damage);
+    if (damage && !tolerant) throw damage;
+    // Volumes that the metadata does not name are those of another bundle.
+    const volumes = archive.found.volumes.slice(0, metadata.volumes?.length);
+    const length = volumes.reduce((sum, { size }) => sum + size, 0);
+    const trailing = damage || length === Infinity ? 0 : Math.max(0, length - archive.size);
+    for (const { path: stray } of archive.found.volumes.slice(volumes.length))
+      context.log('warn', `${stray} is no volume of this bundle, and is left alone`);
     return {
       path,
       form: 'tar',
@@ -28,12 +32,15 @@ export async function openTar(
       described: true,
       size: archive.size,
       trailing,
+      volumes,
+      faults,
       content: archive.repository(releaseRepository),
       files: [...archive.entries.values()],
-      damage: archive.damage,
-      isCut: archive.damage !== undefined && (await endsBefore(archive, metadata.size)),
+      damage,
+      isCut: damage !== undefined && faults.length === 0 && (await endsBefore(archive, metadata.size)),
       cutEntry: archive.cutEntry,
       read: (file) => archive.read(file),
+      stream: (start, size) => archive.streamRange(start, size),
       scan: (scanner) => scanTar(archive, trailing, scanner, context),
       close: () => archive.close(),
     };

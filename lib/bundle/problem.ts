@@ -3,7 +3,7 @@ export type ProblemKind =
   'missing' | 'truncated' | 'altered' | 'superfluous' | 'inconsistent' | 'unsigned' | 'untrusted';
 
 /** What a problem is with; `bundle` is the whole of it. */
-export type ProblemSubject = 'bundle' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
+export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
 
 /** Something that is wrong with a bundle. */
 export interface Problem {

@@ -3,6 +3,7 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
+import { VolumeHash } from '../store/volumeDigests.ts';
 import type { Bundle, BundleFile } from './open.ts';
 import { digestNamed, placeOf, type Place } from './place.ts';
 
@@ -34,6 +35,8 @@ export interface ScannedConfig {
 export interface ScannedContent {
   /** Of the whole file; absent for a directory, and for a tar that is cut short. */
   readonly digest: Digest | undefined;
+  /** Of each volume that could be read whole; empty for a bundle in a single file. */
+  readonly volumes: readonly Digest[];
   /** How many bytes were read. */
   readonly bytes: number;
   readonly manifests: ReadonlyMap<Digest, ScannedItem>;
@@ -48,7 +51,7 @@ export interface ScannedContent {
 
 /** Reads a bundle once from its first byte to its last, and checks everything in it against its name. */
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
-  const whole = bundle.form === 'tar' ? createHash('sha256') : undefined;
+  const whole = bundle.form === 'tar' ? new VolumeHash(bundle.volumes) : undefined;
   const findings = new Findings();
   for (const file of bundle.files) if (file.target !== undefined) findings.addLink(file, file.target);
   if (bundle.cutEntry !== undefined) findings.addCut(bundle.cutEntry);
@@ -75,9 +78,10 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
     current.kept?.push(Buffer.from(chunk));
   });
   if (current) findings.addFile(current);
-  const digest: Digest | undefined = whole && !bundle.damage ? `sha256:${whole.digest('hex')}` : undefined;
+  const digests = whole?.finish();
+  const digest = bundle.damage ? undefined : digests?.digest;
   const { manifests, blobs, tags, config, others } = findings;
-  return { digest, bytes, manifests, blobs, tags, config, others, strayBytes };
+  return { digest, volumes: digests?.volumes ?? [], bytes, manifests, blobs, tags, config, others, strayBytes };
 }
 
 interface OpenFile {

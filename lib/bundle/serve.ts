@@ -4,10 +4,19 @@ import { isIndex, parseManifest } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { serveContent, type ContentServer, type SizedContent } from '../store/server.ts';
+import {
+  serveContent,
+  type ContentServer,
+  type ServedFile,
+  type ServeOptions,
+  type SizedContent,
+} from '../store/server.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { attachedTo, readBundleTags } from './bundleTags.ts';
 import type { Bundle } from './open.ts';
+
+/** The path under which the whole of a bundle is served. */
+export const servedTar = '/bundle.tar';
 
 /** A bundle being served. */
 export interface BundleServer extends ContentServer {
@@ -19,11 +28,11 @@ export interface BundleServer extends ContentServer {
  * Serves a bundle as a registry for reading: under `openshift/release` with all its tags, and under the names that its images’
  * repositories had where they come from, with the tags of those images and of their sigstore attachments. By digest,
  * everything is to be had everywhere. What is missing or unreadable in the bundle is not served, with a warning. Ends with the
- * context’s signal; throws what serveContent throws.
+ * context’s signal; throws what serveContent throws. A bundle in a tar is to be had whole too, as `/bundle.tar`.
  */
 export async function serveBundle(
   bundle: Bundle,
-  listen: { readonly host: string; readonly port: number },
+  listen: Pick<ServeOptions, 'host' | 'port' | 'token' | 'onAnswer'>,
   context: Context,
 ): Promise<BundleServer> {
   const { content } = bundle;
@@ -49,7 +58,9 @@ export async function serveBundle(
   }
   serve(releaseRepository, new Set(tags.keys()));
   const repositories = [...views.keys()].sort();
-  const options = { ...listen, repositories: () => repositories };
+  const { stream, size } = bundle;
+  const files = new Map<string, ServedFile>(stream ? [[servedTar, { size, stream }]] : []);
+  const options = { ...listen, repositories: () => repositories, files };
   return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
 }
 

@@ -1,21 +1,84 @@
-import { open, readFile, rename } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
-import { messageOf, PluginError } from '../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { describeWriteError } from '../store/disk.ts';
+import { describeWriteError, syncFolder } from '../store/disk.ts';
+import { takeLock } from '../store/lock.ts';
+import type { ArchiveDigests } from '../store/volumeDigests.ts';
+import { volumeName } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
 
-/** Writes what stands beside a bundle: `<bundle>.sha256` for sha256sum, and `<bundle>.yaml`, an UpgradeBundle ready to apply. */
-export async function writeSidecars(path: string, digest: Digest, metadata: BundleMetadata): Promise<void> {
-  await replaceFile(`${path}.sha256`, `${hexOf(digest)}  ${basename(path)}\n`);
-  await replaceFile(`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata)));
+/**
+ * Writes what stands beside a bundle, `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an UpgradeBundle ready to apply,
+ * and returns what gives them these names: to be called when the bundle has its own. Files of that name are removed at once. Of a
+ * bundle in volumes the first has each volume, and the whole as a comment, since sha256sum finds no such file.
+ */
+export async function prepareSidecars(
+  path: string,
+  { digest, volumes }: ArchiveDigests,
+  metadata: BundleMetadata,
+): Promise<() => Promise<void>> {
+  const name = basename(path);
+  const lines = volumes.map((volume, index) => `${hexOf(volume)}  ${volumeName(name, index)}`);
+  const whole = `${hexOf(digest)}  ${name}`;
+  // At no moment may one stand beside another tar than its own, which would be believed to have its digest: so the old ones
+  // go before the tar is replaced, and the new ones come after. What is killed in between leaves a tar without a digest,
+  // and the next run takes it anew. The .sha256 file comes last: where it is, everything is.
+  const texts: [string, string][] = [
+    [`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata))],
+    [`${path}.sha256`, [...lines, lines.length > 0 ? `# ${whole}` : whole, ''].join('\n')],
+  ];
+  try {
+    for (const [file, text] of texts) await writeDurably(`${file}.partial`, text);
+    for (const [file] of texts.toReversed()) await rm(file, { force: true });
+    await syncFolder(dirname(path));
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+  return async () => {
+    try {
+      for (const [file] of texts) await rename(`${file}.partial`, file);
+      await syncFolder(dirname(path));
+    } catch (error) {
+      throw describeWriteError(error, path);
+    }
+  };
+}
+
+/** Removes what a run that was killed left beside a bundle that it had finished, unless another run is at work there. */
+export async function removeLeftovers(path: string): Promise<void> {
+  const sidecars = [`${path}.yaml.partial`, `${path}.sha256.partial`];
+  const lock = `${path}.lock`;
+  const journal = `${path}.partial.journal`;
+  const isUnfinished = await exists(`${path}.partial`);
+  const leftovers = isUnfinished ? sidecars : [...sidecars, journal];
+  const found = await Promise.all([lock, ...leftovers].map(exists));
+  if (!found.includes(true)) return;
+  try {
+    const unlock = await takeLock(lock, path);
+    for (const leftover of leftovers) await rm(leftover, { force: true });
+    await unlock();
+  } catch (error) {
+    // It is no use to fail for them: the bundle is there.
+    if (!isPluginError(error)) throw error;
+  }
 }
 
 /** The digest that `<bundle>.sha256` gives for a bundle; undefined where there is no such file, or nothing about it. */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
+  return (await readDigests(path)).get(basename(path));
+}
+
+/** The digests that `<bundle>.sha256` gives, by the names of the files: of a bundle, and of its volumes. */
+export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
   const text = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
-  return parseDigests(text).find(({ name }) => name === basename(path))?.digest;
+  // Of a name that is there twice the first line counts.
+  return new Map(
+    parseDigests(text)
+      .map(({ name, digest }) => [name, digest] as const)
+      .toReversed(),
+  );
 }
 
 /**
@@ -35,7 +98,7 @@ export async function findDigest(file: string, bundle: string): Promise<Digest> 
 }
 
 function parseDigests(text: string): { digest: Digest; name: string }[] {
-  return [...text.matchAll(/^([0-9a-f]{64})(?: [ *](.*))?$/gm)].flatMap(([, hex = '', name = '']) => {
+  return [...text.matchAll(/^(?:# )?([0-9a-f]{64})(?: [ *](.*))?$/gm)].flatMap(([, hex = '', name = '']) => {
     const digest = `sha256:${hex}`;
     return isDigest(digest) ? [{ digest, name: basename(name) }] : [];
   });
@@ -51,14 +114,12 @@ function upgradeBundleOf(digest: Digest, { version, arch }: BundleMetadata): Kub
   };
 }
 
-async function replaceFile(path: string, content: string): Promise<void> {
-  try {
-    const file = await open(`${path}.partial`, 'w', 0o644);
-    await file.writeFile(content);
-    await file.sync();
-    await file.close();
-    await rename(`${path}.partial`, path);
-  } catch (error) {
-    throw describeWriteError(error, path);
-  }
+async function writeDurably(path: string, content: string): Promise<void> {
+  await using file = await open(path, 'w', 0o644);
+  await file.writeFile(content);
+  await file.sync();
+}
+
+async function exists(path: string): Promise<boolean> {
+  return (await stat(path).catch(() => undefined)) !== undefined;
 }

@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
@@ -10,7 +11,7 @@ import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
-import { readDigestFile } from './sidecars.ts';
+import { readDigests } from './sidecars.ts';
 import { checkTags, listSurplus } from './surplus.ts';
 import { compareWritten, judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
 import { Walk } from './walk.ts';
@@ -38,6 +39,8 @@ export interface VerifyReport {
   readonly release: string;
   /** Of the whole file; absent for a directory and for a tar that breaks off. */
   readonly digest: Digest | undefined;
+  /** Of each of its volumes; empty for a bundle in a single file. */
+  readonly volumes: readonly Digest[];
   /** Who else says that it has this digest. */
   readonly confirmedBy: readonly string[];
   /** The images of the release and the extra ones: how many there should be, and how many are whole. */
@@ -63,7 +66,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const { metadata, described } = bundle;
   const { trust } = options;
   const scanned = await scanContent(bundle, context);
-  const compared = await compareDigests(bundle, scanned.digest, options.expected ?? []);
+  const compared = await compareDigests(bundle, scanned, options.expected ?? []);
   const problems: (readonly Problem[])[] = [checkForm(bundle, scanned), compared.problems];
 
   const { digest, release, problems: ofRelease } = await findRelease(bundle, scanned, context);
@@ -99,6 +102,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     arch: release?.arch ?? metadata.arch,
     release: `${repositoryOf(metadata)}@${digest}`,
     digest: scanned.digest,
+    volumes: scanned.volumes,
     confirmedBy: compared.confirmedBy,
     images: { expected: roots.size, whole: whole.length },
     attachments: attachments.length,
@@ -112,10 +116,11 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
 
 /** What is wrong with the tar as such. */
 function checkForm(
-  { path, form, metadata, size, trailing, damage, isCut }: Bundle,
+  { path, form, metadata, size, trailing, damage, isCut, faults }: Bundle,
   scanned: ScannedContent,
 ): Problem[] {
   const inTar = (kind: Problem['kind'], message: string): Problem => describeProblem(kind, 'bundle', path, message);
+  if (faults.length > 0) return [...faults];
   if (isCut) {
     const share = String(Math.floor((100 * size) / metadata.size));
     const words = `of its ${String(metadata.size)} bytes only the first ${String(size)} (${share}%) can be used`;
@@ -133,25 +138,37 @@ function checkForm(
   ];
 }
 
+/** Compares the digests of the whole and of the volumes with those in the .sha256 file, and the whole with what else is given. */
 async function compareDigests(
-  { path }: Bundle,
-  digest: Digest | undefined,
+  { path, volumes }: Bundle,
+  { digest, volumes: actual }: ScannedContent,
   given: readonly ExpectedDigest[],
 ): Promise<{ confirmedBy: string[]; problems: Problem[] }> {
-  if (digest === undefined) return { confirmedBy: [], problems: [] };
-  const noted = await readDigestFile(path);
-  const expected = [...(noted ? [{ digest: noted, source: `${path}.sha256` }] : []), ...given];
+  const noted = await readDigests(path);
+  const altered = actual.flatMap((own, index) => {
+    const volume = volumes[index]?.path ?? path;
+    const wanted = noted.get(basename(volume)) ?? own;
+    const words = `the volume ${volume} is altered: its digest is ${own}, and ${path}.sha256 says ${wanted}`;
+    return wanted === own ? [] : [describeProblem('altered', 'volume', basename(volume), words)];
+  });
+  if (digest === undefined) return { confirmedBy: [], problems: altered };
+  const whole = noted.get(basename(path));
+  // Which volume it is says more.
+  const expected = [...(whole && altered.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
   const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
   return {
     confirmedBy: same.map(({ source }) => source),
-    problems: other.map(({ digest: wanted, source }) =>
-      describeProblem(
-        'altered',
-        'bundle',
-        path,
-        `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,
+    problems: [
+      ...altered,
+      ...other.map(({ digest: wanted, source }) =>
+        describeProblem(
+          'altered',
+          'bundle',
+          path,
+          `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,
+        ),
       ),
-    ),
+    ],
   };
 }
 

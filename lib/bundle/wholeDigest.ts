@@ -1,12 +1,12 @@
-import { createHash, type Hash } from 'node:crypto';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import { Verifier } from '../store/store.ts';
+import { VolumeHash, type ArchiveDigests } from '../store/volumeDigests.ts';
 
 /**
- * Takes the digest of a whole tar while it is being filled: over what is there from the beginning on, waiting for each blob
+ * Takes the digest of a whole tar, and of its volumes, while it is being filled: over what is there from the beginning on, waiting for each blob
  * with `arrivalOf`. What an earlier run left is checked on the way; where the disk kept less of it than the journal says, after
  * a power failure, `bringAgain` has to fetch it.
  */
@@ -15,11 +15,11 @@ export async function digestWhole(
   arrivalOf: (digest: Digest) => Promise<void>,
   bringAgain: (digest: Digest) => Promise<void>,
   context: Context,
-): Promise<Digest> {
-  let hash = createHash('sha256');
+): Promise<ArchiveDigests> {
+  let hash = new VolumeHash(writer.volumes);
   let position = 0;
   const buffer = Buffer.allocUnsafeSlow(1024 * 1024);
-  const readRange = async (from: number, to: number, readers: readonly (Hash | Verifier)[]): Promise<void> => {
+  const readRange = async (from: number, to: number, readers: readonly (VolumeHash | Verifier)[]): Promise<void> => {
     for (let at = from; at < to;) {
       checkInterrupted(context.signal);
       const length = await writer.read(buffer.subarray(0, to - at), at);
@@ -47,5 +47,5 @@ export async function digestWhole(
     await readRange(start, position, [hash]);
   }
   await readRange(position, writer.layout.size, [hash]);
-  return `sha256:${hash.digest('hex')}`;
+  return hash.finish();
 }

@@ -1,4 +1,4 @@
-import { open, type FileHandle } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import type { Context } from '../context.ts';
@@ -8,15 +8,18 @@ import { isDigest } from '../oci/digest.ts';
 import { readRange } from './fileRange.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
+import { findArchive, volumeName, Volumes, type FoundArchive } from './volumes.ts';
 
 export type { ArchiveEntry };
 
 /**
- * A mirror directory in a tar, read in place: on a disk, or on a device that holds the tar from its first byte on.
+ * A mirror directory in a tar, read in place: on a disk, in one file or in volumes, or on a device that holds the tar from its first byte on.
  * Opening it reads headers only, seeking from one to the next.
  */
 export class Archive {
   readonly path: string;
+  /** The files that it lies in. */
+  readonly found: FoundArchive;
   /** Every entry by its path, in the order of the tar. */
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
   /** The size of the tar in bytes, with the two blocks that end it; a device may be larger. */
@@ -25,11 +28,12 @@ export class Archive {
   readonly damage: PluginError | undefined;
   /** The entry in which the tar breaks off. */
   readonly cutEntry: string | undefined;
-  readonly #file: FileHandle;
+  readonly #file: Volumes;
   readonly #signal: AbortSignal;
 
-  private constructor(path: string, file: FileHandle, listing: TarListing, signal: AbortSignal) {
-    this.path = path;
+  private constructor(found: FoundArchive, file: Volumes, listing: TarListing, signal: AbortSignal) {
+    this.path = found.path;
+    this.found = found;
     this.entries = listing.entries;
     this.size = listing.end;
     this.damage = listing.damage;
@@ -39,20 +43,28 @@ export class Archive {
   }
 
   /**
-   * Opens a tar and lists what is in it. Throws `not-readable`, and `invalid-bundle` when it is not a tar, is cut
-   * short, or has entries that no mirror directory has (hard links, devices, paths that leave it, a name twice). When `tolerant`, it is opened up to the damage instead.
+   * Opens a tar by its name, or by that of any of its volumes, and lists what is in it. Throws `not-readable`, and `invalid-bundle` when
+   * it is not a tar, is cut short, lacks a volume, or has entries that no mirror directory has (hard links, devices, paths that
+   * leave it, a name twice). When `tolerant`, it is opened up to the damage instead.
    */
   static async open(path: string, context: Context, tolerant = false): Promise<Archive> {
-    let file: FileHandle;
-    try {
-      file = await open(path, 'r');
-    } catch (cause) {
-      throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+    const found = await findArchive(path);
+    const [first] = found?.volumes ?? [];
+    if (!found || !first) {
+      const missing = found ? volumeName(found.path, 0) : path;
+      const why = found ? 'it is missing, the first volume of the bundle' : 'there is no such file';
+      throw new PluginError('not-readable', `${missing} cannot be read: ${why}`);
     }
+    const file = await Volumes.open(found.volumes, async (volume) => {
+      return open(volume.path, 'r').catch((cause: unknown) => {
+        throw new PluginError('not-readable', `${volume.path} cannot be read: ${messageOf(cause)}`, { cause });
+      });
+    });
     try {
-      const listing = await listEntries(file, path, context.signal);
+      const listed = await listEntries(file, found.path, context.signal);
+      const listing = found.volumes.length > 1 ? nameVolume(listed, file) : listed;
       if (listing.damage && !(tolerant && listing.entries.size > 0)) throw listing.damage;
-      return new Archive(path, file, listing, context.signal);
+      return new Archive(found, file, listing, context.signal);
     } catch (error) {
       await file.close();
       throw error;
@@ -81,6 +93,12 @@ export class Archive {
   /** Streams bytes of the tar itself, headers and all, for reading it in one go. */
   streamRange(start: number, size: number): Readable {
     return readRange(this.#file, this.path, start, size, this.#signal);
+  }
+
+  /** Which of its files some content lies in, for a message. */
+  locate(path: string): string {
+    const { start, size } = this.#locate(path);
+    return [...new Set(this.#file.pieces(start, size).map((piece) => piece.path))].join(' and ');
   }
 
   /** The names of the repositories in the archive, sorted. */
@@ -139,7 +157,9 @@ class ArchiveRepository implements ContentSource {
     const path = this.#find(descriptor);
     if (path === undefined)
       return Promise.reject(new PluginError('not-found', `${this.name} has no ${descriptor.digest}`));
-    return Promise.resolve(verifyStream(this.#archive.stream(path, start), descriptor, this.name, start));
+    return Promise.resolve(
+      verifyStream(this.#archive.stream(path, start), descriptor, this.#archive.locate(path), start),
+    );
   }
 
   exists(descriptor: Descriptor): Promise<boolean> {
@@ -164,4 +184,13 @@ class ArchiveRepository implements ContentSource {
 
 function isFile(entry: ArchiveEntry | undefined): entry is ArchiveEntry {
   return entry !== undefined && entry.target === undefined;
+}
+
+/** Says in which volume the damage of a tar begins. */
+function nameVolume(listing: TarListing, file: Volumes): TarListing {
+  const { damage, end } = listing;
+  const [piece] = file.pieces(end, 1);
+  if (!damage || !piece) return listing;
+  const { code, message, hint } = damage;
+  return { ...listing, damage: new PluginError(code, `${message}, which is in ${piece.path}`, { hint }) };
 }

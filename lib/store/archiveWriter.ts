@@ -1,23 +1,30 @@
 import { createHash } from 'node:crypto';
-import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
-import { checkSpace, describeWriteError, syncFolder } from './disk.ts';
-import { isMissing } from './fileContent.ts';
+import { describeWriteError } from './disk.ts';
 import { readRange, writeFully } from './fileRange.ts';
 import { Journal } from './journal.ts';
 import { verifyStream, type ContentStore } from './store.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
+import {
+  checkPartials,
+  journalOf,
+  nameFinally,
+  openPartials,
+  partialOf,
+  removePartials,
+  takeBack,
+} from './unfinished.ts';
+import { planVolumes, type Piece, type Volume, type Volumes } from './volumes.ts';
 
-/** Where in a file a piece of content belongs, and how much of it is there already (bytes). */
+/** Where some content belongs, in one file or across several, and how much of it is there already (bytes). */
 export interface ContentPlace {
   readonly path: string;
-  readonly fd: number;
-  readonly position: number;
+  readonly pieces: readonly Piece[];
   readonly present: number;
 }
 
@@ -26,14 +33,14 @@ const flushEvery = 256 * 1024 * 1024;
 /**
  * A tar that is filled in any order. It is laid out whole from the beginning, so that every piece of content has its
  * place and can be written there as it arrives. Until `finish` it is called `<path>.partial`, with a journal beside it
- * of what is there; opening it again with the same layout goes on from the journal.
+ * of what is there; opening it again with the same layout goes on from the journal. Volumes have a `.partial` each.
  */
 export class ArchiveWriter implements ContentStore {
   readonly name: string;
   readonly layout: TarLayout;
   /** Content that an earlier run had finished: it is believed by its journal, and worth a check before `finish`. */
   readonly resumed: ReadonlySet<Digest>;
-  readonly #file: FileHandle;
+  readonly #file: Volumes;
   readonly #journal: Journal;
   readonly #places: ReadonlyMap<string, PlacedEntry>;
   readonly #repository: string;
@@ -46,7 +53,7 @@ export class ArchiveWriter implements ContentStore {
     path: string,
     layout: TarLayout,
     repository: string,
-    file: FileHandle,
+    file: Volumes,
     journal: Journal,
     signal: AbortSignal,
   ) {
@@ -65,23 +72,23 @@ export class ArchiveWriter implements ContentStore {
    * anything is written when the layout does not fit, and `not-writable`.
    */
   static async open(path: string, layout: TarLayout, repository: string, context: Context): Promise<ArchiveWriter> {
-    const partial = partialOf(path);
+    let journal: Journal | undefined;
     try {
-      const { size, blocks } = await stat(partial).catch(() => ({ size: 0, blocks: 0 }));
-      await checkSpace(path, layout.size - blocks * 512);
-      const file = await openOrCreate(partial);
+      const identity = identify(layout);
+      const volumes = planVolumes(path, layout.size, layout.volumeSize);
+      journal = await Journal.resume(journalOf(path), identity);
+      if (journal && isFilled(layout, journal)) await takeBack(volumes);
+      const isBegun = await checkPartials(path, volumes);
+      if (!journal || !isBegun) {
+        journal?.close();
+        journal = undefined;
+        await removePartials(path);
+      }
+      const file = await openPartials(volumes);
       try {
-        const identity = identify(layout);
-        let journal = size === layout.size ? await Journal.resume(journalOf(path), identity) : undefined;
-        if (journal) {
-          context.log('info', `going on with ${partial}: ${String(journal.finished.size)} blobs are there`);
-        } else {
-          // An older journal must never be found beside a newer file.
-          await rm(journalOf(path), { force: true });
-          await file.truncate(0);
-          await file.truncate(layout.size);
-          journal = Journal.create(journalOf(path), identity);
-        }
+        if (journal)
+          context.log('info', `going on with ${partialOf(path)}: ${String(journal.finished.size)} blobs are there`);
+        journal ??= Journal.create(journalOf(path), identity);
         // Even of a file that is gone on with a power failure may have taken some.
         await writeKnown(file, layout);
         return new ArchiveWriter(path, layout, repository, file, journal, context.signal);
@@ -90,8 +97,14 @@ export class ArchiveWriter implements ContentStore {
         throw error;
       }
     } catch (error) {
+      journal?.close();
       throw describeWriteError(error, path);
     }
+  }
+
+  /** The files that it consists of, by their final names. */
+  get volumes(): readonly Volume[] {
+    return this.#file.files;
   }
 
   /** Where content belongs, for whoever writes it there; undefined where the layout has no place for it. */
@@ -99,7 +112,7 @@ export class ArchiveWriter implements ContentStore {
     const place = this.#places.get(digest);
     if (!place) return undefined;
     const present = this.#journal.finished.has(digest) ? place.size : (this.#journal.begun.get(digest) ?? 0);
-    return { path: this.name, fd: this.#file.fd, position: place.start, present };
+    return { path: this.name, pieces: this.#file.pieces(place.start, place.size), present };
   }
 
   /** Notes that the first `present` bytes of some content are in their place, so that another run can go on from there. */
@@ -207,8 +220,7 @@ export class ArchiveWriter implements ContentStore {
       if (this.#flushFailure) throw this.#flushFailure.error;
       await this.#file.datasync();
       await this.close();
-      await rename(partialOf(this.name), this.name);
-      await syncFolder(dirname(this.name));
+      await nameFinally(this.name, this.#file.files);
       await rm(journalOf(this.name), { force: true });
     } catch (error) {
       throw describeWriteError(error, this.name);
@@ -221,16 +233,6 @@ export class ArchiveWriter implements ContentStore {
   }
 }
 
-/** What an unfinished archive is called. */
-export function partialOf(path: string): string {
-  return `${path}.partial`;
-}
-
-/** What the journal of an unfinished archive is called. */
-export function journalOf(path: string): string {
-  return `${path}.partial.journal`;
-}
-
 function keyOf({ entry }: PlacedEntry): string {
   if ('descriptor' in entry) return entry.descriptor.digest;
   const digest = /\/(sha256:[0-9a-f]{64})$/.exec(entry.path)?.[1];
@@ -238,7 +240,7 @@ function keyOf({ entry }: PlacedEntry): string {
 }
 
 function identify(layout: TarLayout): string {
-  const hash = createHash('sha256');
+  const hash = createHash('sha256').update(`${String(layout.volumeSize)}\n`);
   for (const { entry, header } of layout.entries) {
     hash.update(header);
     if ('content' in entry) hash.update(entry.content);
@@ -246,14 +248,11 @@ function identify(layout: TarLayout): string {
   return hash.digest('hex');
 }
 
-async function openOrCreate(path: string): Promise<FileHandle> {
-  return open(path, 'r+').catch((error: unknown) => {
-    if (isMissing(error)) return open(path, 'wx+');
-    throw error;
-  });
+function isFilled({ entries }: TarLayout, { finished }: Journal): boolean {
+  return entries.every(({ entry }) => !('descriptor' in entry) || finished.has(entry.descriptor.digest));
 }
 
-async function writeKnown(file: FileHandle, layout: TarLayout): Promise<void> {
+async function writeKnown(file: Volumes, layout: TarLayout): Promise<void> {
   for (const { entry, header, position, start } of layout.entries) {
     await writeFully(file, header, position);
     if ('content' in entry) await writeFully(file, entry.content, start);

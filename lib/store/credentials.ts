@@ -36,16 +36,25 @@ interface CredentialsFile {
   readonly store: unknown;
 }
 
-/** The credentials of a run: finds the one for a repository, and asks each helper about a host once. */
+/**
+ * The credentials of a run: finds the one for a repository, and asks each helper about a host once. The files are read when the
+ * first is asked for: the one given, else the one that REGISTRY_AUTH_FILE names, else all that exist of
+ * $XDG_RUNTIME_DIR/containers/auth.json, /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in
+ * XDG_CONFIG_HOME), ~/.docker/config.json (or in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
+ */
 export class Credentials {
-  readonly #files: readonly CredentialsFile[];
-  readonly #environment: Environment;
+  readonly #options: CredentialsOptions;
   readonly #answers = new Map<string, Promise<Credential | undefined>>();
+  #files: readonly CredentialsFile[] = [];
+  #loading: Promise<void> | undefined;
 
-  /** For loadCredentials; others have no use for it. */
-  constructor(files: readonly CredentialsFile[], environment: Environment) {
-    this.#files = files;
-    this.#environment = environment;
+  constructor(options: CredentialsOptions) {
+    this.#options = options;
+  }
+
+  /** Reads the files now. Throws `bad-credentials-file` for a named file that is missing and for any that cannot be read or parsed. */
+  load(): Promise<void> {
+    return (this.#loading ??= this.#load());
   }
 
   /** The paths of the files that were read, in the order they are looked through. */
@@ -56,9 +65,10 @@ export class Credentials {
   /**
    * The credential for a repository, undefined where there is none. The first file that has one wins; within a file, a helper
    * named for the registry, then the entry with the longest path (`host/a/b`, `host/a`, `host`, compared whole), then
-   * the file’s credentials store. Throws `bad-credentials-file` when the entry or the helper that applies is unusable.
+   * the file’s credentials store. Throws what `load` does, and `bad-credentials-file` when the entry or the helper that applies is unusable.
    */
   async find(registry: string, repository: string): Promise<Credential | undefined> {
+    await this.load();
     const host = canonicalHost(registry);
     for (const file of this.#files) {
       const credential =
@@ -70,34 +80,31 @@ export class Credentials {
     return undefined;
   }
 
+  async #load(): Promise<void> {
+    const { file, environment } = this.#options;
+    const named = file ?? (environment['REGISTRY_AUTH_FILE'] || undefined);
+    const paths = named === undefined ? defaultPaths(this.#options) : [named];
+    const files = await Promise.all(paths.map((path) => readCredentialsFile(path, named === undefined)));
+    this.#files = files.filter((each) => each !== undefined);
+  }
+
   async #ask(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
     if (helper === undefined || helper === '') return undefined;
     if (!isHelperName(helper)) throw unusable(file.path, `names a credential helper for ${host} that cannot be one`);
     // Docker keeps its own registry’s credentials under this address.
     const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
     const key = `${helper} ${server}`;
-    const answer = this.#answers.get(key) ?? askHelper(helper, server, this.#environment);
+    const answer = this.#answers.get(key) ?? askHelper(helper, server, this.#options.environment);
     this.#answers.set(key, answer);
     return await answer;
   }
 }
 
-/**
- * Reads the credentials files: the one given, else the one that REGISTRY_AUTH_FILE names, else all that exist of
- * $XDG_RUNTIME_DIR/containers/auth.json, /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in
- * XDG_CONFIG_HOME), ~/.docker/config.json (or in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
- * Throws `bad-credentials-file` for a named file that is missing and for any that cannot be read or parsed.
- */
+/** The credentials of a run, read at once; throws what Credentials.load does. */
 export async function loadCredentials(options: CredentialsOptions): Promise<Credentials> {
-  const { environment } = options;
-  const named = options.file ?? (environment['REGISTRY_AUTH_FILE'] || undefined);
-  const paths = named === undefined ? defaultPaths(options) : [named];
-  const files: CredentialsFile[] = [];
-  for (const path of paths) {
-    const file = await readCredentialsFile(path, named === undefined);
-    if (file) files.push(file);
-  }
-  return new Credentials(files, environment);
+  const credentials = new Credentials(options);
+  await credentials.load();
+  return credentials;
 }
 
 function defaultPaths({ environment, uid, home = environment['HOME'] }: CredentialsOptions): string[] {

@@ -128,7 +128,10 @@ export class Directory implements ContentStore {
    */
   async receive(blob: Descriptor, write: (place: ContentPlace) => Promise<void>): Promise<void> {
     checkInterrupted(this.#context.signal);
-    await this.#writing(() => this.#fill(blob, ({ fd }, path) => write({ path, fd, position: 0, present: 0 })));
+    const { size } = blob;
+    await this.#writing(() =>
+      this.#fill(blob, ({ fd }, path) => write({ path, pieces: [{ path, fd, position: 0, size }], present: 0 })),
+    );
   }
 
   /**

@@ -1,8 +1,8 @@
-import { readSync, writeSync } from 'node:fs';
 import { isPluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentPlace } from './archiveWriter.ts';
 import { describeWriteError } from './disk.ts';
+import { readPieces, writePieces } from './fileRange.ts';
 import { tryEach } from './mirrored.ts';
 import { Verifier } from './store.ts';
 
@@ -49,12 +49,12 @@ async function receiveInto(
   const buffer = Buffer.allocUnsafe(Math.min(chunkSize, present));
   while (verifier.length < present) {
     const length = Math.min(buffer.length, present - verifier.length);
-    readSync(place.fd, buffer, 0, length, place.position + verifier.length);
+    readPieces(place.pieces, buffer.subarray(0, length), verifier.length);
     verifier.update(buffer.subarray(0, length));
   }
   let noted = { bytes: present, time: 0 };
   await source.download(descriptor, present, (chunk) => {
-    writeFully(place.fd, chunk, place.position + verifier.length, place.path);
+    write(place, chunk, verifier.length);
     verifier.update(chunk);
     if (verifier.length - noted.bytes < noteEvery.bytes || performance.now() - noted.time < noteEvery.time) return;
     noted = { bytes: verifier.length, time: performance.now() };
@@ -63,9 +63,9 @@ async function receiveInto(
   verifier.finish();
 }
 
-function writeFully(fd: number, chunk: Buffer, position: number, path: string): void {
+function write({ path, pieces }: ContentPlace, chunk: Buffer, offset: number): void {
   try {
-    for (let done = 0; done < chunk.length;) done += writeSync(fd, chunk, done, chunk.length - done, position + done);
+    writePieces(pieces, chunk, offset);
   } catch (error) {
     throw describeWriteError(error, path);
   }

@@ -1,7 +1,8 @@
-import type { FileHandle } from 'node:fs/promises';
+import { readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { describeReadError } from './fileContent.ts';
+import type { Piece, RandomAccess } from './volumes.ts';
 
 const chunkSize = 1024 * 1024;
 
@@ -10,7 +11,13 @@ const chunkSize = 1024 * 1024;
  * streams of one file may be read side by side; none of them closes it. The stream fails with `not-readable` and
  * `interrupted`. `path` is for the message.
  */
-export function readRange(file: FileHandle, path: string, start: number, size: number, signal: AbortSignal): Readable {
+export function readRange(
+  file: Pick<RandomAccess, 'read'>,
+  path: string,
+  start: number,
+  size: number,
+  signal: AbortSignal,
+): Readable {
   const read = async function* (): AsyncGenerator<Buffer> {
     for (let done = 0; done < size;) {
       checkInterrupted(signal);
@@ -29,9 +36,44 @@ export function readRange(file: FileHandle, path: string, start: number, size: n
 }
 
 /** Writes all of some bytes at an offset of an open file: a disk that is almost full takes only a part at first. */
-export async function writeFully(file: FileHandle, bytes: Buffer, position: number): Promise<void> {
+export async function writeFully(file: RandomAccess, bytes: Buffer, position: number): Promise<void> {
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
     done += bytesWritten;
+  }
+}
+
+/** Fills a buffer from the bytes of some pieces, `offset` bytes behind their beginning, as far as there are any; synchronously. */
+export function readPieces(pieces: readonly Piece[], buffer: Buffer, offset: number): void {
+  eachPiece(pieces, offset, buffer.length, (piece, done, length, position) =>
+    readSync(piece.fd, buffer, done, length, position),
+  );
+}
+
+/** Writes bytes into some pieces, `offset` bytes behind their beginning; synchronously. */
+export function writePieces(pieces: readonly Piece[], bytes: Buffer, offset: number): void {
+  eachPiece(pieces, offset, bytes.length, (piece, done, length, position) =>
+    writeSync(piece.fd, bytes, done, length, position),
+  );
+}
+
+/** Calls an action for stretch after stretch of some pieces until it has moved `size` bytes, or moves none; it says how many it moved. */
+function eachPiece(
+  pieces: readonly Piece[],
+  offset: number,
+  size: number,
+  move: (piece: Piece, done: number, length: number, position: number) => number,
+): void {
+  let start = 0;
+  let done = 0;
+  for (const piece of pieces) {
+    const end = start + piece.size;
+    while (done < size && offset + done < end) {
+      const at = offset + done - start;
+      const moved = move(piece, done, Math.min(size - done, piece.size - at), piece.position + at);
+      if (moved === 0) return;
+      done += moved;
+    }
+    start = end;
   }
 }

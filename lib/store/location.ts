@@ -8,6 +8,7 @@ import { Directory, type DirectoryOptions } from './directory.ts';
 import { isMissing, describeReadError } from './fileContent.ts';
 import { listRepositories } from './repositories.ts';
 import type { ContentSource } from './store.ts';
+import { findArchive } from './volumes.ts';
 
 /** Where content is, as somebody wrote it. Paths are absolute. */
 export type Location =
@@ -33,7 +34,7 @@ export interface OpenOptions extends DirectoryOptions {
 
 /**
  * Tells what a text names: `file://…` and everything that looks like a path (`/…`, `./…`, `../…`, `….tar`) or is there
- * as a file or folder is a mirror directory, an archive (a file or a device), and anything else a reference into a registry,
+ * as a file or folder is a mirror directory, an archive (a file, its volumes or a device), and anything else a reference into a registry,
  * where `docker://` may be in front. Throws `not-found` for a path where nothing is, and `invalid-reference`.
  */
 export async function parseLocation(text: string): Promise<Location> {
@@ -45,6 +46,8 @@ export async function parseLocation(text: string): Promise<Location> {
   });
   if (found?.isDirectory()) return { kind: 'directory', path };
   if (found?.isFile() || found?.isBlockDevice()) return { kind: 'archive', path };
+  const volumes = found || !looksLikePath(text) ? undefined : await findArchive(path);
+  if (volumes) return { kind: 'archive', path: volumes.path };
   if (found) throw new PluginError('usage', `${path} is neither a folder nor a file nor a block device`);
   if (looksLikePath(text)) throw new PluginError('not-found', `${path} does not exist`);
   return { kind: 'registry', reference: parseReference(text) };

@@ -81,7 +81,7 @@ export class Registries {
   ): Promise<void> {
     const locations = references.flatMap((reference) => this.#access.mirrors.locationsOf(reference));
     const transfer = { descriptor, repositories: distinct(locations) };
-    const whither = 'fd' in place ? { place } : { destination: place };
+    const whither = 'pieces' in place ? { place } : { destination: place };
     await (await this.startThreads()).download({ ...transfer, ...whither }, onProgress);
   }
 

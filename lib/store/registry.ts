@@ -106,7 +106,10 @@ export class Registry implements ContentStore {
   }
 
   async tag(descriptor: Descriptor, tag: string): Promise<void> {
-    await this.#put(descriptor, tag, this.#manifests.get(descriptor.digest) ?? (await readContent(this, descriptor)));
+    const pushed = this.#manifests.get(descriptor.digest);
+    // What was there before may have its tag too, and some registries let nobody put a tag twice.
+    if (!pushed && (await this.#isTagged(descriptor, tag))) return;
+    await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
   }
 
   /**
@@ -149,6 +152,12 @@ export class Registry implements ContentStore {
       const limit = String(manifestSizeLimit);
       throw new PluginError('too-large', `${where} has more than the ${limit} bytes that manifests may have`);
     }
+  }
+
+  async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
+    const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
+    const reply = await this.#send('HEAD', request, { accept: [404] });
+    return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
   }
 
   async #put(descriptor: Descriptor, tagOrDigest: string, bytes: Buffer): Promise<void> {

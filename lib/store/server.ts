@@ -1,12 +1,13 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { pipeline, Transform } from 'node:stream';
+import { pipeline, Transform, type Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import { parseRange, readPage, type Page } from './serverRequest.ts';
+import { beginContent, Refusal, sendJson } from './serverAnswer.ts';
+import { hasToken, readPage, type Page } from './serverRequest.ts';
 import { readContent, type ContentSource } from './store.ts';
 
 /** A source that knows the size in bytes of content of which only the digest is known. */
@@ -22,6 +23,30 @@ export interface ServeOptions {
   readonly port?: number;
   /** The names for `/v2/_catalog`; without it the catalog is empty. */
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
+  /** The bearer token that every request must have; without one nobody needs any. */
+  readonly token?: string | undefined;
+  /** Files to serve besides, by their paths: `/bundle.tar`. */
+  readonly files?: ReadonlyMap<string, ServedFile>;
+  /** Is told of every request when its answer has ended. */
+  readonly onAnswer?: (answer: ServedAnswer) => void;
+}
+
+/** A file that is served as it is, in one piece or in ranges. */
+export interface ServedFile {
+  /** In bytes. */
+  readonly size: number;
+  /** Its bytes from `start` on, unverified. */
+  stream(start: number, size: number): Readable;
+}
+
+/** A request and what became of it. */
+export interface ServedAnswer {
+  readonly method: string;
+  /** With the query. */
+  readonly path: string;
+  readonly status: number;
+  /** What the client calls itself. */
+  readonly client: string;
 }
 
 /** A server at work. */
@@ -43,8 +68,8 @@ type Find = (repository: string) => ContentSource | undefined | Promise<ContentS
  * taken, `not-writable` when it may not be used.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
-  const { host = '127.0.0.1', port = 0, repositories = () => [] } = options;
-  const handler = new Handler(find, repositories, context);
+  const { host = '127.0.0.1', port = 0 } = options;
+  const handler = new Handler(find, options, context);
   const server = createServer((request, response) => {
     void handler.handle(request, response);
   });
@@ -62,28 +87,16 @@ export async function serveContent(find: Find, options: ServeOptions, context: C
   return { url: `http://${authority}`, host: address.address, port: address.port, close };
 }
 
-/** A registry's error: status, code of the distribution-spec, and words. */
-class Refusal extends Error {
-  readonly status: number;
-  readonly code: string;
-
-  constructor(status: number, code: string, message: string) {
-    super(message);
-    this.status = status;
-    this.code = code;
-  }
-}
-
 class Handler {
   readonly #find: Find;
-  readonly #repositories: NonNullable<ServeOptions['repositories']>;
+  readonly #options: ServeOptions;
   readonly #context: Context;
   /** What manifests said of blobs, for sources that cannot tell sizes themselves. */
   readonly #sizes = new Map<Digest, number>();
 
-  constructor(find: Find, repositories: NonNullable<ServeOptions['repositories']>, context: Context) {
+  constructor(find: Find, options: ServeOptions, context: Context) {
     this.#find = find;
-    this.#repositories = repositories;
+    this.#options = options;
     this.#context = context;
   }
 
@@ -92,6 +105,8 @@ class Handler {
     response.once('close', () => {
       const end = response.writableFinished ? '' : ', broken off';
       this.#context.log('debug', `serve: ${line} → ${String(response.statusCode)}${end}`);
+      const { method = '', url: path = '', headers } = request;
+      this.#options.onAnswer?.({ method, path, status: response.statusCode, client: headers['user-agent'] ?? '' });
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');
@@ -110,13 +125,23 @@ class Handler {
       response.setHeader('Allow', 'GET, HEAD');
       throw new Refusal(405, 'UNSUPPORTED', 'this registry is for reading only');
     }
+    const { token, files, repositories = () => [] } = this.#options;
+    if (token !== undefined && !hasToken(request.headers.authorization, token)) {
+      response.setHeader('WWW-Authenticate', 'Bearer');
+      throw new Refusal(401, 'UNAUTHORIZED', 'the token of this server is needed');
+    }
     const [location = '', query = ''] = (request.url ?? '').split('?');
     const path = decode(location);
+    const file = files?.get(path);
     const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags)\/([^/]+)$/.exec(path) ?? [];
-    if (path === '/v2/' || path === '/v2') {
+    if (file) {
+      const { start, end } = beginContent(request, response, { size: file.size, type: 'application/x-tar' });
+      if (request.method === 'HEAD') response.end();
+      else await send(file.stream(start, end - start), response);
+    } else if (path === '/v2/' || path === '/v2') {
       sendJson(response, {});
     } else if (path === '/v2/_catalog') {
-      sendPage(response, path, readPage(await this.#repositories(), query), (repositories) => ({ repositories }));
+      sendPage(response, path, readPage(await repositories(), query), (repositories) => ({ repositories }));
     } else {
       const source = isRepository(name) ? await this.#find(name) : undefined;
       if (!source) throw new Refusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
@@ -159,20 +184,7 @@ class Handler {
     }
     const blob = { mediaType: 'application/octet-stream', digest, size };
     if (!(await source.exists(blob))) throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
-    const range = parseRange(request.headers.range, size);
-    if (range === 'unsatisfiable') {
-      response.setHeader('Content-Range', `bytes */${String(size)}`);
-      throw new Refusal(416, 'RANGE_INVALID', `the blob has ${String(size)} bytes`);
-    }
-    const { start, end } = range ?? { start: 0, end: size };
-    response.writeHead(range ? 206 : 200, {
-      'Content-Type': blob.mediaType,
-      'Content-Length': end - start,
-      'Docker-Content-Digest': digest,
-      'Accept-Ranges': 'bytes',
-      ETag: `"${digest}"`,
-      ...(range && { 'Content-Range': `bytes ${String(start)}-${String(end - 1)}/${String(size)}` }),
-    });
+    const { start, end } = beginContent(request, response, { size, type: blob.mediaType, digest });
     if (request.method === 'HEAD') response.end();
     else await this.#stream(source, blob, start, end, response);
   }
@@ -226,6 +238,16 @@ function takeFirst(size: number): (chunks: AsyncIterable<Buffer>) => AsyncGenera
   return (chunks) => takeFirstOf(chunks, size);
 }
 
+/** Sends a stream to its end; a client that went away is no failure. */
+function send(content: Readable, response: ServerResponse): Promise<void> {
+  return new Promise((resolve, reject) => {
+    pipeline(content, response, (error) => {
+      if (error && !isGone(error)) reject(error);
+      else resolve();
+    });
+  });
+}
+
 function isGone(error: Error): boolean {
   return (error as NodeJS.ErrnoException).code === 'ERR_STREAM_PREMATURE_CLOSE';
 }
@@ -255,12 +277,6 @@ function sendPage(
 ): void {
   if (next !== undefined) response.setHeader('Link', `<${path}?${next}>; rel="next"`);
   sendJson(response, wrap(items));
-}
-
-function sendJson(response: ServerResponse, value: object, status = 200): void {
-  const body = Buffer.from(JSON.stringify(value));
-  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': body.length });
-  response.end(response.req.method === 'HEAD' ? undefined : body);
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

@@ -1,3 +1,6 @@
+import { timingSafeEqual } from 'node:crypto';
+import { digestOf } from '../oci/digest.ts';
+
 /**
  * Reads a Range header for content of `size` bytes (RFC 9110, section 14): `end` is the first byte after it. Undefined where
  * there is none that a server must honour: another unit, several ranges, or nonsense.
@@ -33,4 +36,10 @@ export function readPage(list: readonly string[], query: string): Page {
   const end = items.at(-1);
   if (items.length === rest.length || end === undefined) return { items };
   return { items, next: new URLSearchParams({ n: String(asked), last: end }).toString() };
+}
+
+/** Tells whether an Authorization header has a token, in a time that says nothing about the token. */
+export function hasToken(header: string | undefined, token: string): boolean {
+  const given = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1] ?? '';
+  return timingSafeEqual(Buffer.from(digestOf(given)), Buffer.from(digestOf(token)));
 }

@@ -24,6 +24,8 @@ export interface PlacedEntry {
 export interface TarLayout {
   readonly entries: readonly PlacedEntry[];
   readonly size: number;
+  /** The size of the volumes that it is to be split into where it is larger, in bytes. */
+  readonly volumeSize?: number | undefined;
 }
 
 const blockSize = 512;
@@ -40,7 +42,7 @@ export function roundToBlock(size: number): number {
  * Decides the place of every entry of a tar, in the order given. Owners, modes and times are fixed; names longer than
  * ustar holds and sizes above 8 GiB get a pax header (POSIX.1-2001, pax).
  */
-export function layOutTar(entries: readonly TarEntry[]): TarLayout {
+export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): TarLayout {
   let position = 0;
   const placed = entries.map((entry): PlacedEntry => {
     const size = 'content' in entry ? entry.content.length : 'descriptor' in entry ? entry.descriptor.size : 0;
@@ -50,7 +52,7 @@ export function layOutTar(entries: readonly TarEntry[]): TarLayout {
     position = start + roundToBlock(size);
     return place;
   });
-  return { entries: placed, size: position + 2 * blockSize };
+  return { entries: placed, size: position + 2 * blockSize, volumeSize };
 }
 
 function encodeHeader(entry: TarEntry, size: number): Buffer {

@@ -1,9 +1,9 @@
-import type { FileHandle } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { Header, Pax } from 'tar';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readRange } from './fileRange.ts';
 import { roundToBlock } from './tarLayout.ts';
+import type { Volumes } from './volumes.ts';
 
 /** A file or a symbolic link in an archive; `start` and `size` in bytes say where the content lies. */
 export interface ArchiveEntry {
@@ -38,10 +38,9 @@ const paxLimit = 64 * 1024;
  * Lists what is in a tar by seeking from header to header. Damage ends the list and is told in it; throws `not-readable` and
  * `interrupted`.
  */
-export async function listEntries(file: FileHandle, path: string, signal: AbortSignal): Promise<TarListing> {
+export async function listEntries(file: Volumes, path: string, signal: AbortSignal): Promise<TarListing> {
   const entries = new Map<string, ArchiveEntry>();
-  const stat = await file.stat();
-  const length = stat.isFile() ? stat.size : Infinity;
+  const length = file.size;
   const tar: Tar = { path, read: (start, size) => buffer(readRange(file, path, start, size, signal)) };
   let position = 0;
   let pax: Pax | undefined;

@@ -248,10 +248,12 @@ describe('create, again', () => {
     it('makes one anew that is to have another image in it', async () => {
       await workshop.make();
       const image = workshop.release.images.get('etcd')?.pullspec ?? '';
-      expect((await workshop.create({ 'extra-image': image || workshop.release.pullspec })).stdout).to.match(
-        /^Created/,
-      );
-      expect((await workshop.create()).stdout).to.match(/^Created/);
+      const other = await workshop.create({ 'extra-image': image || workshop.release.pullspec });
+      expect(other.stdout).to.match(/^Created/);
+      expect(other.stderr).to.match(/^warning: .*\.tar lacks \S+@sha256:[0-9a-f]{64}: it is replaced$/m);
+      const { stdout, stderr } = await workshop.create();
+      expect(stdout).to.match(/^Created/);
+      expect(stderr).to.match(/^warning: .*\.tar has \S+@sha256:[0-9a-f]{64} besides: it is replaced$/m);
       await expectReference();
     });
   });

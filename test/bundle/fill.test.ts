@@ -60,7 +60,8 @@ describe('fillBundle', () => {
 
   it('gives the digest of the finished file, and how much was fetched', async () => {
     const writer = await openWriter();
-    const { digest, fetched } = await fillBundle(writer, contents, origin, context);
+    const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+    const { digest } = digests;
     await writer.finish();
     expect(digestOf(await readFile(path))).to.equal(digest);
     expect(fetched).to.equal(total());
@@ -91,7 +92,8 @@ describe('fillBundle', () => {
 
     context = makeContext();
     const second = await openWriter();
-    const { digest, fetched } = await fillBundle(second, contents, origin, context);
+    const { digests, fetched } = await fillBundle(second, contents, origin, context);
+    const { digest } = digests;
     await second.finish();
     expect(fetched).to.equal(contents.blobs.get(broken ?? digest)?.descriptor.size);
     expect(digestOf(await readFile(path))).to.equal(digest);

@@ -396,7 +396,7 @@ describe('push', () => {
   for (const [to, why] of [
     ['registry.test/site/release:tag', 'has a tag or a digest'],
     [`registry.test/site/release@sha256:${'0'.repeat(64)}`, 'has a tag or a digest'],
-    ['registry.test', 'names no registry'],
+    ['registry.test', 'lacks a repository'],
   ] as const) {
     it(`refuses --to ${to.slice(0, 40)}`, async () => {
       const { code, stderr } = await runPush(bundle.path, '--to', to);

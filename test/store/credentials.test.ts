@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { isPluginError, type PluginError } from '../../lib/errors.ts';
-import { loadCredentials, type Credential } from '../../lib/store/credentials.ts';
+import { Credentials, loadCredentials, type Credential } from '../../lib/store/credentials.ts';
 
 const basic = (pair: string) => ({ auth: Buffer.from(pair).toString('base64') });
 
@@ -94,6 +94,14 @@ describe('loadCredentials', () => {
       const files = [await put('x/containers/auth.json', {}), await put('d/config.json', {})];
       const environment = { XDG_CONFIG_HOME: join(home, 'x'), DOCKER_CONFIG: join(home, 'd') };
       expect((await loadCredentials({ environment, home })).files).to.deep.equal(files);
+    });
+
+    it('waits until the first is asked for, unless told to read now', async () => {
+      const file = await put('broken.json', '{');
+      const credentials = new Credentials({ file, environment: {} });
+      expect(credentials.files).to.deep.equal([]);
+      await failureOf(credentials.load());
+      await failureOf(credentials.find('quay.io', 'a/b'));
     });
 
     it('has nothing where there are no files', async () => {

@@ -196,6 +196,20 @@ describe('Registry', () => {
       await failureOf(registry.resolve('big'), 'too-large');
     });
 
+    it('puts a tag that leads elsewhere, and not one that is there already', async () => {
+      const bytes = Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType: mediaTypes.ociManifest, layers: [] }));
+      const manifest = { mediaType: mediaTypes.ociManifest, digest: digestOf(bytes), size: bytes.length };
+      await registry.push(manifest, of(bytes));
+      repositoryOf(server.content, 'a/b').tags.set('t', 'sha256:other');
+      // Another run, which has not pushed the manifest itself.
+      const again = await openRegistry(server.host, 'a/b', makeContext());
+      await again.tag(manifest, 't');
+      expect(repositoryOf(server.content, 'a/b').tags.get('t')).to.equal(manifest.digest);
+      const from = server.requests.length;
+      await (await openRegistry(server.host, 'a/b', makeContext())).tag(manifest, 't');
+      expect(server.requests.slice(from).map(({ method }) => method)).to.deep.equal(['HEAD']);
+    });
+
     it('reads all pages of the tags', async () => {
       const tags = Array.from({ length: 2500 }, (_, index) => `t${String(index)}`);
       for (const tag of tags) repositoryOf(server.content, 'a/b').tags.set(tag, 'sha256:none');

@@ -223,7 +223,8 @@ describe('DownloadThreads', () => {
     cleanups.push(() => {
       closeSync(fd);
     });
-    const place = { path: '/bundles/upgrade.tar', fd, position: 0, present: 0 };
+    const path = '/bundles/upgrade.tar';
+    const place = { path, pieces: [{ path, fd, position: 0, size: descriptor.size }], present: 0 };
     const threads = await openThreads();
     const failing = threads.download({ place, descriptor, repositories: [at(registry), at(registry)] }, none);
     expect((await failureOf(failing, 'disk-full')).message).to.contain(place.path);

@@ -21,6 +21,8 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
   readonly extraImages?: readonly ExtraImage[];
   /** False for a release that nobody signed. */
   readonly signed?: boolean;
+  /** Splits it into volumes of so many bytes. */
+  readonly volumeSize?: number;
 }
 
 /** A bundle in a folder of its own, as `create` makes it. */
@@ -49,7 +51,7 @@ let sharedKey: Promise<SigningKey> | undefined;
  * are those of quay.io, for which the registry stands as a mirror, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
-  const { extraImages = [], signed = true, ...rest } = options;
+  const { extraImages = [], signed = true, volumeSize, ...rest } = options;
   const key = await (sharedKey ??= makeSigningKey());
   const release = buildRelease({ components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest });
   const folder = await makeFolder();
@@ -65,7 +67,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
   );
   await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
 
-  const result = await create({ release, extraImages, folder, keyFile, key, signed });
+  const result = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize });
   let unpacked = 0;
   return {
     path: result.path,
@@ -92,8 +94,9 @@ async function create(made: {
   keyFile: string;
   key: SigningKey;
   signed: boolean;
+  volumeSize: number | undefined;
 }): Promise<CreateResult> {
-  const { release, extraImages, folder, keyFile, key, signed } = made;
+  const { release, extraImages, folder, keyFile, key, signed, volumeSize } = made;
   const server = await startRegistry();
   for (const images of [release, ...extraImages]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
@@ -116,6 +119,7 @@ async function create(made: {
           store: join(folder, 'signatures'),
           allowUnsigned: !signed,
         },
+        volumeSize,
         dryRun: false,
         verifyExisting: false,
         tool: 'test/1',

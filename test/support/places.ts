@@ -28,11 +28,13 @@ export class Places {
     const position = this.#end;
     this.#end += size;
     await this.#file.write(present, 0, present.length, position);
-    return { path: join(this.#folder, 'file'), fd: this.#file.fd, position, present: present.length };
+    const path = join(this.#folder, 'file');
+    return { path, pieces: [{ path, fd: this.#file.fd, position, size }], present: present.length };
   }
 
   /** What is in a place now. */
-  async read({ position }: ContentPlace, size: number): Promise<Buffer> {
+  async read({ pieces }: ContentPlace, size: number): Promise<Buffer> {
+    const { position } = pieces[0] ?? { position: 0 };
     return (await readFile(join(this.#folder, 'file'))).subarray(position, position + size);
   }
 

@@ -1,0 +1,69 @@
+import { stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { PluginError } from '../errors.ts';
+import { releaseRepository } from '../store/directory.ts';
+import {
+  findArchive,
+  listVolumeSets,
+  parseVolumeName,
+  planVolumes,
+  volumeName,
+  type FoundArchive,
+} from '../store/volumes.ts';
+import type { BundleMetadata } from './metadata.ts';
+import { describeProblem, type Problem } from './problem.ts';
+
+/** How a bundle is split: the file name of the whole, and how large its volumes may be, in bytes. */
+export interface Split {
+  readonly name: string;
+  readonly volumeSize: number;
+}
+
+/** What metadata.json says of the volumes of a bundle of `size` bytes; undefined where it fits into one file. */
+export function describeVolumes({ name, volumeSize }: Split, size: number): BundleMetadata['volumes'] {
+  const volumes = planVolumes(name, size, volumeSize);
+  return volumes.length > 1 ? volumes.map((volume) => ({ name: volume.path, size: volume.size })) : undefined;
+}
+
+/**
+ * The name of a bundle in volumes, by that of any of these, its own, or that of the folder where it is the only bundle;
+ * undefined for everything else. Throws `not-readable`.
+ */
+export async function findSplit(path: string): Promise<string | undefined> {
+  const found = await stat(path).catch(() => undefined);
+  if (found && !found.isDirectory()) return parseVolumeName(path)?.path;
+  if (!found) return (await findArchive(path))?.path;
+  if (await stat(join(path, 'v2', releaseRepository)).catch(() => undefined)) return undefined;
+  const [name, ...others] = await listVolumeSets(path).catch(() => []);
+  return name === undefined || others.length > 0 ? undefined : join(path, name);
+}
+
+/** Says which volumes of a bundle are missing, or not as large as its metadata says; all is well with one in a single file. */
+export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArchive): Problem[] {
+  if (found.volumes[0]?.path === found.path) return [];
+  const sizes = new Map([...found.volumes, ...found.severed].map((volume) => [volume.path, volume.size]));
+  // Somebody may have split the tar by other means, and then nobody knows how many volumes there should be.
+  const expected = named ?? (found.severed.length > 0 ? [...found.volumes, undefined] : []);
+  return expected.flatMap((volume, index) => {
+    const path = volumeName(found.path, index);
+    const size = sizes.get(path);
+    const what = (kind: Problem['kind'], words: string): Problem[] => [
+      describeProblem(kind, 'volume', basename(path), `the volume ${path} ${words}`),
+    ];
+    if (size === undefined) return what('missing', 'is missing');
+    if (volume === undefined || size === volume.size) return [];
+    const words = `has ${String(size)} bytes instead of ${String(volume.size)}`;
+    return size < volume.size ? what('truncated', `is cut short: it ${words}`) : what('altered', words);
+  });
+}
+
+/** The volumes of a bundle in one error; undefined where nothing is wrong with them. */
+export function volumeError(problems: readonly Problem[]): PluginError | undefined {
+  const [first, ...others] = problems.map(({ message }) => message);
+  if (first === undefined) return undefined;
+  const message =
+    others.length === 0 ? first : [`${String(problems.length)} volumes are not right:`, first, ...others].join('\n  ');
+  return new PluginError('invalid-bundle', message, {
+    hint: 'Copy the volumes that are named from where the bundle was made; the others can stay.',
+  });
+}

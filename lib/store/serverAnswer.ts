@@ -1,0 +1,50 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { parseRange } from './serverRequest.ts';
+
+/** A registry's error: status, code of the distribution-spec, and words. */
+export class Refusal extends Error {
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, code: string, message: string) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** What is to be sent: its size in bytes, its media type, and its digest where it has one. */
+export interface SentContent {
+  readonly size: number;
+  readonly type: string;
+  readonly digest?: string;
+}
+
+/** Writes the head of an answer with content, or the part of it that was asked for, and tells which bytes follow. Throws a Refusal for a range outside of it. */
+export function beginContent(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { size, type, digest }: SentContent,
+): { start: number; end: number } {
+  const range = parseRange(request.headers.range, size);
+  if (range === 'unsatisfiable') {
+    response.setHeader('Content-Range', `bytes */${String(size)}`);
+    throw new Refusal(416, 'RANGE_INVALID', `it has ${String(size)} bytes`);
+  }
+  const { start, end } = range ?? { start: 0, end: size };
+  response.writeHead(range ? 206 : 200, {
+    'Content-Type': type,
+    'Content-Length': end - start,
+    'Accept-Ranges': 'bytes',
+    ...(digest !== undefined && { 'Docker-Content-Digest': digest, ETag: `"${digest}"` }),
+    ...(range && { 'Content-Range': `bytes ${String(start)}-${String(end - 1)}/${String(size)}` }),
+  });
+  return { start, end };
+}
+
+/** Answers with a value as JSON. */
+export function sendJson(response: ServerResponse, value: object, status = 200): void {
+  const body = Buffer.from(JSON.stringify(value));
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': body.length });
+  response.end(response.req.method === 'HEAD' ? undefined : body);
+}
