@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { build, type BuildOptions } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const executables = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config'];
+const executables = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
 const folder = process.argv[2] ?? `${root}/dist`;
 
 const common = {

@@ -20,6 +20,7 @@ describe('npm run build', () => {
   for (const [name, help] of [
     ['oc-adm_upgrade_bundle', /^Put everything/],
     ['oc-adm_release_mirror_config', /^Mirror a release/],
+    ['oc-adm_mirror_registry', /^Look into the mirror registry/],
   ] as const) {
     it(`makes ${name} of one file that runs by itself in any folder`, async () => {
       const alone = await mkdtemp(join(folder, 'alone-'));

@@ -15,6 +15,7 @@ const floors = [
   /^lib\/config\//,
   /^lib\/bundle\//,
   /^lib\/cluster\//,
+  /^lib\/host\//,
   /^cmd\//,
 ];
 
@@ -30,8 +31,9 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   openpgp: { files: /^lib\/release\/(keyring|signature)\.ts$/, reason: 'signatures are checked in one place' },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
-    files: /^lib\/(store\/mirrors|release\/verification|config\/\w+)\.ts$|^cmd\/format\.ts$/,
-    reason: 'each floor that has documents: mirror sets, the payload’s keys, manifests; and -o yaml',
+    files: /^lib\/(store\/mirrors|release\/verification|config\/\w+|host\/configuration)\.ts$|^cmd\/format\.ts$/,
+    reason:
+      'each floor that has documents: mirror sets, the payload’s keys, manifests, Quay’s configuration; and -o yaml',
   },
   '@kubernetes/client-node': {
     files: /^lib\/cluster\/session\.ts$/,

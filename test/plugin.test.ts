@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
+import { mirrorRegistry } from '../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../cmd/upgrade-bundle/commands.ts';
 
@@ -19,6 +20,7 @@ interface Plugin {
 for (const [file, program] of [
   ['plugin.yaml', upgradeBundle],
   ['plugin-release-mirror-config.yaml', releaseMirrorConfig],
+  ['plugin-mirror-registry.yaml', mirrorRegistry],
 ] as const) {
   describe(file, () => {
     const plugin = parse(readFileSync(new URL(`../${file}`, import.meta.url), 'utf8')) as Plugin;

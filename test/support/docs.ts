@@ -1,12 +1,13 @@
 import { callOf, type CommandEntry, type Program } from '../../cmd/command.ts';
 import { helpOf } from '../../cmd/program.ts';
 import { writeReference } from './reference.ts';
+import { mirrorRegistry } from '../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
 import { errorCodes } from '../../lib/errors.ts';
 
 /** The executables of this project. */
-export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig];
+export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig, mirrorRegistry];
 
 /** Every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {

@@ -1,0 +1,14 @@
+import type { Program } from '../command.ts';
+
+/** What `oc adm-mirror-registry` can do. */
+export const mirrorRegistry: Program = {
+  name: 'oc adm-mirror-registry',
+  describe: 'Look into the mirror registry of a host.',
+  commands: [
+    {
+      usage: 'status',
+      describe: 'Show the mirror registry of this host, and where each of its settings stands',
+      load: () => import('./status.ts'),
+    },
+  ],
+};

@@ -1,0 +1,44 @@
+import type { Inherited, Installation } from '../../lib/host/installation.ts';
+import { defineCommand } from '../command.ts';
+import { formatTable, formatYaml } from '../format.ts';
+import { formatOption } from '../options.ts';
+import { findInstallation, hostOptions } from './options.ts';
+
+/** `status`: what mirror registry is on this host. */
+export const command = defineCommand({
+  details:
+    'Reads the systemd units with their drop-ins, and the configuration of Quay. Nothing is run and nothing is written, so it works on ' +
+    'a host that is down as well, with --root where its disk is mounted.',
+  options: { ...formatOption(['json', 'yaml']), ...hostOptions },
+  examples: [
+    ['', 'Show the mirror registry of this host'],
+    ['--scope=user --user-home=/home/quay', 'The one that another user runs'],
+    ['--root=/mnt -o json', 'The one on a disk that is mounted, for a script'],
+  ],
+  async run(args, { terminal, environment }) {
+    const { installation } = await findInstallation(args, environment);
+    if (args.format === 'json') terminal.print(JSON.stringify(installation, null, 2));
+    else if (args.format === 'yaml') terminal.print((await formatYaml(installation)).trimEnd());
+    else terminal.print(describeInstallation(installation));
+  },
+});
+
+function describeInstallation(installation: Installation): string {
+  const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
+  const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${database}, ${scope} scope`;
+  const settings: [string, Inherited<string | number> | undefined][] = [
+    ['host', installation.host],
+    ['port', installation.port],
+    ['folder', installation.quayRoot],
+    ['images in', installation.storage],
+    ['database in', installation.databaseStorage],
+    ...Object.entries(images).map(([name, image]): [string, Inherited<string>] => [`${name} image`, image]),
+    ...additions.map((addition): [string, Inherited<string>] => [`added to ${addition.unit}`, addition]),
+  ];
+  const rows = settings.flatMap(([name, setting]) =>
+    setting ? [[name, String(setting.value), `${setting.file}:${String(setting.line)}`]] : [],
+  );
+  const notes = [...dropIns.map((path) => `drop-in: ${path}`), ...remarks];
+  const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);
+  return [title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : [])].join('\n');
+}

@@ -1,0 +1,54 @@
+import type { Configuration } from './configuration.ts';
+import type { PodmanCommand } from './podmanCommand.ts';
+import type { Unit } from './units.ts';
+
+/** A value that an upgrade inherits, and where it stands. Lines count from 1. */
+export interface Inherited<T> {
+  readonly value: T;
+  readonly file: string;
+  readonly line: number;
+}
+
+/** Whose systemd runs the registry. */
+export type Scope = 'system' | 'user';
+
+/** What the registry consists of; `pause` is the pod’s own container. */
+export type Component = 'quay' | 'redis' | 'pause' | 'postgres';
+
+/** Something on a podman command line that the installer did not put there. */
+export interface Addition extends Inherited<string> {
+  readonly unit: string;
+}
+
+/** A mirror registry found on a host, as plain data. Paths are those of the host. */
+export interface Installation {
+  readonly scope: Scope;
+  readonly unitFolder: string;
+  /** The release of the mirror registry, told by the tag of Quay’s image; undefined for an image of somebody’s own. */
+  readonly version: string | undefined;
+  readonly quayVersion: string | undefined;
+  readonly database: 'sqlite' | 'postgres';
+  /** The folder that holds `quay-config`. */
+  readonly quayRoot: Inherited<string>;
+  /** Name or address, without brackets. */
+  readonly host: Inherited<string>;
+  readonly port: Inherited<number>;
+  /** Volumes by name, or folders by absolute path: of the images’ content, and of the database. */
+  readonly storage: Inherited<string>;
+  readonly databaseStorage: Inherited<string> | undefined;
+  readonly images: Readonly<Partial<Record<Component, Inherited<string>>>>;
+  readonly additions: readonly Addition[];
+  readonly dropIns: readonly string[];
+  /** TLS ends before the registry (`EXTERNAL_TLS_TERMINATION`). */
+  readonly externalTls: boolean;
+  /** What does not fit together, one sentence each. */
+  readonly remarks: readonly string[];
+}
+
+/** An installation with the files it was read from, to be worked on. */
+export interface DetectedInstallation {
+  readonly installation: Installation;
+  readonly units: ReadonlyMap<string, Unit>;
+  readonly commands: Readonly<Partial<Record<Component, PodmanCommand>>>;
+  readonly configuration: Configuration;
+}

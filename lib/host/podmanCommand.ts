@@ -1,0 +1,82 @@
+import type { PlacedSetting, Word } from './units.ts';
+
+/** An option of a podman command. */
+export interface PodmanOption {
+  /** By its long name: `-v` is `volume`. */
+  readonly name: string;
+  /** Undefined for a switch. */
+  readonly value: string | undefined;
+  /** The words it is made of: one or two. */
+  readonly words: readonly Word[];
+}
+
+/** A `podman run` or `podman pod create` of a unit. */
+export interface PodmanCommand {
+  readonly setting: PlacedSetting;
+  readonly options: readonly PodmanOption[];
+  /** The image; a pod has none here but in the option `infra-image`. */
+  readonly image: Word | undefined;
+  /** What runs in the container. */
+  readonly command: readonly Word[];
+}
+
+const longNames: Readonly<Record<string, string>> = {
+  ...{ a: 'attach', c: 'cpu-shares', d: 'detach', e: 'env', h: 'hostname', i: 'interactive', l: 'label', m: 'memory' },
+  ...{ p: 'publish', P: 'publish-all', q: 'quiet', t: 'tty', u: 'user', v: 'volume', w: 'workdir' },
+};
+
+/** Options without a value of their own; `--name=value` is always possible. Every other option takes the next word. */
+const switches = new Set([
+  ...['detach', 'interactive', 'tty', 'publish-all', 'quiet', 'replace', 'rm', 'rmi', 'privileged', 'read-only'],
+  ...['read-only-tmpfs', 'init', 'no-hosts', 'no-hostname', 'tls-verify', 'oom-kill-disable', 'http-proxy', 'infra'],
+  ...['sig-proxy', 'env-host', 'no-healthcheck', 'passwd', 'disable-content-trust', 'help'],
+]);
+
+/** Reads the words of an `ExecStart=` as a `podman run` or `podman pod create`; undefined when it is neither. */
+export function parsePodmanCommand(setting: PlacedSetting): PodmanCommand | undefined {
+  const verb = setting.words.findIndex(({ text }, index) => index > 0 && (text === 'run' || text === 'create'));
+  if (!/^[-@:+!|]*\S*podman$/.test(setting.words[0]?.text ?? '') || verb < 0) return undefined;
+  const isPod = setting.words[verb]?.text === 'create';
+  const options: PodmanOption[] = [];
+  let index = verb + 1;
+  for (;;) {
+    const word = setting.words[index];
+    if (!word?.text.startsWith('-') || word.text === '--') break;
+    const found = readOption(word, setting.words[index + 1]);
+    options.push(...found);
+    index += found.some(({ words }) => words.length === 2) ? 2 : 1;
+  }
+  if (setting.words[index]?.text === '--') index += 1;
+  const [image, ...command] = isPod ? [] : setting.words.slice(index);
+  return { setting, options, image, command };
+}
+
+/** The values of an option that a command has, with their words. */
+export function valuesOf(command: PodmanCommand | undefined, name: string): { value: string; word: Word }[] {
+  return (command?.options ?? []).flatMap(({ name: found, value, words }) => {
+    const word = words.at(-1);
+    return found === name && value !== undefined && word ? [{ value, word }] : [];
+  });
+}
+
+/** One word may be several switches (`-it`); the last letter may take a value. */
+function readOption(word: Word, next: Word | undefined): PodmanOption[] {
+  const { text } = word;
+  if (text.startsWith('--')) {
+    const [, name = '', value] = /^--([^=]*)(?:=(.*))?$/s.exec(text) ?? [];
+    if (value !== undefined || switches.has(name) || !next) return [{ name, value, words: [word] }];
+    return [{ name, value: next.text, words: [word, next] }];
+  }
+  const options: PodmanOption[] = [];
+  for (let index = 1; index < text.length; index += 1) {
+    const name = longNames[text[index] ?? ''] ?? text[index] ?? '';
+    if (switches.has(name)) {
+      options.push({ name, value: undefined, words: [word] });
+      continue;
+    }
+    const attached = text.slice(index + 1).replace(/^=/, '');
+    if (attached !== '' || !next) return [...options, { name, value: attached, words: [word] }];
+    return [...options, { name, value: next.text, words: [word, next] }];
+  }
+  return options;
+}

@@ -1,0 +1,35 @@
+/** Which Quay each release of the mirror registry carries, from the first that anybody may still run; the tag of its image is all that a host has of it. */
+const quayVersions: Readonly<Record<string, string>> = {
+  ...{ '1.0.0': '3.6.1', '1.1.0': '3.6.4', '1.2.0': '3.7.1', '1.2.9': '3.7.10', '1.3.0': '3.8.1', '1.3.10': '3.8.14' },
+  ...{
+    '1.3.11': '3.8.15',
+    '2.0.0': '3.12.0',
+    '2.0.1': '3.12.1',
+    '2.0.2': '3.12.2',
+    '2.0.3': '3.12.3',
+    '2.0.4': '3.12.4',
+  },
+  ...{ '2.0.5': '3.12.5', '2.0.6': '3.12.8', '2.0.7': '3.12.10', '2.0.8': '3.12.12', '2.0.10': '3.12.14' },
+  ...{ '2.0.11': '3.12.18' },
+};
+
+/** The version of the mirror registry by the version of its Quay; undefined for one that no release had. */
+export function mirrorRegistryVersion(quay: string): string | undefined {
+  return Object.entries(quayVersions).find(([, version]) => version === quay)?.[0];
+}
+
+/** The version of Quay in the tag of its image (`…/quay-rhel8:v3.12.10`); undefined for an image by digest or by another tag. */
+export function quayVersionOf(image: string): string | undefined {
+  return /:v?(\d+\.\d+\.\d+)(?:-\d+)?$/.exec(image)?.[1];
+}
+
+/** Compares tags such as `v3.12.10` or `1-1766406130` by their numbers: negative when the first is older, 0 when neither is. */
+export function compareTags(a: string, b: string): number {
+  const numbers = (tag: string): number[] => (tag.match(/\d+/g) ?? []).map(Number);
+  const [left, right] = [numbers(a), numbers(b)];
+  for (let index = 0; index < Math.max(left.length, right.length); index += 1) {
+    const difference = (left[index] ?? 0) - (right[index] ?? 0);
+    if (difference !== 0) return difference;
+  }
+  return 0;
+}
