@@ -4,6 +4,7 @@ import { findPresent, planMirror, runMirror, type MirrorImage } from '../../lib/
 import { Directory } from '../../lib/store/directory.ts';
 import type { Registries } from '../../lib/store/registries.ts';
 import type { ContentStore } from '../../lib/store/store.ts';
+import { formatBytes } from '../format.ts';
 import type { MirrorArguments } from './request.ts';
 import type { MirrorOutcome } from './summary.ts';
 
@@ -24,5 +25,13 @@ export async function copyImages(
   const groups = await planMirror(images, context);
   if (args.dryRun !== 'none') return { present: await findPresent(groups, openStore) };
   const download = registries.download.bind(registries);
-  return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
+  const result = await runMirror(groups, { concurrency, openStore, download }, context);
+  const { copied, mounted, skipped } = result.blobs;
+  const figures = [
+    `${String(copied)} blobs copied (${formatBytes(result.bytes)})`,
+    ...(mounted > 0 ? [`${String(mounted)} taken over from other repositories`] : []),
+    ...(skipped > 0 ? [`${String(skipped)} there already`] : []),
+  ];
+  context.log('info', figures.join(', '));
+  return { result };
 }

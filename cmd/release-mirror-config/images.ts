@@ -89,11 +89,19 @@ export async function describeUpdateService(
   release: Release,
   { destination }: MirrorRequest,
   { certificateAuthority: authorityFile }: MirrorArguments,
+  context: Context,
 ): Promise<UpdateServiceOptions | undefined> {
   const place = destination?.(releaseName, release).place;
-  if (place?.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
+  if (!destination || place?.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
+  const releases = formatPlace(place);
+  if (formatPlace(destination('cli', release).place) === releases) {
+    context.log(
+      'warn',
+      `the update service reads every image in ${releases}; with --to-release-image the release gets a repository of its own`,
+    );
+  }
   return {
-    releases: formatPlace(place),
+    releases,
     graphDataImage: formatTarget(graphData.target, graphData.digest),
     certificateAuthority: authorityFile === undefined ? undefined : await readText(authorityFile),
   };

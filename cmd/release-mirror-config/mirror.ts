@@ -1,7 +1,11 @@
 import { readConfigFolder } from '../../lib/bundle/origin.ts';
 import { openReleaseSource, type ReleaseSource } from '../../lib/bundle/releaseSource.ts';
+import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
+import type { Cluster } from '../../lib/cluster/client.ts';
+import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import { releaseManifests, signatureManifests } from '../../lib/config/releaseManifests.ts';
 import { mergeSignatures, readAllSignatures } from '../../lib/config/signatures.ts';
+import { isPluginError } from '../../lib/errors.ts';
 import { formatReference } from '../../lib/oci/reference.ts';
 import { formatTarget } from '../../lib/release/destination.ts';
 import { resolveVersion } from '../../lib/release/graph.ts';
@@ -68,7 +72,7 @@ async function mirror(run: Run): Promise<void> {
   try {
     const signed = await load(run, source);
     if (args.toMirror) {
-      terminal.print(formatMapping(signed, run).join('\n'));
+      terminal.print((await formatMapping(signed, source, run)).join('\n'));
       return;
     }
     const outcome = await carryOut(run, signed, source);
@@ -77,6 +81,7 @@ async function mirror(run: Run): Promise<void> {
         ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
         : formatMirrorOutcome(outcome, args);
     if (text !== '') terminal.print(text);
+    if (outcome.failure !== undefined) throw outcome.failure;
     checkOutcomes(outcome.applied);
   } finally {
     await source.close();
@@ -113,50 +118,73 @@ async function load({ args, request, fetchFile, session }: Run, source: ReleaseS
   return loadRelease(source.found, source.wanted, trust, context);
 }
 
-function formatMapping({ release }: SignedRelease, { args, request }: Run): string[] {
-  return namedImages(release, args.skipReleaseImage).map(([name, reference]) => {
+function formatMapping({ release }: SignedRelease, source: ReleaseSource, { args, request }: Run): Promise<string[]> {
+  const lines = namedImages(release, args.skipReleaseImage).map(async ([name, reference]) => {
+    const { repository } = await source.sourceOf(name, reference);
+    const from =
+      repository === undefined ? formatReference(reference) : `file://${repository}@${reference.digest ?? ''}`;
     const target = request.destination?.(name, release);
-    return `${formatReference(reference)} ${target ? formatTarget(target) : ''}`;
+    return `${from} ${target ? formatTarget(target) : ''}`;
   });
+  return Promise.all(lines);
 }
 
-/** Does everything that is asked for: images first, then files, then the cluster. */
+/** Does everything that is asked for: images first, then files, then the cluster. What cannot work is found out before the images are copied. */
 async function carryOut(run: Run, signed: SignedRelease, source: ReleaseSource): Promise<MirrorOutcome> {
   const { args, request, registries, session } = run;
-  const { context, environment } = session;
+  const { context } = session;
   const { destination, configFolder } = request;
+  if (args.applyConfig || args.applyReleaseImageSignature) await checkCluster(run);
   const images = destination ? await listImages(signed, source, destination, args.skipReleaseImage) : [];
   const graphData =
     destination && (await findGraphData(args.graphData, signed, source, destination, run.fetchFile, context));
   if (graphData) images.push(graphData);
-  const copied = await copyImages(images, args, registries, context);
-  const imported =
-    args.toImageStream === undefined ? 0 : await importRelease(args.toImageStream, signed, source, args, session);
 
   const kind = args.printMirrorInstructions;
   const sources = destination && kind !== 'none' ? listMirrors(signed.release, destination) : [];
   const mirrors = kind === 'none' || sources.length === 0 ? undefined : { kind, sources };
-  const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, args));
+  const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, args, context));
   const manifests = releaseManifests(signed, { mirrors, updateService });
   const signatures = signatureManifests(signed);
+  if (images.length === 0 && manifests.length === 0) {
+    context.log('warn', 'the release has no signature, and so there is no configuration to write or to apply');
+  }
+
+  const copied = await copyImages(images, args, registries, context);
+  const imported =
+    args.toImageStream === undefined ? 0 : await importRelease(args.toImageStream, signed, source, args, session);
 
   const { dryRun, releaseImageSignatureToDir: signatureFolder } = args;
   const files = configFolder === undefined ? [] : await writeConfiguration(configFolder, manifests, dryRun);
   if (signatureFolder !== undefined) files.push(...(await writeSignatureFiles(signatureFolder, signatures, dryRun)));
-  if (images.length === 0 && manifests.length === 0) {
-    context.log('warn', 'the release has no signature, and so there is no configuration to write or to apply');
-  }
   const wanted = args.applyConfig ? manifests : args.applyReleaseImageSignature ? signatures : [];
-  const applied = wanted.length === 0 ? [] : await apply();
-  return { signed, images, ...copied, imported, files, applied, configFolder, mirrors, updateService };
+  const outcome = { signed, images, ...copied, imported, files, configFolder, mirrors, updateService };
+  try {
+    return { ...outcome, applied: wanted.length === 0 ? [] : await applyToCluster(run, wanted) };
+  } catch (failure) {
+    if (!isPluginError(failure) || failure.code === 'interrupted') throw failure;
+    // What was done before is told all the same: it may have taken hours.
+    return { ...outcome, applied: [], failure };
+  }
+}
 
-  async function apply() {
-    // --certificate-authority is that of registries here, as it is for oc.
-    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, context);
-    try {
-      return await applyConfiguration(cluster, wanted, args, context);
-    } finally {
-      cluster.close();
-    }
+/** Makes sure that the cluster answers and lets us in: it may be hours until something is applied to it. */
+function checkCluster(run: Run): Promise<unknown> {
+  return withCluster(run, (cluster) => cluster.version());
+}
+
+function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {
+  const { args, session } = run;
+  return withCluster(run, (cluster) => applyConfiguration(cluster, manifests, args, session.context));
+}
+
+async function withCluster<R>({ args, session }: Run, use: (cluster: Cluster) => Promise<R>): Promise<R> {
+  // --certificate-authority is that of registries here, as it is for oc.
+  const options = { ...args, certificateAuthority: undefined };
+  const cluster = await openCluster(options, session.environment, session.context);
+  try {
+    return await use(cluster);
+  } finally {
+    cluster.close();
   }
 }

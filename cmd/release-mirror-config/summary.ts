@@ -1,11 +1,13 @@
 import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
 import { formatMirrorInstructions, type MirroredSource, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
 import { formatUpdateServiceInstructions, type UpdateServiceOptions } from '../../lib/config/updateService.ts';
+import type { PluginError } from '../../lib/errors.ts';
 import { formatTarget } from '../../lib/release/destination.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
 import { formatFile, formatOutcome, toPlainOutcome, type DryRun, type WrittenFile } from './configuration.ts';
 import type { MirrorArguments } from './request.ts';
+import { formatUpload, quote } from './upload.ts';
 
 /** What a run of the mirror command did, or would do. */
 export interface MirrorOutcome {
@@ -19,6 +21,8 @@ export interface MirrorOutcome {
   readonly imported: number;
   readonly files: readonly WrittenFile[];
   readonly applied: readonly ApplyOutcome[];
+  /** Why nothing could be applied. */
+  readonly failure?: PluginError;
   readonly configFolder: string | undefined;
   readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
@@ -35,15 +39,13 @@ export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgument
   const sections = [
     images.map((image) => formatImage(image, dryRun, present)).join('\n'),
     imported > 0 ? `${String(imported)} images imported into imagestream/${args.toImageStream ?? ''}` : '',
-    ...(dryRun === 'none' ? formatSuccess(outcome, args) : []),
+    ...formatSuccess(outcome, args),
     changes.join('\n'),
+    formatUpload(outcome, args),
+    // In a dry run too: many make one for these lines only.
+    mirrors ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
     ...(dryRun === 'none'
-      ? [
-          formatUpload(outcome, args),
-          mirrors ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
-          formatConfigAdvice(outcome),
-          updateService ? formatUpdateServiceInstructions(updateService) : '',
-        ]
+      ? [formatConfigAdvice(outcome), updateService ? formatUpdateServiceInstructions(updateService) : '']
       : ['Dry run: nothing was written.']),
   ];
   return sections.filter((section) => section !== '').join('\n\n');
@@ -87,13 +89,15 @@ function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<M
 }
 
 function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string[] {
-  if (!outcome.result) return [];
+  if (outcome.images.length === 0) return [];
   const places = [to, toReleaseImage].filter((place) => place !== undefined);
   const prefixes = places.map(
     (place) => `${place.includes('${component}') ? 'Mirrored to' : 'Mirror prefix'}: ${place}`,
   );
+  const lines = [`Update image:  ${updateImageOf(outcome)}`, ...prefixes];
+  if (!outcome.result) return [lines.join('\n')];
   return [
-    ['Success', `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n'),
+    ['Success', ...lines].join('\n'),
     `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`,
   ];
 }
@@ -109,32 +113,8 @@ function upgradeCommand(outcome: MirrorOutcome): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${updateImageOf(outcome)}`;
 }
 
-function formatUpload({ signed, images, result }: MirrorOutcome, { toDir = '.' }: MirrorArguments): string {
-  const [first] = images;
-  if (!result || first?.target.place.kind !== 'directory') return '';
-  const source = `file://${first.target.place.repository}:`;
-  const tag = `${signed.release.version}-${signed.release.arch}`;
-  // Without it oc takes from a list what fits the machine it runs on, and drops the list.
-  const keep = result.hasLists ? ' --keep-manifest-list' : '';
-  const copy = `oc image mirror --from-dir=${quote(toDir)}${keep}`;
-  return [
-    'To upload local images to a registry, run:',
-    '',
-    `    oc adm-release-mirror-config --from-dir=${quote(toDir)} ${source}${tag} --to=REGISTRY/REPOSITORY`,
-    '',
-    'or, with oc alone:',
-    '',
-    `    ${copy} '${source}${tag}*' REGISTRY/REPOSITORY`,
-    ...(result.attachments > 0 ? [`    ${copy} '${source}sha256-*' REGISTRY/REPOSITORY`] : []),
-  ].join('\n');
-}
-
 function formatConfigAdvice({ configFolder, files, applied }: MirrorOutcome): string {
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
   const command = `oc adm-release-mirror-config apply ${quote(configFolder)}`;
   return `To apply the configuration to a cluster, run:\n\n    ${command}`;
-}
-
-function quote(path: string): string {
-  return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll(`'`, `'\\''`)}'`;
 }

@@ -36,9 +36,16 @@ export interface ReleaseSource {
   readonly signatures: SignaturesByDigest;
   /** Whether this needs no registry, unless an image is missing. */
   readonly isLocal: boolean;
-  /** One of its images; with a reference where it is in a registry. */
-  sourceOf(name: string, reference: Reference): Promise<{ source: ContentSource; reference?: Reference }>;
+  /** One of its images; with a reference where it is in a registry, and the name of the repository where it is in a directory or bundle. */
+  sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   close(): Promise<void>;
+}
+
+/** Where one image of a release is. */
+export interface ImageSource {
+  readonly source: ContentSource;
+  readonly reference?: Reference;
+  readonly repository?: string;
 }
 
 const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
@@ -121,7 +128,7 @@ async function openLocal(
       found: { reference, descriptor, source: content },
       wanted: { ...(version !== undefined && { version }), ...(arch && { arch }) },
       signatures: await readSignaturesBeside(path, context),
-      ...localImages(path, content, opened, registries, context),
+      ...localImages(path, name, content, opened, registries, context),
       close: () => opened.close(),
     };
   } catch (error) {
@@ -146,28 +153,32 @@ async function openPath(
     found: { reference, descriptor, source: content },
     wanted: {},
     signatures: await readSignaturesIn(bundle),
-    ...localImages(path, content, alone, registries, context),
+    ...localImages(path, releaseRepository, content, alone, registries, context),
     close: () => bundle.close(),
   };
 }
 
 function localImages(
   path: string,
+  name: string,
   content: ContentSource,
   opened: Pick<OpenedLocation, 'repositories' | 'repository'>,
   registries: Registries,
   context: Context,
 ): Pick<ReleaseSource, 'isLocal' | 'sourceOf'> {
-  const others = opened.repositories.flatMap((name) => opened.repository(name) ?? []);
+  const others = opened.repositories.flatMap((repository) => {
+    const source = repository === name ? undefined : opened.repository(repository);
+    return source ? [{ repository, source }] : [];
+  });
   return {
     isLocal: true,
-    sourceOf: async (name, reference) => {
+    sourceOf: async (image, reference) => {
       const wanted = reference.digest ?? reference.tag ?? '';
-      for (const place of [content, ...others]) {
-        const found = await place.resolve(wanted).catch(() => undefined);
-        if (found && (await place.exists(found))) return { source: place };
+      for (const place of [{ repository: name, source: content }, ...others]) {
+        const found = await place.source.resolve(wanted).catch(() => undefined);
+        if (found && (await place.source.exists(found))) return place;
       }
-      context.log('warn', `${name} is not, or not whole, in ${path}: it is taken from ${formatReference(reference)}`);
+      context.log('warn', `${image} is not, or not whole, in ${path}: it is taken from ${formatReference(reference)}`);
       return { source: registries.sourceOf(reference), reference };
     },
   };

@@ -45,7 +45,7 @@ export function parseDestination(request: DestinationRequest): Destination {
   const to = request.to ?? `file://${releaseRepository}`;
   const single = toReleaseImage === undefined ? undefined : parseTarget('--to-release-image', toReleaseImage, toDir);
   const isTemplate = to.includes(component);
-  const { tag } = parseTarget('--to', fillIn(to, 'etcd', '4.12.4'), toDir);
+  const { tag } = parseTarget('--to', fillIn(to, 'etcd', '4.12.4'), toDir, to);
   if (tag !== undefined && !isTemplate) {
     throw new PluginError('usage', `--to ${to} has a tag, and every image needs one of its own`, {
       hint: `Give a repository without a tag, or a template such as ${to.slice(0, to.lastIndexOf(':'))}:\${version}-\${component}.`,
@@ -76,30 +76,31 @@ function fillIn(template: string, name: string, versionText: string): string {
   return template.replaceAll(component, name).replaceAll(version, versionText);
 }
 
-function parseTarget(option: string, text: string, toDir: string): Target {
+/** Reads one target; `shown` is how somebody wrote it. */
+function parseTarget(option: string, text: string, toDir: string, shown = text): Target {
   const scheme = /^([a-z0-9]+):\/\//.exec(text)?.[1];
   if (scheme !== undefined && scheme !== 'file' && scheme !== 'docker') {
-    throw new PluginError('usage', `${option} ${text}: ${scheme}:// is no place that images can be written to`, {
+    throw new PluginError('usage', `${option} ${shown}: ${scheme}:// is no place that images can be written to`, {
       hint: 'Give REGISTRY/REPOSITORY, or file://REPOSITORY with --to-dir.',
     });
   }
   if (scheme === 'file') {
     const { repository, tag } = splitTag(text.slice('file://'.length).replace(/^\//, ''));
     if (!isRepository(repository) || (tag !== undefined && !isTag(tag))) {
-      throw new PluginError('usage', `${option} ${text} cannot be a repository in a directory`, {
+      throw new PluginError('usage', `${option} ${shown} cannot be a repository in a directory`, {
         hint: 'It is file:// and a relative path in lower case; the directory itself is for --to-dir.',
       });
     }
     return { place: { kind: 'directory', root: resolve(toDir), repository }, tag };
   }
   const named = text.replace(/^docker:\/\//, '');
-  if (!named.includes('/')) throw invalid(option, text, 'it names no registry');
+  if (!named.includes('/')) throw invalid(option, shown, 'it names no registry');
   try {
     const { registry, repository, tag, digest } = parseReference(named);
-    if (digest !== undefined) throw invalid(option, text, 'it has a digest, and images keep those they have');
+    if (digest !== undefined) throw invalid(option, shown, 'it has a digest, and images keep those they have');
     return { place: { kind: 'registry', registry, repository }, tag };
   } catch (error) {
-    throw isPluginError(error, 'invalid-reference') ? invalid(option, text, error.message, error) : error;
+    throw isPluginError(error, 'invalid-reference') ? invalid(option, shown, error.message, error) : error;
   }
 }
 

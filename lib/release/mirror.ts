@@ -42,6 +42,8 @@ export interface MirrorOptions {
 export interface MirrorResult extends MirrorCounts {
   readonly images: number;
   readonly attachments: number;
+  /** The images that have sigstore attachments. */
+  readonly attached: ReadonlySet<MirrorImage>;
   /** Whether any of the images is a list: other tools may need to be told to keep it whole. */
   readonly hasLists: boolean;
 }
@@ -103,6 +105,7 @@ export async function runMirror(
   return {
     images: all.length,
     attachments: all.reduce((sum, { tree }) => sum + tree.attachments.size, 0),
+    attached: new Set(all.flatMap(({ image, tree }) => (tree.attachments.size > 0 ? [image] : []))),
     hasLists: all.some(({ tree }) => isList(tree)),
     ...tally.counts(),
   };

@@ -141,6 +141,41 @@ describe('oc adm-release-mirror-config', () => {
       expect(stdout).to.contain(`oc image mirror --from-dir=mirror --keep-manifest-list 'file://`);
     });
 
+    it('tells how images get from there into a registry, whichever repositories they are in', async () => {
+      await open();
+      const { digest, registry, tag } = workshop.release;
+      const advice = (stdout: string): string[] => stdout.match(/(?<=^ {4})oc .*--from-dir.*/gm) ?? [];
+      const own = (release: string) =>
+        `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY`;
+      const oc = (source: string, to: string) => `oc image mirror --from-dir=mirror 'file://${source}' REGISTRY/${to}`;
+
+      // Without its image, nothing tells of which images a release is made.
+      expect(advice(await mirroring.succeed(['--to-dir=mirror', '--skip-release-image']))).to.deep.equal([
+        oc(`openshift/release:${tag}*`, 'REPOSITORY'),
+        oc('openshift/release:sha256-*', 'REPOSITORY'),
+      ]);
+      const elsewhere = await mirroring.succeed(['--to-dir=mirror', `--to-release-image=${registry}/a/b:c`]);
+      expect(advice(elsewhere)).to.have.length(2);
+      const apart = ['--to-dir=mirror', '--to-release-image=file://openshift/own:latest'];
+      expect(advice(await mirroring.succeed(apart))).to.deep.equal([
+        own('openshift/own:latest'),
+        oc('openshift/own:latest*', 'openshift/own'),
+        oc('openshift/own:sha256-*', 'openshift/own'),
+        oc(`openshift/release:${tag}*`, 'openshift/release'),
+        oc('openshift/release:sha256-*', 'openshift/release'),
+      ]);
+      const untagged = advice(await mirroring.succeed(['--to-dir=mirror', '--to-release-image=file://openshift/own']));
+      expect(untagged.slice(0, 2)).to.deep.equal([
+        own(`openshift/own@${digest}`),
+        oc(`openshift/own@${digest}`, 'openshift/own'),
+      ]);
+      const tags = ['--to-dir=mirror', '--to=file://own:${component}-${version}'];
+      expect(advice(await mirroring.succeed(tags))).to.deep.equal([
+        own(`own:release-${tag}`),
+        oc('own:*', 'REPOSITORY'),
+      ]);
+    });
+
     it('writes oc’s signature files where oc was told to', async () => {
       await open();
       const stdout = await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=signatures']);
@@ -311,6 +346,18 @@ describe('oc adm-release-mirror-config', () => {
     expect(registry.content.repositories.get('site/release')?.tags.get(release.tag)).to.equal(release.digest);
   });
 
+  it('puts nothing into a registry again, tags neither', async () => {
+    await open();
+    const { registry } = workshop;
+    const args = [`--to=${registry.host}/site/release`];
+    await mirroring.succeed(args);
+    const from = registry.requests.length;
+    const { stderr } = await mirroring.run(args);
+    expect(stderr).to.match(/^0 blobs copied \(0 B\), \d+ there already$/m);
+    const writes = registry.requests.slice(from).filter(({ method }) => method !== 'GET' && method !== 'HEAD');
+    expect(writes).to.deep.equal([]);
+  });
+
   describe('in a dry run', () => {
     it('tells image by image and file by file what would be done, and writes nothing', async () => {
       await open();
@@ -326,6 +373,16 @@ describe('oc adm-release-mirror-config', () => {
       expect(await mirroring.succeed(args)).to.contain(`:${release.tag} unchanged (dry run)\n`);
     });
 
+    it('prints what to put into a cluster and an install-config.yaml, as oc does', async () => {
+      await open();
+      const args = [`--to=${workshop.registry.host}/site/release`, '--print-mirror-instructions=ICSP', '--dry-run'];
+      const stdout = await mirroring.succeed(args);
+      expect(stdout)
+        .to.contain('\nimageContentSources:\n')
+        .and.contain('\nkind: ImageContentSourcePolicy\n')
+        .and.match(/\nUpdate image: {2}\S+@sha256:\w+\nMirror prefix: /);
+    });
+
     it('prints the mapping', async () => {
       await open();
       const { release } = workshop;
@@ -335,6 +392,11 @@ describe('oc adm-release-mirror-config', () => {
       expect(lines[0]).to.equal(`${release.pullspec} registry.test/site/release:${release.tag}`);
       const etcd = release.images.get('rhel-coreos-8')?.pullspec ?? '';
       expect(lines).to.include(`${etcd} registry.test/site/release:${release.tag}-rhel-coreos-8`);
+      await mirroring.succeed(['--to-dir=mirror']);
+      const args = ['--from-dir=mirror', '--to=registry.test/site/release', '--to-mirror'];
+      expect(await mirroring.succeed(args, release.version)).to.contain(
+        `file://openshift/release@${release.digest} registry.test/site/release:${release.tag}\n`,
+      );
     });
   });
 
@@ -401,11 +463,12 @@ describe('oc adm-release-mirror-config', () => {
       [['--to=registry.test/a/b:tag'], /has a tag/, '4.12.4'],
       [[`--to=registry.test/a/b@sha256:${'0'.repeat(64)}`], /has a digest/, '4.12.4'],
       [['--to=release'], /names no registry/, '4.12.4'],
+      [['--to=${component}'], /--to \$\{component\} cannot be used/, '4.12.4'],
       [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is no place/, '4.12.4'],
       [['--to=file://../release'], /cannot be a repository in a directory/, '4.12.4'],
       [['--config-to-dir=c', '--graph-data=x.tar'], /--graph-data needs/, '4.12.4'],
       [[to], /is not the version of a release/, '4.12'],
-      [[to, '--print-mirror-instructions=all'], /Choices: "idms", "icsp", "none"/, '4.12.4'],
+      [[to, '--print-mirror-instructions=all'], /idms"?, "?icsp"?, "?none/, '4.12.4'],
       [[to], /names no image of a mirror directory/, 'file://openshift/release'],
     ];
     for (const [args, message, release] of wrong) {

@@ -145,10 +145,22 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     }
   });
 
-  it('says that no cluster is configured', async () => {
+  it('says that no cluster is configured, or that it does not answer, before images are copied', async () => {
     await open();
-    const stderr = await mirroring.fail(['--apply-config', '--kubeconfig=absent']);
+    const stderr = await mirroring.fail(['--to-dir=mirror', '--apply-config', '--kubeconfig=absent']);
     expect(stderr).to.contain('absent');
+    await server.stop();
+    await mirroring.fail(['--to-dir=mirror', '--apply-release-image-signature', kubeconfig, '--request-timeout=2s']);
+    expect(await readdir(workshop.folder)).not.to.include('mirror');
+  });
+
+  it('tells what was mirrored although the cluster then lets nobody in', async () => {
+    await open();
+    // Asked once whether it answers, and then for what version it is.
+    server.fault(/clusterversions/, { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } });
+    const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror', '--apply-config', kubeconfig]);
+    expect(code, stderr).to.equal(1);
+    expect(stdout).to.contain('\nSuccess\n').and.contain('oc adm-release-mirror-config apply mirror/config');
   });
 
   it('finds the image of a version by what the cluster knows, or by a graph', async () => {

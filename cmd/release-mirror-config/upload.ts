@@ -1,0 +1,56 @@
+import { formatTarget, releaseName } from '../../lib/release/destination.ts';
+import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
+import type { Release } from '../../lib/release/release.ts';
+import { releaseTag } from '../../lib/release/version.ts';
+import type { MirrorArguments } from './request.ts';
+import type { MirrorOutcome } from './summary.ts';
+
+/** How images that went to a directory get from there into a registry; empty where there are none. */
+export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir = '.' }: MirrorArguments): string {
+  const local = images.filter(({ target }) => target.place.kind === 'directory');
+  if (!result || local.length === 0) return '';
+  const { release } = signed;
+  const from = `--from-dir=${quote(toDir)}`;
+  const own = local.find(({ name }) => name === releaseName);
+  const commands = ocCommands(local, release, result, from).map((command) => `    ${command}`);
+  // Without the release image in the directory nothing tells which images belong to it.
+  if (!own) return ['To upload local images to a registry, run:', '', ...commands].join('\n');
+  return [
+    'To upload local images to a registry, run:',
+    '',
+    `    oc adm-release-mirror-config ${from} ${formatTarget(own.target, own.target.tag ? undefined : own.digest)} --to=REGISTRY/REPOSITORY`,
+    '',
+    'or, with oc alone:',
+    '',
+    ...commands,
+  ].join('\n');
+}
+
+/** A word of a command line as a shell reads it. */
+export function quote(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll(`'`, `'\\''`)}'`;
+}
+
+function ocCommands(local: readonly MirrorImage[], release: Release, result: MirrorResult, from: string): string[] {
+  // Without it oc takes from a list what fits the machine it runs on, and drops the list.
+  const copy = `oc image mirror ${from}${result.hasLists ? ' --keep-manifest-list' : ''}`;
+  const groups = Map.groupBy(local, ({ target }) => target.place.repository);
+  return [...groups].flatMap(([repository, images]) => {
+    const to = `REGISTRY/${groups.size === 1 ? 'REPOSITORY' : repository}`;
+    const tags = images.flatMap(({ target: { tag } }) => (tag === undefined ? [] : [tag]));
+    const untagged = images.filter(({ target }) => target.tag === undefined);
+    const prefix = prefixOf(tags, releaseTag(release.version, release.arch));
+    const hasOthers = images.some((image) => result.attached.has(image)) && prefix !== '';
+    return [
+      ...(tags.length > 0 ? [`${copy} 'file://${repository}:${prefix}*' ${to}`] : []),
+      ...untagged.map(({ digest }) => `${copy} 'file://${repository}@${digest}' ${to}`),
+      ...(hasOthers ? [`${copy} 'file://${repository}:sha256-*' ${to}`] : []),
+    ];
+  });
+}
+
+/** What all tags begin with: the release’s own, or the shortest of them; else nothing. */
+function prefixOf(tags: readonly string[], own: string): string {
+  const shortest = tags.toSorted((a, b) => a.length - b.length)[0] ?? '';
+  return [own, shortest].find((prefix) => tags.every((tag) => tag.startsWith(prefix))) ?? '';
+}
