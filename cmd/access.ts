@@ -1,28 +1,28 @@
 import manifest from '../package.json' with { type: 'json' };
-import { loadCredentials } from '../lib/store/credentials.ts';
+import { Credentials } from '../lib/store/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../lib/store/mirrors.ts';
 import type { RegistryAccess } from '../lib/store/registries.ts';
 import type { Arguments } from './command.ts';
-import type { registryOptions } from './options.ts';
+import { registryOptions } from './options.ts';
 
 /** The name and version of this program, for registries and for what it writes. */
 export const tool = `${manifest.name}/${manifest.version}`;
 
-/** Makes what a command talks to registries with out of its registry options. */
+/** Makes what a command talks to registries and other servers with out of those registry options that it has. */
 export async function openAccess(
-  args: Arguments<typeof registryOptions>,
+  args: Partial<Arguments<typeof registryOptions>>,
   environment: NodeJS.ProcessEnv,
 ): Promise<RegistryAccess> {
+  const { pullSecret, idmsFile, certificateAuthority, insecure = false } = args;
+  const { maxPerRegistry = registryOptions['max-per-registry'].default } = args;
+  const credentials = new Credentials({ file: pullSecret, environment, uid: process.getuid?.() });
+  // What is named on the command line is to be right, whether it is needed or not.
+  if (pullSecret !== undefined) await credentials.load();
+  const proxies = pickProxies(environment);
   return {
-    settings: {
-      insecure: args.insecure,
-      certificateAuthority: args.certificateAuthority,
-      environment: pickProxies(environment),
-      maxPerRegistry: args.maxPerRegistry,
-      userAgent: tool,
-    },
-    credentials: await loadCredentials({ file: args.pullSecret, environment, uid: process.getuid?.() }),
-    mirrors: args.idmsFile === undefined ? new MirrorSets() : await readMirrorSets(args.idmsFile),
+    settings: { insecure, certificateAuthority, environment: proxies, maxPerRegistry, userAgent: tool },
+    credentials,
+    mirrors: idmsFile === undefined ? new MirrorSets() : await readMirrorSets(idmsFile),
   };
 }
 

@@ -1,7 +1,7 @@
 import type { Context } from '../lib/context.ts';
 import type { Terminal } from './terminal.ts';
 
-/** One option or positional argument, as plain data: the parser, the help text and docs/reference.md all come from it. */
+/** One option or positional argument: the parser, the help text and docs/reference.md all come from it. */
 export interface Option {
   readonly type: 'string' | 'number' | 'boolean';
   /** A phrase for the help, beginning with a capital letter and without a full stop. */
@@ -14,6 +14,8 @@ export interface Option {
   readonly choices?: readonly string[];
   /** The smallest and the largest number that is accepted. */
   readonly range?: readonly [number, number];
+  /** Throws PluginError for a value that cannot be right, whatever else is asked for; the option's name is put before the message. */
+  readonly check?: (value: string) => Promise<void> | void;
   /** Which headline of the help it stands under. */
   readonly group?: string;
 }
@@ -52,19 +54,24 @@ export interface Session {
 /** A command line and what it does, e.g. `['--version=4.12.4 --arch=x86_64', 'Bundle 4.12.4']`. */
 export type Example = readonly [args: string, what: string];
 
-interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> {
+interface Description<O extends OptionRecord, P extends OptionRecord> {
   /** A paragraph or two for the command's own help, below the one-line description. */
   readonly details?: string;
   /** The positional arguments by the names they have in the entry's `usage`. */
   readonly positionals?: P;
   readonly options: O;
   readonly examples: readonly Example[];
+}
+
+interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> extends Description<O, P> {
   /** Does the work; throws PluginError. Results go to `session.terminal.print`. */
   run(args: Arguments<O & P>, session: Session): Promise<void>;
 }
 
 /** A command whose argument types have been checked and forgotten. */
-export type Command = CommandSpecification<OptionRecord, OptionRecord>;
+export interface Command extends Description<OptionRecord, OptionRecord> {
+  run(args: Readonly<Record<string, unknown>>, session: Session): Promise<void>;
+}
 
 /** Makes a command; what `run` gets is inferred from the option records. */
 export function defineCommand<const O extends OptionRecord, const P extends OptionRecord = O>(
@@ -91,7 +98,8 @@ export interface Program {
   readonly spellings?: Readonly<Record<string, string>>;
 }
 
-const defaultName = '$0';
+/** What stands in a `usage` in place of a word, where none is needed. */
+export const defaultName = '$0';
 
 /** The word that calls a command; `$0` where none does. */
 export function nameOf(entry: CommandEntry): string {

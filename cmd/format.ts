@@ -44,6 +44,11 @@ export function formatTable(rows: readonly (readonly string[])[], right: readonl
   return rows.map(format).join('\n');
 }
 
+/** Names and values as indented lines, the values below each other. */
+export function formatFields(fields: readonly (readonly string[])[]): string {
+  return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`).join('\n');
+}
+
 /** Plain data as YAML, for `-o yaml`. */
 export async function formatYaml(value: unknown): Promise<string> {
   // Loaded when it is needed: most commands are done before it would be there.

@@ -1,8 +1,32 @@
+import { parseFingerprint } from '../lib/release/keyring.ts';
+import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
 import type { OptionRecord } from './command.ts';
 
+const general = 'General:';
 const registry = 'Registries:';
 const trust = 'Trust:';
 const cluster = 'Cluster:';
+
+/** Options of every command. */
+export const commonOptions = {
+  verbose: {
+    type: 'boolean',
+    alias: 'v',
+    describe: 'Tell more: every request, and what was underneath an error',
+    group: general,
+  },
+  quiet: {
+    type: 'boolean',
+    alias: 'q',
+    describe: 'Show no progress, only warnings, errors and results',
+    group: general,
+  },
+} as const satisfies OptionRecord;
+
+/** The argument of every command that reads a bundle. */
+export const bundleArgument = {
+  bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
+} as const satisfies OptionRecord;
 
 /** Options of every command that talks to a registry. */
 export const registryOptions = {
@@ -42,18 +66,21 @@ export const trustOptions = {
   'signature-store': {
     type: 'string',
     describe: 'URL or folder with release signatures, instead of those the release names',
+    check: checkSignatureStore,
     group: trust,
   },
   'signature-keyring': {
     type: 'string',
     repeatable: true,
     describe: 'File with OpenPGP public keys; a key counts when its fingerprint is trusted',
+    check: checkFile,
     group: trust,
   },
   'trust-fingerprint': {
     type: 'string',
     repeatable: true,
     describe: 'Fingerprint of a key to trust besides the Red Hat release key',
+    check: (text) => void parseFingerprint(text),
     group: trust,
   },
   'allow-unsigned': {
@@ -78,11 +105,13 @@ export const releaseOptions = {
   'release-image': {
     type: 'string',
     describe: 'The release payload image, by tag or digest, instead of a version',
+    check: checkImage,
   },
   'release-repository': {
     type: 'string',
     default: 'quay.io/openshift-release-dev/ocp-release',
     describe: 'Repository where versions are looked up',
+    check: checkRepository,
   },
   'from-dir': {
     type: 'string',

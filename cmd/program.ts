@@ -2,12 +2,13 @@ import yargs, { type Argv, type Options } from 'yargs';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
+import { readArguments } from './arguments.ts';
 import {
   callOf,
+  defaultName,
   defaultOf,
   nameOf,
   usageOf,
-  type Arguments,
   type Command,
   type CommandEntry,
   type Option,
@@ -15,6 +16,8 @@ import {
   type Program,
 } from './command.ts';
 import { showFailure, withPointer } from './failure.ts';
+import { commonOptions } from './options.ts';
+import { findSimilar } from './similar.ts';
 import { Terminal } from './terminal.ts';
 
 /** The headlines of a help text, in their order. */
@@ -26,23 +29,8 @@ const optionGroups = [
   'Registries:',
   'Trust:',
   'Cluster:',
+  'Host:',
 ];
-
-/** Options of every command. */
-export const commonOptions = {
-  verbose: {
-    type: 'boolean',
-    alias: 'v',
-    describe: 'Tell more: every request, and what was underneath an error',
-    group: 'General:',
-  },
-  quiet: {
-    type: 'boolean',
-    alias: 'q',
-    describe: 'Show no progress, only warnings, errors and results',
-    group: 'General:',
-  },
-} as const satisfies OptionRecord;
 
 /**
  * Runs a program to its end: parses the command line, runs the command it names, shows what went wrong, and exits
@@ -82,20 +70,27 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   }
 
   const run: Run = async (command, args) => {
-    const { quiet, verbose } = args as Arguments<typeof commonOptions>;
+    const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
     terminal = await Terminal.open({ stdout, stderr, environment, quiet, verbose });
     const { log, transfer } = terminal;
     const context: Context = { signal: controller.signal, log, onEvent: transfer('Transferring') };
-    await command.run(args as never, { context, terminal, environment });
+    await command.run(args, { context, terminal, environment });
   };
   try {
     requireNode();
-    const parser = await createParser(program, run);
-    await parser.parseAsync(argv.map((word) => program.spellings?.[word] ?? word));
+    const words = respell(argv, program);
+    const parser = await createParser(program, words, run);
+    await parser.parseAsync(words);
   } catch (error) {
     return finish(error);
   }
   return finish();
+}
+
+/** The words of a command line as the parser needs them: `help create` is `create --help`. */
+function respell(argv: readonly string[], { spellings = {} }: Program): string[] {
+  const words = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
+  return words.map((word) => spellings[word] ?? word);
 }
 
 /** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */
@@ -114,10 +109,10 @@ function requireNode(): void {
 
 /** The help of a program, or of one of its commands, as it is printed. */
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
-  const words = entry === undefined || entry === defaultOf(program) ? [] : [nameOf(entry)];
+  const words = entry === undefined || entry === defaultOf(program) ? ['--help'] : [nameOf(entry), '--help'];
   let help = '';
-  const parser = await createParser(program, async () => {});
-  await parser.parseAsync([...words, '--help'], {}, (_error, _args, output) => {
+  const parser = await createParser(program, words, async () => {});
+  await parser.parseAsync(words, {}, (_error, _args, output) => {
     help = output;
   });
   return help;
@@ -125,18 +120,17 @@ export async function helpOf(program: Program, entry?: CommandEntry): Promise<st
 
 type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
-async function createParser(program: Program, run: Run): Promise<Argv> {
-  const parser = configure(program)
-    .version(manifest.version)
-    .group('version', 'General:')
-    // In a command, `--version` may be another version: `create --version=4.12.4`.
-    // @ts-expect-error: the types lack the second argument
-    .global('version', false)
-    .epilogue(`'$0 <command> --help' tells all about a command.`);
+async function createParser(program: Program, words: readonly string[], run: Run): Promise<Argv> {
+  const parser = configure(program, words).epilogue(`'$0 <command> --help' tells all about a command.`);
   const alone = defaultOf(program);
   if (alone === undefined) {
     parser.usage(`${program.describe}\n\nUsage: ${program.name} <command> [options]`);
-    parser.demandCommand(1, 1, 'A command is missing.', 'There is more than one command.').recommendCommands();
+    // Hidden, and in place of any word that is no command.
+    parser.command(defaultName, false, addVersion, async ({ _: [word], ...values }) => {
+      if (word !== undefined) throw unknownCommand(String(word), program);
+      await readArguments({ words, values, rest: [] }, { options: {} });
+      throw new PluginError('usage', 'a command is missing');
+    });
   }
   for (const entry of program.commands) {
     // Only the help of the program itself cannot wait for a command to be loaded: it has that of the default in it.
@@ -147,42 +141,54 @@ async function createParser(program: Program, run: Run): Promise<Argv> {
       entry.describe,
       (inner) =>
         loaded.command
-          ? describeCommand(inner, program, entry, loaded.command)
+          ? describeCommand(addVersion(inner), program, entry, loaded.command)
           : entry.load().then(({ command }) => describeCommand(inner, program, entry, (loaded.command = command))),
-      async (args) => {
-        if (loaded.command !== undefined) {
-          await run(loaded.command, completeArguments(args, loaded.command));
-        }
+      async ({ _: rest, ...values }) => {
+        if (loaded.command === undefined) return;
+        const line = { words, values, rest: entry === alone ? rest : rest.slice(1) };
+        await run(loaded.command, await readArguments(line, loaded.command));
       },
     );
   }
   return parser;
 }
 
-function configure(program: Program): Argv {
-  return yargs()
-    .scriptName(program.name)
-    .locale('en')
-    .updateStrings({
-      'Did you mean %s?': 'There is no such command; did you mean %s?',
-      // The types do not know that this text has a plural.
-      'Not enough non-option arguments: got %s, need at least %s': plural('An argument is missing (%s of %s).'),
-    })
-    .wrap(process.stdout.isTTY ? Math.min(120, process.stdout.columns) : 100)
-    .parserConfiguration({ 'greedy-arrays': false, 'dot-notation': false })
-    .strict()
-    .exitProcess(false)
-    .showHelpOnFail(false)
-    .fail((message: string | null, error: Error | null) => {
-      throw error ?? new PluginError('usage', message ?? 'The command line is not understood.');
-    })
-    .options(toYargs(commonOptions))
-    .alias('help', 'h')
-    .group('help', 'General:');
+function configure(program: Program, words: readonly string[]): Argv {
+  return (
+    yargs()
+      .scriptName(program.name)
+      .locale('en')
+      .wrap(process.stdout.isTTY ? Math.min(120, process.stdout.columns) : 100)
+      .parserConfiguration({ 'greedy-arrays': false, 'dot-notation': false })
+      .exitProcess(false)
+      .showHelpOnFail(false)
+      // What a command is for is checked by readArguments; the parser itself misses positional arguments only.
+      .fail((_message: string | null, error: Error | null) => {
+        throw error ?? missingArgument(program, words);
+      })
+      // In a command, it may be another version: `create --version=4.12.4`.
+      .version(false)
+      .options(toYargs(commonOptions))
+      .alias('help', 'h')
+      .group('help', 'General:')
+  );
 }
 
-function plural(text: string): string {
-  return { one: text, other: text } as unknown as string;
+function missingArgument(program: Program, words: readonly string[]): PluginError {
+  const entry = program.commands.find((each) => words.includes(nameOf(each)));
+  const [, argument = 'an argument'] = entry?.usage.split(' ') ?? [];
+  return new PluginError('usage', `${argument} is missing`, {
+    hint: entry && `Usage: ${usageOf(program, entry)} [options]`,
+  });
+}
+
+function addVersion(parser: Argv): Argv {
+  return parser.version(manifest.version).group('version', 'General:');
+}
+
+function unknownCommand(word: string, program: Program): PluginError {
+  const similar = findSimilar(word, program.commands.map(nameOf));
+  return new PluginError('usage', `there is no command “${word}”`, { hint: similar && `Did you mean ${similar}?` });
 }
 
 function formatUsage(program: Program, entry: CommandEntry, { details }: Command): string {
@@ -195,60 +201,31 @@ function describeCommand(parser: Argv, program: Program, entry: CommandEntry, co
     parser.group([], group);
   }
   // What is said of the program itself is there already.
-  if (entry !== defaultOf(program)) parser.version(false).usage(formatUsage(program, entry, command));
-  parser
+  if (entry !== defaultOf(program)) parser.usage(formatUsage(program, entry, command));
+  for (const [name, positional] of Object.entries(command.positionals ?? {})) {
+    parser.positional(name, { type: positional.type, describe: phraseOf(positional) });
+  }
+  return parser
     .options(toYargs(command.options))
     .example(command.examples.map(([args, what]) => [`${callOf(program, entry)} ${args}`, what]));
-  for (const [name, positional] of Object.entries(command.positionals ?? {})) {
-    const { type, describe, choices } = positional;
-    parser.positional(name, { type, describe, ...(choices === undefined ? {} : { choices }) });
-  }
-  return parser.check((args) => {
-    checkArguments(args, { ...commonOptions, ...command.options });
-    return true;
-  });
 }
 
 function toYargs(options: OptionRecord): Record<string, Options> {
   return Object.fromEntries(Object.entries(options).map(([name, option]) => [name, toYargsOption(option)]));
 }
 
-function toYargsOption({ type, describe, alias, repeatable, required, choices, group, ...option }: Option): Options {
+function toYargsOption(option: Option): Options {
+  const { type, alias, repeatable, required, group = 'Options:' } = option;
   return {
-    describe,
+    describe: phraseOf(option, ...(required ? ['required'] : [])),
     ...(repeatable ? { array: true, string: true } : { type }),
     ...(alias === undefined ? {} : { alias }),
-    ...(required ? { demandOption: true } : {}),
     ...(option.default === undefined ? {} : { default: option.default }),
-    ...(choices === undefined ? {} : { choices }),
-    group: group ?? 'Options:',
+    group,
   };
 }
 
-/** Refuses what yargs lets pass: a value that is missing, an option given twice, a number out of its range. */
-function checkArguments(args: Record<string, unknown>, options: OptionRecord): void {
-  for (const [name, option] of Object.entries(options)) {
-    const value = args[name];
-    if (Array.isArray(value) && !option.repeatable) {
-      throw new PluginError('usage', `--${name} is given more than once.`);
-    }
-    if ([value].flat().includes('')) {
-      throw new PluginError('usage', `--${name} needs a value.`);
-    }
-    if (option.type === 'number' && value !== undefined) {
-      const [least, most] = option.range ?? [-Infinity, Infinity];
-      if (typeof value !== 'number' || !(value >= least && value <= most)) {
-        throw new PluginError('usage', `--${name} must be a number from ${String(least)} to ${String(most)}.`);
-      }
-    }
-  }
-}
-
-function completeArguments(args: Record<string, unknown>, command: Command): Record<string, unknown> {
-  const completed = { ...args };
-  for (const [name, option] of Object.entries({ ...commonOptions, ...command.options } as OptionRecord)) {
-    const key = name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
-    completed[key] ??= option.repeatable ? [] : option.type === 'boolean' ? false : undefined;
-  }
-  return completed;
+function phraseOf({ describe, choices = [] }: Option, ...more: readonly string[]): string {
+  const notes = [...choices, ...more];
+  return notes.length === 0 ? describe : `${describe} (${notes.join(', ')})`;
 }

@@ -53,30 +53,38 @@ export class Progress {
     return this.#total === 0 ? 1 : Math.min(1, (this.#present + this.#moved) / this.#total);
   }
 
-  /** The state in words at time `now`, e.g. `Downloading 35% 1.2 GiB of 3.4 GiB, 110 MiB/s, 20s left, 12 of 190 images`; `bar` is its width in characters. */
-  line(now: number, bar = 0): string {
+  /**
+   * The state in words at time `now`, e.g. `Downloading 35% 1.2 GiB of 3.4 GiB, 110 MiB/s, 20s left, 12 of 190 images`; `bar` is its
+   * width in characters. What does not fit into the width of the line is left out, the last first.
+   */
+  line(now: number, { bar = 0, width = Infinity } = {}): string {
     const rate = this.#rate(now);
     const done = this.#present + this.#moved;
     const parts: string[] = [];
+    let line = this.#label;
     if (this.#total === undefined) {
-      parts.push(`${this.#label} ${formatBytes(done)}`);
+      parts.push(` ${formatBytes(done)}`);
     } else {
       const fraction = this.fraction ?? 0;
       const percent = `${String(Math.floor(fraction * 100)).padStart(3)}%`;
       const drawn = bar > 0 ? ` ${drawBar(fraction, bar)}` : '';
-      const amount = `${formatBytes(Math.min(done, this.#total))} of ${formatBytes(this.#total)}`;
-      parts.push(`${this.#label}${drawn} ${percent}  ${amount}`);
+      line += `${drawn} ${percent}`;
+      parts.push(`  ${formatBytes(Math.min(done, this.#total))} of ${formatBytes(this.#total)}`);
     }
     if (rate > 0) {
-      parts.push(`${formatBytes(rate)}/s`);
+      parts.push(`, ${formatBytes(rate)}/s`);
       if (this.#total !== undefined && done < this.#total) {
-        parts.push(`${formatDuration((this.#total - done) / rate)} left`);
+        parts.push(`, ${formatDuration((this.#total - done) / rate)} left`);
       }
     }
     if (this.#imagesTotal !== undefined && this.#imagesTotal > 0) {
-      parts.push(`${String(this.#images)} of ${String(this.#imagesTotal)} images`);
+      parts.push(`, ${String(this.#images)} of ${String(this.#imagesTotal)} images`);
     }
-    return parts.join(', ');
+    for (const part of parts) {
+      if (line.length + part.length > width) break;
+      line += part;
+    }
+    return line;
   }
 
   /** Bytes a second over the last moments. */

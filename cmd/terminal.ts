@@ -163,7 +163,7 @@ export class Terminal {
     const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
     return [...this.#transfers.values()]
       .filter((progress) => progress.started)
-      .map((progress) => progress.line(Date.now(), width < 80 ? 0 : bar).slice(0, width));
+      .map((progress) => progress.line(Date.now(), { bar: width < 80 ? 0 : bar, width }).slice(0, width));
   }
 }
 

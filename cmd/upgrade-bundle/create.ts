@@ -4,9 +4,11 @@ import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../access.ts';
+import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
-import { formatBytes } from '../format.ts';
+import { formatBytes, formatFields } from '../format.ts';
 import { formatOption, registryOptions, releaseOptions, trustOptions } from '../options.ts';
+import { trustOf } from './trust.ts';
 
 const options = {
   ...releaseOptions,
@@ -19,6 +21,7 @@ const options = {
     type: 'string',
     repeatable: true,
     describe: 'An image to put in besides those of the release',
+    check: checkImage,
   },
   'dry-run': {
     type: 'boolean',
@@ -59,12 +62,7 @@ export const command = defineCommand({
           release: request,
           extraImages: args.extraImage,
           output: args.output,
-          trust: {
-            keyrings: args.signatureKeyring,
-            fingerprints: args.trustFingerprint,
-            store: args.signatureStore,
-            allowUnsigned: args.allowUnsigned,
-          },
+          trust: trustOf(args),
           dryRun: args.dryRun,
           verifyExisting: args.verifyExisting,
           tool,
@@ -111,5 +109,5 @@ function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): st
     ['Images', `${String(metadata.images.length)} (${String(metadata.blobs.length)} blobs)`],
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
   ];
-  return [title, ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`)].join('\n');
+  return `${title}\n${formatFields(rows)}`;
 }

@@ -2,8 +2,8 @@ import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/b
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from '../../lib/bundle/report.ts';
 import { defineCommand } from '../command.ts';
-import { formatBytes, formatTable, formatYaml } from '../format.ts';
-import { formatOption } from '../options.ts';
+import { formatBytes, formatFields, formatTable, formatYaml } from '../format.ts';
+import { bundleArgument, formatOption } from '../options.ts';
 
 /** How much of a list the plain words show. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
@@ -13,9 +13,7 @@ export const command = defineCommand({
   details:
     'Reads the metadata and the manifests in place, which takes a moment whatever the size. Nothing is verified: the signers are those ' +
     'that the bundle names, and the verify command checks them. -o wide lists everything, -o html writes one page to hand on.',
-  positionals: {
-    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
-  },
+  positionals: bundleArgument,
   options: formatOption(['json', 'yaml', 'wide', 'html']),
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Show what is inside'],
@@ -85,8 +83,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${String(notes.length - noted.length)} more notes`]] : []),
   ];
-  const lines = rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`);
-  return [`OpenShift ${version} for ${arch}`, ...lines].join('\n');
+  return `OpenShift ${version} for ${arch}\n${formatFields(rows)}`;
 }
 
 function listImages({ images }: Inspection, wide: boolean): string {

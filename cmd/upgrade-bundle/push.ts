@@ -2,15 +2,15 @@ import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { isRepository, parseReference, type Reference } from '../../lib/oci/reference.ts';
+import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { fetchFile } from '../../lib/release/signatureStore.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
+import { checkRepository } from '../checks.ts';
 import { defineCommand } from '../command.ts';
-import { formatBytes } from '../format.ts';
-import { formatOption, registryOptions, trustOptions } from '../options.ts';
-import { nameSigners, trustOf } from './trust.ts';
+import { formatBytes, formatFields } from '../format.ts';
+import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 
@@ -20,14 +20,13 @@ export const command = defineCommand({
     'Who signed the release is checked before anything is pushed, without a network unless --signature-store names one. ' +
     'The release, its components, extra images and sigstore attachments go into one repository, with their tags and unchanged ' +
     'digests. What is there is skipped, so a push that was cut off goes on when the same command is run again.',
-  positionals: {
-    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
-  },
+  positionals: bundleArgument,
   options: {
     to: {
       type: 'string',
       required: true,
       describe: 'Where the images go: REGISTRY/REPOSITORY, without a tag',
+      check: checkRepository,
     },
     'mount-from': {
       type: 'string',
@@ -45,18 +44,16 @@ export const command = defineCommand({
     ],
   ],
   async run(args, { context, terminal, environment }) {
-    const to = parseDestination(args.to);
-    const access = await openAccess({ ...args, idmsFile: undefined }, environment);
+    const to = parseRepository(args.to);
+    const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
+    const access = await openAccess(args, environment);
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
     const bundle = await openBundle(args.bundle, pushing);
     try {
       const registries = new Registries(access, pushing);
       try {
-        const options = {
-          concurrency: args.maxPerRegistry,
-          mountFrom: args.mountFrom.map((text) => parseNeighbour(text, to.registry)),
-        };
-        const trust = trustOf(args, (url, limit) => fetchFile(registries.connections, url, limit, pushing));
+        const options = { concurrency: args.maxPerRegistry, mountFrom };
+        const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
         const signed = await checkSigned(bundle, trust, pushing);
         const result = await pushBundle(bundle, registries.repository(to), options, pushing);
         terminal.print(
@@ -72,14 +69,6 @@ export const command = defineCommand({
     }
   },
 });
-
-function parseDestination(text: string): Pick<Reference, 'registry' | 'repository'> {
-  const hint = 'Give a registry and a repository, such as registry.example.com:5000/openshift/release.';
-  if (!text.includes('/')) throw new PluginError('usage', `--to ${text} names no registry`, { hint });
-  const { registry, repository, tag, digest } = parseReference(text);
-  if (tag === undefined && digest === undefined) return { registry, repository };
-  throw new PluginError('usage', `--to ${text} has a tag or a digest; the images keep those they have`, { hint });
-}
 
 function parseNeighbour(text: string, registry: string): string {
   const repository = text.startsWith(`${registry}/`) ? text.slice(registry.length + 1) : text;
@@ -131,7 +120,7 @@ function toWords(
   ];
   return [
     nothing ? 'Nothing to do: everything is there' : 'Pushed',
-    ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`),
+    formatFields(rows),
     'Next, on the cluster:',
     ...steps.map(([what = '', how = ''], index) => `  ${String(index + 1)}. ${what}:\n     ${how}`),
   ].join('\n');

@@ -1,14 +1,14 @@
 import { once } from 'node:events';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
+import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
-import { registryOptions, trustOptions } from '../options.ts';
-import { nameSigners, trustOf } from './trust.ts';
+import { bundleArgument, registryOptions, trustOptions } from '../options.ts';
+import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 /** `serve`: a bundle as a registry. */
 export const command = defineCommand({
@@ -17,9 +17,7 @@ export const command = defineCommand({
     'Clients find the images under the names that their repositories have where they come from, such as ' +
     'openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing is extracted, nothing can be written, and ' +
     'nobody but this machine gets in unless --listen says otherwise. The address is printed; Ctrl-C ends it.',
-  positionals: {
-    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
-  },
+  positionals: bundleArgument,
   options: {
     listen: {
       type: 'string',
@@ -35,12 +33,11 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const listen = parseListen(args.listen);
-    const own = { pullSecret: undefined, idmsFile: undefined, insecure: false, maxPerRegistry: 6 };
-    const access = await openAccess({ ...args, ...own }, environment);
     const bundle = await openBundle(args.bundle, context);
-    const origin = openRegistryOrigin(access, context);
+    const registries = new Registries(await openAccess(args, environment), context);
     try {
-      const signed = await checkSigned(bundle, trustOf(args, origin.fetchFile), context);
+      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
+      const signed = await checkSigned(bundle, trust, context);
       const server = await serveBundle(bundle, listen, context);
       const { host: address } = new URL(server.url);
       const { version, arch } = bundle.metadata;
@@ -63,7 +60,7 @@ export const command = defineCommand({
       await server.close();
     } finally {
       await bundle.close();
-      await origin.close();
+      await registries.close();
     }
   },
 });

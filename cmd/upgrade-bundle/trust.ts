@@ -1,18 +1,23 @@
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
-import type { FetchFile } from '../../lib/release/signatureStore.ts';
+import type { Context } from '../../lib/context.ts';
+import type { SignedRelease, TrustRequest } from '../../lib/release/load.ts';
+import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
+import type { Connections } from '../../lib/store/connections.ts';
 import type { Arguments } from '../command.ts';
 import type { trustOptions } from '../options.ts';
 
-/** Whom to believe about a bundle, by the trust options of a command. */
-export function trustOf(args: Arguments<typeof trustOptions>, fetchFile: FetchFile): VerifyTrust {
+/** Whom to believe about a release, by the trust options of a command. */
+export function trustOf(args: Arguments<typeof trustOptions>): Omit<TrustRequest, 'known' | 'fetchFile'> {
   return {
     keyrings: args.signatureKeyring,
     fingerprints: args.trustFingerprint,
     allowUnsigned: args.allowUnsigned,
     store: args.signatureStore,
-    fetchFile,
   };
+}
+
+/** How signature stores are asked over some connections. */
+export function fetcherOf(connections: Connections, context: Context): FetchFile {
+  return (url, limit) => fetchFile(connections, url, limit, context);
 }
 
 /** Who signed a release, as a line of words. */

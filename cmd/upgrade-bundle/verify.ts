@@ -1,14 +1,15 @@
 import { openBundle } from '../../lib/bundle/open.ts';
-import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Problem } from '../../lib/bundle/problem.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
+import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand, type Arguments } from '../command.ts';
-import { formatBytes } from '../format.ts';
-import { formatOption, registryOptions, trustOptions } from '../options.ts';
+import { formatBytes, formatFields } from '../format.ts';
+import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { fetcherOf, trustOf } from './trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
@@ -27,9 +28,7 @@ export const command = defineCommand({
     'The signature vouches for the release, the release for its components, each manifest for what it points to: everything is read ' +
     'once, in place, and whatever is missing, cut short, altered or superfluous is named. No network is used unless --signature-store ' +
     'names one. A .sha256 file beside the bundle is compared too. The exit code is 0 for a good bundle, 1 for any other.',
-  positionals: {
-    bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
-  },
+  positionals: bundleArgument,
   options,
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Check a bundle'],
@@ -37,31 +36,21 @@ export const command = defineCommand({
     ['upgrade-4.12.4-x86_64.tar -o json', 'List every single problem, for a script'],
   ],
   async run(args, { context, terminal, environment }) {
-    const access = await openAccess(
-      { ...args, pullSecret: undefined, idmsFile: undefined, maxPerRegistry: 6 },
-      environment,
-    );
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     const expected = await readExpected(args, args.bundle);
     const bundle = await openBundle(args.bundle, reading, { tolerant: true });
-    const origin = openRegistryOrigin(access, reading);
+    const registries = new Registries(await openAccess(args, environment), reading);
     try {
       if (bundle.form === 'directory' && expected.length > 0) {
         throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
       }
-      const trust = {
-        keyrings: args.signatureKeyring,
-        fingerprints: args.trustFingerprint,
-        allowUnsigned: args.allowUnsigned,
-        store: args.signatureStore,
-        fetchFile: origin.fetchFile,
-      };
+      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
       terminal.print(args.format === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
       if (report.problems.length > 0) throw failureOf(report);
     } finally {
       await bundle.close();
-      await origin.close();
+      await registries.close();
     }
   },
 });
@@ -131,7 +120,7 @@ function toWords(report: VerifyReport): string {
   ];
   return [
     `${isGood ? 'Good' : 'NOT GOOD'}: ${path}`,
-    ...rows.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`),
+    formatFields(rows),
     ...(isGood ? [] : ['', ...listProblems(problems)]),
   ].join('\n');
 }

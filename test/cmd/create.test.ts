@@ -1,4 +1,5 @@
-import { readdir } from 'node:fs/promises';
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { expectFailure, openWorkshop, startProgram, type ProgramOptions, type Workshop } from '../support/creation.ts';
 
@@ -82,15 +83,44 @@ describe('oc adm-upgrade-bundle create', () => {
       { version: undefined, 'release-image': 'quay.io/a/b' },
       /neither a tag nor a digest/,
     ],
+    ['an image that cannot be one', { version: undefined, 'release-image': 'BAD//x' }, /--release-image: “BAD\/\/x”/],
+    ['a repository with a tag', { 'release-repository': 'quay.io/a/b:c' }, /--release-repository: .*tag/],
+    [
+      'a URL for an image',
+      { 'extra-image': 'https://me:secret@quay.io/a' },
+      /--extra-image: a URL.*\nhint:.* quay\.io\/a$/m,
+    ],
+    ['a fingerprint that is none', { 'trust-fingerprint': 'abc' }, /--trust-fingerprint: “abc”/],
+    [
+      'a keyring that is not there',
+      { 'signature-keyring': 'nowhere.asc' },
+      /--signature-keyring: there is no file nowhere/,
+    ],
+    ['a signature store of another kind', { 'signature-store': 'ftp://a/b' }, /--signature-store: /],
     ['too many transfers', { 'max-per-registry': '65' }, /from 1 to 64/],
   ];
   for (const [what, changes, message] of wrong) {
     it(`refuses ${what} with exit code 2 and a hint`, async () => {
+      const before = workshop.registry.requests.length;
       const outcome = await workshop.create({ output: `${workshop.output}-wrong`, ...changes });
+      expect(workshop.registry.requests).to.have.lengthOf(before);
       await expectFailure(outcome, `${workshop.output}-wrong`, [/^error: /m, message, /^hint: /m], { exit: 2 });
       expect(await readdir(workshop.folder)).not.to.include('output-wrong');
     });
   }
+
+  it('reads credentials that nobody named only when a registry wants some', async () => {
+    await mkdir(join(workshop.folder, '.docker'), { recursive: true });
+    const config = await workshop.write('.docker/config.json', '{');
+    try {
+      expect(await workshop.create()).to.include({ code: 0, stderr: '' });
+      const named = await workshop.create({ 'pull-secret': config });
+      expect(named.code).to.equal(1);
+      expect(named.stderr).to.include(config);
+    } finally {
+      await rm(config);
+    }
+  });
 
   it('has a help that names what matters', async () => {
     const { code, stdout } = await startProgram(workshop.folder, 'create', ['--help']).outcome;

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatBytes, formatDuration, formatTable } from '../../cmd/format.ts';
+import { formatBytes, formatDuration, formatFields, formatTable } from '../../cmd/format.ts';
 
 describe('formatBytes', () => {
   for (const [bytes, words] of [
@@ -47,5 +47,16 @@ describe('formatTable', () => {
 
   it('is empty without rows', () => {
     expect(formatTable([])).to.equal('');
+  });
+});
+
+describe('formatFields', () => {
+  it('puts the values below each other, one without a name too', () => {
+    const fields = [
+      ['Size', '1 B'],
+      ['Signed by', 'a'],
+      ['', 'b'],
+    ];
+    expect(formatFields(fields)).to.equal('  Size       1 B\n  Signed by  a\n             b');
   });
 });

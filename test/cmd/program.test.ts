@@ -58,13 +58,26 @@ describe('runProgram', () => {
     });
 
     const wrong: readonly (readonly [what: string, args: readonly string[], message: RegExp])[] = [
-      ['no command', [], /A command is missing/],
-      ['an unknown command, with one that is like it', ['shoe'], /did you mean show\?/],
-      ['an unknown option', ['show', 'box', '--version=4', '--bogus'], /Unknown argument: bogus/],
-      ['a missing option', ['show', 'box'], /Missing required argument: version/],
-      ['a missing positional argument', ['show', '--version=4'], /An argument is missing/],
-      ['one positional argument too many', ['show', 'box', 'more', '--version=4'], /Unknown argument: more/],
+      ['no command', [], /a command is missing/],
+      ['an unknown command, with one that is like it', ['shoe'], /no command “shoe”\nhint: Did you mean show\?/],
+      ['an unknown command that is like none', ['dance'], /no command “dance”\nhint: 'oc sample --help'/],
+      [
+        'an unknown option',
+        ['show', 'box', '--version=4', '--bogus'],
+        /no option --bogus\nhint: 'oc sample show --help'/,
+      ],
+      ['an unknown option, with one that is like it', ['show', 'box', '--insecur'], /Did you mean --insecure\?/],
+      ['an unknown option of one letter', ['show', 'box', '-z'], /no option -z/],
+      ['an unknown option without a command', ['--bogus'], /no option --bogus/],
+      ['a missing option', ['show', 'box'], /--version is missing/],
+      [
+        'a missing positional argument',
+        ['show', '--version=4'],
+        /<thing> is missing\nhint: Usage: oc sample show <thing>/,
+      ],
+      ['one positional argument too many', ['show', 'box', 'more', '--version=4'], /“more” is one argument too many/],
       ['an option without its value', ['show', 'box', '--version='], /--version needs a value/],
+      ['a text switched off', ['show', 'box', '--no-version'], /--version needs a value/],
       ['an option given twice', ['show', 'box', '--version=4', '--version=5'], /--version is given more than once/],
       [
         'a number out of range',
@@ -76,7 +89,10 @@ describe('runProgram', () => {
         ['show', 'box', '--version=4', '--max-per-registry=x'],
         /must be a number from 1 to 64/,
       ],
-      ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /Choices: "json", "yaml"/],
+      ['a number without its value', ['show', 'box', '--version=4', '--max-per-registry'], /--max-per-registry needs/],
+      ['a switch with a value', ['show', 'box', '--version=4', '--insecure=maybe'], /--insecure cannot be “maybe”/],
+      ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /--format .*“xml”.* json, yaml/],
+      ['a value that cannot be right', ['show', 'box', '--version=4', '--extra-image=a//b'], /--extra-image: “a\/\/b”/],
     ];
     for (const [what, args, message] of wrong) {
       it(`refuses ${what} with exit code 2 and says where to read on`, async () => {
@@ -84,11 +100,33 @@ describe('runProgram', () => {
         expect(code).to.equal(2);
         expect(stdout).to.equal('');
         expect(stderr)
-          .to.match(/^error: /)
+          .to.match(/^error: .*\nhint: .*\n$/)
           .and.to.match(message);
-        expect(stderr).to.match(/\nhint: 'oc sample .*--help' lists .*\n$/);
       });
     }
+
+    it('takes a value that is said to a switch', async () => {
+      for (const [word, insecure] of [
+        ['--insecure=true', true],
+        ['--insecure=false', false],
+        ['--no-insecure', false],
+      ] as const) {
+        const { stdout } = await run('show', 'box', '--version=4', word);
+        expect(JSON.parse(stdout)).to.include({ insecure });
+      }
+    });
+
+    it('has a version for itself, and leaves that of a command to the command', async () => {
+      for (const args of [
+        ['show', 'box', '--version=4.20.3'],
+        ['--version=4.20.3', 'show', 'box'],
+        ['--version', '4.20.3', 'show', 'box'],
+      ]) {
+        const { code, stdout } = await run(...args);
+        expect(code).to.equal(0);
+        expect(JSON.parse(stdout)).to.include({ version: '4.20.3' });
+      }
+    });
   });
 
   it('prints the help that helpOf gives, and its version, on stdout', async () => {
@@ -101,6 +139,9 @@ describe('runProgram', () => {
     expect(program).to.deep.equal({ code: 0, stdout: `${await helpOf(sample)}\n`, stderr: '' });
     expect(command).to.deep.equal({ code: 0, stdout: `${await helpOf(sample, sample.commands[0])}\n`, stderr: '' });
     expect(short.stdout).to.equal(program.stdout);
+    expect(await run('help')).to.deep.equal(program);
+    expect(await run('help', 'show')).to.deep.equal(command);
+    expect(await run('show', 'help')).to.deep.equal(command);
     expect(version).to.include({ code: 0, stderr: '' });
     expect(version.stdout).to.match(/^\d+\.\d+\.\d+\n$/);
   });

@@ -29,7 +29,23 @@ describe('Progress', () => {
   it('draws a bar of the width that was asked for', () => {
     const progress = new Progress('Reading', 0);
     progress.add({ kind: 'plan', images: 0, blobs: 1, bytes: 4, present: 1 });
-    expect(progress.line(0, 8)).to.equal('Reading ██░░░░░░  25%  1 B of 4 B');
+    expect(progress.line(0, { bar: 8 })).to.equal('Reading ██░░░░░░  25%  1 B of 4 B');
+  });
+
+  it('leaves out whole parts where the line is too short for all of them', () => {
+    const progress = new Progress('Downloading', 0);
+    progress.add({ kind: 'plan', images: 190, blobs: 400, bytes: 100 * mebibyte, present: 0 });
+    progress.add({ kind: 'bytes', digest, bytes: 20 * mebibyte });
+    const whole = 'Downloading  20%  20.0 MiB of 100 MiB, 10.0 MiB/s, 8s left, 0 of 190 images';
+    for (const [width, text] of [
+      [77, whole],
+      [57, 'Downloading  20%  20.0 MiB of 100 MiB, 10.0 MiB/s'],
+      [58, 'Downloading  20%  20.0 MiB of 100 MiB, 10.0 MiB/s, 8s left'],
+      [48, 'Downloading  20%  20.0 MiB of 100 MiB'],
+      [20, 'Downloading  20%'],
+    ] as const) {
+      expect(progress.line(2_000, { width })).to.equal(text);
+    }
   });
 
   it('takes the rate over the last moments only', () => {

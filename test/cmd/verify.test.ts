@@ -31,8 +31,11 @@ describe('verify', () => {
   });
   after(() => bundle.remove());
 
-  async function verify(args: readonly string[], interruptAt?: RegExp): Promise<Outcome> {
-    const child = spawn(process.execPath, [executable, 'verify', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  async function verify(args: readonly string[], interruptAt?: RegExp, env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
+    const child = spawn(process.execPath, [executable, 'verify', ...args], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...env },
+    });
     let stdout = '';
     let stderr = '';
     child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
@@ -94,6 +97,21 @@ describe('verify', () => {
     const allowed = await verify([bundle.path, '--allow-unsigned']);
     expect(allowed.code).to.equal(0);
     expect(allowed.stderr).to.match(/^warning: /);
+  });
+
+  it('says what there is in place of a bundle that is not there', async () => {
+    const misspelt = await verify([at('upgrade-4.12.4.tar')]);
+    expect(misspelt.code).to.equal(1);
+    expect(misspelt.stderr)
+      .to.match(/^error: there is no .*\/upgrade-4\.12\.4\.tar\nhint: .* has .*upgrade-4\.12\.4-x86_64\.tar/)
+      .and.not.to.include('ENOENT');
+    expect((await verify([at('nowhere/a.tar')])).stderr).to.match(/\nhint: There is no folder .*nowhere: /);
+  });
+
+  it('does not look at credentials, which it does not need', async () => {
+    const file = at('auth.json');
+    await writeFile(file, '{');
+    expect(await verify([bundle.path, ...trust], undefined, { REGISTRY_AUTH_FILE: file })).to.include({ code: 0 });
   });
 
   it('compares the whole with --digest and --sha256', async () => {

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import { setTimeout as sleep } from 'node:timers/promises';
+import { checkImage } from '../../cmd/checks.ts';
 import { defineCommand, type Program } from '../../cmd/command.ts';
 import { formatOption, registryOptions } from '../../cmd/options.ts';
 import { runProgram } from '../../cmd/program.ts';
@@ -21,7 +22,7 @@ export const sample: Program = {
               ...registryOptions,
               ...formatOption(['json', 'yaml']),
               version: { type: 'string', required: true, describe: 'Version of the thing' },
-              'extra-image': { type: 'string', repeatable: true, describe: 'One more image' },
+              'extra-image': { type: 'string', repeatable: true, check: checkImage, describe: 'One more image' },
             },
             examples: [['box --version=4.12.4', 'Show a box']],
             run({ thing, version, extraImage, maxPerRegistry, insecure, format, pullSecret }, { terminal }) {
