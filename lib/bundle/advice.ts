@@ -14,10 +14,12 @@ const advice: Partial<Record<ErrorCode, string>> = {
   'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
 };
 
-/** Adds to an error of making a bundle what to do about it, where it does not say so itself. */
+/** Adds to an error of making a bundle what to do about it, where it does not say so itself; of several failures the first counts. */
 export function withAdvice(error: unknown): unknown {
-  if (!isPluginError(error) || error.hint !== undefined) return error;
-  const [first] = error.cause instanceof AggregateError ? (error.cause.errors as unknown[]) : [];
-  const code = error.code === 'partial' && isPluginError(first) ? first.code : error.code;
-  return new PluginError(error.code, error.message, { hint: advice[code], cause: error.cause });
+  if (!isPluginError(error)) return error;
+  const failures = error.code === 'partial' && error.cause instanceof AggregateError ? error.cause.errors : [];
+  const first: unknown = (failures as unknown[])[0] ?? error;
+  if (!isPluginError(first)) return error;
+  const hint = first.hint ?? advice[first.code] ?? error.hint;
+  return new PluginError(error.code, error.message, { hint, cause: error.cause });
 }

@@ -1,4 +1,4 @@
-import { sumUp } from '../copyFailure.ts';
+import { CopyFailure, describeFailures } from '../copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
@@ -71,34 +71,44 @@ export async function gatherContents(
     const key = formatReference(reference);
     const task = attachments.get(key) ?? fetchImage(reference);
     attachments.set(key, task);
-    return [name, task] as const;
+    return { names: [name], digest: reference.digest, source: sourceOf(reference).name, task };
   });
-  await allOrReport(tasks);
+  await allOrReport(tasks, images.length);
 
   const manifests = new Map<Digest, StoredManifest>();
   for (const [digest, stored] of fetched) manifests.set(digest, await stored);
-  const attached = await Promise.all(tasks.map(([, task]) => task));
+  const attached = await Promise.all(tasks.map(({ task }) => task));
   return orderContents(images, attached, manifests);
 }
 
-/** Waits for all; then throws the error of the one that failed, or one error that names all that did. */
-export async function allOrReport(tasks: readonly (readonly [name: string, task: Promise<unknown>])[]): Promise<void> {
-  const results = await Promise.allSettled(tasks.map(([, task]) => task));
-  const failures = results.flatMap((result, index) =>
-    result.status === 'rejected' ? [{ name: tasks[index]?.[0] ?? '', error: result.reason as unknown }] : [],
-  );
-  if (failures.length === 0) return;
-  const unsafe = failures.find(
-    ({ error }) => !isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code),
-  );
-  if (unsafe) throw unsafe.error;
-  const errors = failures.map(({ name, error }) => {
-    const { code, message, hint } = error as PluginError;
-    return new PluginError(code, `${name}: source: ${message}`, { hint, cause: error });
-  });
-  const [only, second] = errors;
-  if (only && !second) throw only;
-  throw sumUp(`${String(errors.length)} images failed`, errors, only?.hint);
+/** Something that is being brought from a source. */
+export interface Bringing {
+  /** The images that need it. */
+  readonly names: readonly string[];
+  readonly digest: Digest;
+  /** The name of the source. */
+  readonly source: string;
+  readonly task: Promise<unknown>;
+}
+
+/**
+ * Waits for all; then throws one error that says of everything that failed which images need it, what it is and what the source
+ * said, `partial` where that is more than one thing. `total` is how many images there are.
+ */
+export async function allOrReport(all: readonly Bringing[], total: number): Promise<void> {
+  const results = await Promise.allSettled(all.map(({ task }) => task));
+  const failures = new Map<unknown, { failure: CopyFailure; names: string[] }>();
+  for (const [index, { names, digest, source }] of all.entries()) {
+    const result = results[index];
+    if (result?.status !== 'rejected') continue;
+    const error: unknown = result.reason;
+    if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
+    const known = failures.get(error);
+    if (known) known.names.push(...names);
+    else failures.set(error, { failure: new CopyFailure('source', source, digest, error), names: [...names] });
+  }
+  if (failures.size === 0) return;
+  throw describeFailures(new Map([...failures.values()].map(({ failure, names }) => [failure, names])), total);
 }
 
 async function fetchManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {

@@ -1,7 +1,7 @@
 import type { Context } from '../context.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
-import { allOrReport, type BundleImage, type Contents, type StoredBlob } from './contents.ts';
+import { allOrReport, type BundleImage, type Bringing, type Contents, type StoredBlob } from './contents.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 
@@ -36,21 +36,27 @@ export async function fillBundle(
     completeImages(blob);
   };
 
-  const arrivals = new Map(
-    wanted.map((blob) => [blob.descriptor.digest, { name: nameOf(blob), arrival: bring(blob) }]),
-  );
+  const begin = (blob: StoredBlob): Bringing => {
+    const { digest } = blob.descriptor;
+    const images = [...blob.images];
+    const [source = ''] = images.map(({ reference }) => origin.sourceOf(reference).name);
+    return { names: images.map(({ name }) => name), digest, source, task: bring(blob) };
+  };
+
+  const total = contents.images.length;
+  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, begin(blob)]));
   const whole = digestWhole(
     writer,
-    async (digest) => arrivals.get(digest)?.arrival,
+    async (digest) => void (await arrivals.get(digest)?.task),
     async (digest) => {
       const blob = contents.blobs.get(digest);
-      if (blob) await allOrReport([[nameOf(blob), bring(blob)]]);
+      if (blob) await allOrReport([begin(blob)], total);
     },
     context,
   );
   // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
   whole.catch(() => undefined);
-  await allOrReport([...arrivals.values()].map(({ name, arrival }) => [name, arrival]));
+  await allOrReport([...arrivals.values()], total);
   return { digests: await whole, fetched };
 }
 
@@ -83,10 +89,4 @@ function watchImages(
   return (blob) => {
     for (const image of blob.images) if (missing.get(image)?.delete(blob)) tellIfComplete(image);
   };
-}
-
-function nameOf({ images, descriptor }: StoredBlob): string {
-  const [first] = images;
-  const others = images.size > 1 ? ` and ${String(images.size - 1)} more` : '';
-  return first ? `${first.name}${others}` : descriptor.digest;
 }

@@ -22,7 +22,7 @@ export class TransientError extends PluginError {
   constructor(
     code: ErrorCode,
     message: string,
-    options: { hint?: string | undefined; retryAfter?: number | undefined },
+    options: { hint?: string | undefined; retryAfter?: number | undefined; cause?: unknown },
   ) {
     super(code, message, options);
     this.retryAfter = options.retryAfter;

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { networkCode } from './networkErrors.ts';
 import { TransientError } from './patience.ts';
 import { refuseEncoding, type Subject } from './refusals.ts';
 
@@ -9,6 +10,10 @@ export class Resumption {
   readonly #size: number;
   #offset: number;
   #skip = 0;
+  /** Whether a body of the content is under way. */
+  #begun = false;
+  /** Where the last body was cut off. */
+  #cutAt: number | undefined;
 
   constructor(subject: Subject, size: number, start: number) {
     this.#subject = subject;
@@ -49,6 +54,7 @@ export class Resumption {
     if (typeof announced === 'number' && announced !== this.#size) {
       throw this.#mismatch(`has ${String(announced)} bytes, not`);
     }
+    this.#begun = true;
     return true;
   }
 
@@ -63,10 +69,27 @@ export class Resumption {
 
   /** Notes that a body has ended. Throws a TransientError when the content has not. */
   finish(): void {
-    if (!this.isComplete) {
-      const message = `was cut off after ${String(this.#offset)} of ${String(this.#size)} bytes`;
-      throw new TransientError('size-mismatch', this.#sentence(message), {});
-    }
+    if (!this.isComplete) throw this.#cutOff();
+  }
+
+  /** Says of a connection that was lost in the middle of a body how far the content came; other errors stay as they are. */
+  explain(error: unknown): unknown {
+    const isCut = this.#begun && isPluginError(error, 'unreachable') && losses.includes(networkCode(error));
+    this.#begun = false;
+    return isCut ? this.#cutOff(error) : error;
+  }
+
+  #cutOff(cause?: unknown): TransientError {
+    // A network loses connections anywhere; what ends at the same byte again is not whole where it comes from.
+    const again = this.#cutAt === this.#offset;
+    this.#cutAt = this.#offset;
+    const message = `was cut off after ${String(this.#offset)} of ${String(this.#size)} bytes${again ? ' each time' : ''}`;
+    return new TransientError(again ? 'size-mismatch' : 'unreachable', this.#sentence(message), {
+      hint: again
+        ? 'The registry, or a proxy before it, does not have it whole: push the image there again, or name another source.'
+        : 'Check the network, then run the same command again: it goes on where it stopped.',
+      cause,
+    });
   }
 
   #mismatch(has: string): PluginError {
@@ -82,3 +105,6 @@ export class Resumption {
     return `${registry}/${repository}: ${what} ${says}`;
   }
 }
+
+/** What is said of a connection that ended too early. */
+const losses = ['ECONNRESET', 'EPIPE'];

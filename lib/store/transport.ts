@@ -75,7 +75,8 @@ export class Transport {
   async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
     const patience = new Patience(this.#options, this.#context);
-    const endure = (error: unknown): Promise<void> => this.#endure(patience, request.registry, error);
+    const endure = (error: unknown): Promise<void> =>
+      this.#endure(patience, request.registry, resumption.explain(error));
     let body: Readable;
     const connect = async (): Promise<void> => {
       for (;;) {
@@ -148,7 +149,7 @@ export class Transport {
         // The receiver's trouble (a full disk) is not the server's.
         if (thrown) throw thrown.error;
         if (resumption.isComplete && start < size) return;
-        await this.#endure(patience, request.registry, error);
+        await this.#endure(patience, request.registry, resumption.explain(error));
       }
     }
   }

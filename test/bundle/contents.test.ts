@@ -1,9 +1,9 @@
 import { expect } from 'chai';
-import { allOrReport, gatherContents, type BundleImage } from '../../lib/bundle/contents.ts';
+import { allOrReport, gatherContents, type BundleImage, type Bringing } from '../../lib/bundle/contents.ts';
 import type { Origin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { mediaTypes } from '../../lib/oci/descriptor.ts';
-import type { Digest } from '../../lib/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { attachmentTag } from '../support/attachments.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
@@ -94,37 +94,38 @@ describe('gatherContents', () => {
 });
 
 describe('allOrReport', () => {
+  const [first, second] = [digestOf('first'), digestOf('second')];
+  const bringing = (name: string, digest: Digest, task: Promise<unknown>): Bringing => {
+    return { names: [name], digest, source: 'registry.test/a', task };
+  };
   const fail = (code: ConstructorParameters<typeof PluginError>[0], message: string): Promise<never> =>
     Promise.reject(new PluginError(code, message, { hint: 'Do something.' }));
 
-  it('gives a single failure its own code and hint, with the name of what failed', async () => {
-    const error = await failureOf(
-      allOrReport([
-        ['etcd', fail('not-found', 'gone')],
-        ['cli', Promise.resolve()],
-      ]),
-      'not-found',
-    );
-    expect(error.message).to.equal('etcd: source: gone');
+  it('gives a single failure its own code and hint, with what failed, for whom, and where', async () => {
+    const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, Promise.resolve())];
+    const error = await failureOf(allOrReport(all, 2), 'not-found');
+    expect(error.message).to.equal(`etcd: source registry.test/a: ${first}: gone`);
     expect(error.hint).to.equal('Do something.');
   });
 
-  it('names all that failed', async () => {
-    const tasks = [
-      ['etcd', fail('not-found', 'gone')],
-      ['cli', fail('digest-mismatch', 'altered')],
-    ] as const;
-    const error = await failureOf(allOrReport(tasks), 'partial');
-    expect(error.message).to.match(/^2 images failed:\n {2}etcd: source: gone\n {2}cli: source: altered$/);
+  it('names all that failed, each with its digest, and what several images need once', async () => {
+    const [gone, altered] = [
+      fail('not-found', 'gone'),
+      fail('digest-mismatch', `registry.test/a: ${second} is altered`),
+    ];
+    const all = [bringing('etcd', first, gone), bringing('cli', second, altered), bringing('own-cli', second, altered)];
+    const error = await failureOf(allOrReport(all, 5), 'partial');
+    expect(error.message.split('\n')).to.deep.equal([
+      '3 of 5 images could not be copied:',
+      `  etcd: source registry.test/a: ${first}: gone`,
+      `  cli, own-cli: source: registry.test/a: ${second} is altered`,
+    ]);
   });
 
   it('throws what makes going on senseless as it is', async () => {
     for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
-      const tasks = [
-        ['etcd', fail('not-found', 'gone')],
-        ['cli', fail(code, 'stop')],
-      ] as const;
-      expect((await failureOf(allOrReport(tasks), code)).message).to.equal('stop');
+      const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, fail(code, 'stop'))];
+      expect((await failureOf(allOrReport(all, 2), code)).message).to.equal('stop');
     }
   });
 });

@@ -386,6 +386,23 @@ describe('Transport', () => {
         expect(server.requests).to.have.length(5);
       });
 
+      it('says which content is not whole where it comes from, when it ends at the same byte each time', async () => {
+        const server = await start();
+        server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
+        server.fault(/blobs/, { cut: { after: 0, how: 'reset' } }, { after: 1 });
+        const lying = await start();
+        lying.content.blobs.set(digest, bytes.subarray(0, 300_000));
+        lying.fault(/blobs/, { lengthOff: 700_000, ignoreRange: true });
+        for (const each of [server, lying]) {
+          const error = await failureOf(read(await open(each, { attempts: 3 }), each), 'size-mismatch');
+          expect(error.message).to.equal(
+            `${each.host}/a/b: blob ${digest} was cut off after 300000 of 1000000 bytes each time`,
+          );
+          expect(error.hint).to.contain('push the image there again');
+          expect(each.requests).to.have.length.within(3, 4);
+        }
+      });
+
       it('refuses at once a size that is not the descriptor’s', async () => {
         const server = await start();
         server.content.blobs.set(digest, Buffer.concat([bytes, bytes]));
