@@ -69,7 +69,7 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
     clusterName === '' ? {} : entryOf(config.clusters, 'cluster', clusterName, source),
     options,
   );
-  const server = text(cluster['server']).replace(/\/+$/, '');
+  const server = text(cluster['server']).replace(/(?<!\/)\/+$/, '');
   if (server === '') {
     const names = Object.keys(config.contexts);
     throw new PluginError('no-cluster', `No cluster is chosen: ${source} has no current context with a server`, {

@@ -94,7 +94,8 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
     if (problem) throw problem;
   };
   const readEntry = (entry: ReadEntry): void => {
-    const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/\/+$/, '');
+    // Without the look back, a run of slashes would be searched from each of them on.
+    const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/(?<!\/)\/+$/, '');
     problem ??= checkEntry(entry, path, where);
     if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${String(entryLimit)} entries`);
     if (files.has(path)) problem ??= invalid(where, `it has ${quote(path)} twice`);

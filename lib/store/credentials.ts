@@ -154,7 +154,7 @@ function byHost(entries: Record<string, unknown>): Map<string, unknown> {
   const result = new Map<string, unknown>();
   for (const [key, value] of Object.entries(entries)) {
     const [, address] = /^https?:\/\/([^/]+)/i.exec(key) ?? [];
-    const name = canonicalName(address ?? key.replace(/\/+$/, ''));
+    const name = canonicalName(address ?? key.replace(/(?<!\/)\/+$/, ''));
     if (address === undefined || !result.has(name)) result.set(name, value);
   }
   return result;
@@ -187,7 +187,9 @@ function readEntry(entry: Record<string, unknown>, name: string, path: string): 
   let [username, password] = [text('username'), text('password')];
   if (auth !== undefined) {
     // Docker pads the text with zero bytes in some versions.
-    const decoded = Buffer.from(auth, 'base64').toString('utf8').replace(/\0+$/, '');
+    const decoded = Buffer.from(auth, 'base64')
+      .toString('utf8')
+      .replace(/(?<!\0)\0+$/, '');
     const colon = decoded.indexOf(':');
     if (colon < 0) throw unusable(path, `has an “auth” for ${name} that is not base64 of user:password`);
     [username, password] = [decoded.slice(0, colon), decoded.slice(colon + 1)];

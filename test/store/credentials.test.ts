@@ -117,6 +117,14 @@ describe('loadCredentials', () => {
       return await (await loadCredentials({ file, environment: {} })).find(registry, repository);
     };
 
+    it('finds them among names and secrets that are all slashes and zero bytes, which are read once', async () => {
+      const slashes = '/'.repeat(1e6);
+      const auth = Buffer.from(`u:${'\0'.repeat(1e6)}p`).toString('base64');
+      const file = await put('secret.json', { auths: { [`a.io${slashes}b`]: basic('u:p'), 'quay.io/': { auth } } });
+      const credentials = await loadCredentials({ file, environment: {} });
+      expect((await credentials.find('quay.io', 'a/b'))?.password).to.have.length(1e6 + 1);
+    });
+
     it('prefers the longest path, at slashes only', async () => {
       const auths = Object.fromEntries(
         ['q.io/a/b/c', 'q.io/a/b', 'q.io/a', 'q.io'].map((name) => [name, basic(`${name}:p`)]),
