@@ -5,7 +5,11 @@ export interface AnswerHead {
 }
 
 /** Says that a request has to be sent again by other means: the answer is not of the plain kind that is read here. */
-export class UnplainAnswer extends Error {}
+export class UnplainAnswer extends Error {
+  constructor() {
+    super('the answer is not plain enough, asking for it in another way');
+  }
+}
 
 /** Reads the head of an HTTP/1.1 answer, without the empty line at its end (RFC 9112). Throws UnplainAnswer. */
 export function parseHead(head: string): AnswerHead {

@@ -3,6 +3,7 @@ import https from 'node:https';
 import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError } from '../errors.ts';
+import { errorBodyLimit, explainErrors, readBody } from './answerBody.ts';
 import { UnplainAnswer } from './answerHead.ts';
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
@@ -10,6 +11,7 @@ import { proxyFor, type Environment } from './proxy.ts';
 import { watchSilence, type SilenceOptions } from './silence.ts';
 import { Slots } from './slots.ts';
 import { Sockets, type SocketTls } from './socket.ts';
+import { Trace } from './trace.ts';
 
 /** How connections are made. There is no limit to how long a whole exchange may take. */
 export interface ConnectionsOptions extends SilenceOptions {
@@ -19,6 +21,8 @@ export interface ConnectionsOptions extends SilenceOptions {
   /** Concurrent exchanges with one host; default 6. */
   readonly maxPerRegistry?: number;
   readonly userAgent?: string;
+  /** Is told of every request what became of it, in one line without secrets. */
+  readonly log?: (message: string) => void;
 }
 
 /** One HTTP request. A body that is a function is opened when its turn has come; it needs a Content-Length among the headers. */
@@ -44,9 +48,6 @@ export interface ReadResponse {
   readonly body: Buffer;
 }
 
-/** The most that is read of a body that nobody asked for, in bytes. */
-export const errorBodyLimit = 64 * 1024;
-
 type Accept = (status: number, headers: IncomingHttpHeaders) => ((chunk: Buffer) => void) | undefined;
 
 /**
@@ -67,17 +68,23 @@ export class Connections {
   /** Sends a request and resolves with the answer's head. Errors of the body are PluginErrors too. */
   async exchange(request: ExchangeRequest): Promise<ExchangeResponse> {
     const release = await this.#slot(request);
+    const trace = this.#trace(request);
     let body: Readable | undefined;
     try {
       const agent = await this.#agent(request.url);
       body = typeof request.body === 'function' ? await request.body() : undefined;
       if (request.signal.aborted) throw interrupted();
-      const response = await this.#send(request, agent, body);
-      response.once('close', release);
-      if (response.closed) release();
+      const response = await this.#send(request, agent, body, trace);
+      const end = (): void => {
+        release();
+        trace.end(response.errored);
+      };
+      response.once('close', end);
+      if (response.closed) end();
       return { status: response.statusCode ?? 0, headers: response.headers, body: response };
     } catch (error) {
       release();
+      trace.end(error);
       body?.destroy();
       throw error;
     }
@@ -115,6 +122,18 @@ export class Connections {
     const { url, signal } = request;
     if (proxyFor(url, this.#options.environment ?? {})) return undefined;
     const release = await this.#slot(request);
+    const trace = this.#trace(request);
+    const begin: Accept = (status, headers) => {
+      trace.begin(status);
+      const receive = accept(status, headers);
+      return (
+        receive &&
+        ((chunk) => {
+          trace.count(chunk.length);
+          receive(chunk);
+        })
+      );
+    };
     try {
       const { connectTimeout = 30_000, idleTimeout = 60_000 } = this.#options;
       const options = {
@@ -124,14 +143,12 @@ export class Connections {
         explain: (error: unknown) => explainNetworkError(error, url),
       };
       const headers = { ...this.#headers(request) };
-      return await this.#sockets.get(
-        url,
-        headers,
-        options,
-        ({ status, headers: head }) => accept(status, head),
-        signal,
-      );
+      const asked = await this.#sockets.get(url, headers, options, (head) => begin(head.status, head.headers), signal);
+      trace.count(asked.body.length);
+      trace.end();
+      return asked;
     } catch (error) {
+      trace.end(error);
       if (signal.aborted) throw interrupted();
       if (error instanceof UnplainAnswer) return undefined;
       throw error;
@@ -149,6 +166,10 @@ export class Connections {
       });
     this.#trusted.set(url.host, made);
     return made;
+  }
+
+  #trace(request: ExchangeRequest): Trace {
+    return new Trace({ ...request, headers: this.#headers(request) }, this.#options.log ?? (() => undefined));
   }
 
   async #slot({ url, body, signal }: ExchangeRequest): Promise<() => void> {
@@ -180,7 +201,12 @@ export class Connections {
     });
   }
 
-  #send(request: ExchangeRequest, agent: http.Agent, body: Readable | undefined): Promise<IncomingMessage> {
+  #send(
+    request: ExchangeRequest,
+    agent: http.Agent,
+    body: Readable | undefined,
+    trace: Trace,
+  ): Promise<IncomingMessage> {
     const { url, signal } = request;
     return new Promise((resolve, reject) => {
       const outgoing = (url.protocol === 'https:' ? https : http).request({ ...this.#head(request), agent });
@@ -216,6 +242,7 @@ export class Connections {
       });
       outgoing.once('response', (response) => {
         incoming = response;
+        trace.watch(response);
         explainErrors(response, explain);
         response.once('close', () => {
           settle();
@@ -260,26 +287,4 @@ export class Connections {
       ...headers,
     };
   }
-}
-
-/** Reads a body up to `limit` bytes; of a longer one, the rest is dropped with its connection. */
-export async function readBody({ body }: Pick<ExchangeResponse, 'body'>, limit: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    chunks.push(chunk);
-    length += chunk.length;
-    if (length >= limit) break;
-  }
-  return Buffer.concat(chunks).subarray(0, limit);
-}
-
-/** Lets a body fail with errors in our words instead of the system's. */
-function explainErrors(body: Readable, explain: (error: unknown) => PluginError): void {
-  const destroy = body._destroy.bind(body);
-  body._destroy = (error, callback) => {
-    destroy(error, (after) => {
-      callback(after && explain(after));
-    });
-  };
 }

@@ -33,6 +33,8 @@ export class Conversations {
   /** The schemes that registries were found to speak. */
   readonly #schemes = new Map<string, 'http' | 'https'>();
   readonly #answered = new Set<string>();
+  /** Those that did not speak https when they were asked. */
+  readonly #plain = new Set<string>();
 
   /** With `insecure`, plain http is allowed: where a registry speaks nothing else, and as the target of a redirect. */
   constructor(authorizer: Authorizer, context: Context, insecure: boolean) {
@@ -107,7 +109,8 @@ export class Conversations {
     } catch (error) {
       const refused = networkCode(error) === 'ECONNREFUSED' && !/:\d+$/.test(host);
       if (!speaksHttp(error) && !refused) throw error;
-      this.#context.log('debug', `${registry} does not speak https: trying http`);
+      if (!this.#plain.has(registry)) this.#context.log('debug', `${registry} does not speak https: trying http`);
+      this.#plain.add(registry);
       if (speaksHttp(error)) this.#schemes.set(registry, 'http');
       const found = await go(at('http'), true);
       this.#schemes.set(registry, 'http');

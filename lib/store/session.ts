@@ -37,7 +37,13 @@ export function openSession(
 ): RegistrySession {
   const { insecure, certificateAuthority, ...options } = settings;
   const certificates = new Certificates({ insecure, certificateAuthority });
-  const connections = new Connections({ ...options, certificates });
+  const connections = new Connections({
+    ...options,
+    certificates,
+    log: (message) => {
+      context.log('debug', message);
+    },
+  });
   const asked = typeof authorizer === 'function' ? authorizer(connections) : authorizer;
   const transport = new Transport(connections, asked, context, { insecure });
   return {

@@ -1,5 +1,6 @@
 import { PluginError } from '../errors.ts';
-import { readBody, type Connections, type ReadResponse } from './connections.ts';
+import { readBody } from './answerBody.ts';
+import type { Connections, ReadResponse } from './connections.ts';
 import type { Credential } from './credentials.ts';
 import { printable } from './networkErrors.ts';
 import { parseRetryAfter, TransientError } from './patience.ts';

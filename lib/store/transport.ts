@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
-import { errorBodyLimit, readBody, type Connections } from './connections.ts';
+import { errorBodyLimit, readBody } from './answerBody.ts';
+import type { Connections } from './connections.ts';
 import { Conversations, type RegistryRequest } from './conversations.ts';
 import { networkCode } from './networkErrors.ts';
 import { Patience, type PatienceOptions } from './patience.ts';

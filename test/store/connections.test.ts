@@ -7,7 +7,8 @@ import { PassThrough, Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { Certificates, type CertificatesOptions } from '../../lib/store/certificates.ts';
-import { Connections, readBody, type ConnectionsOptions } from '../../lib/store/connections.ts';
+import { readBody } from '../../lib/store/answerBody.ts';
+import { Connections, type ConnectionsOptions } from '../../lib/store/connections.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { generatedBody } from '../support/content.ts';
 import { failureOf } from '../support/failure.ts';
@@ -147,6 +148,34 @@ describe('Connections', () => {
     source.write('abc');
     source.destroy(new Error('the cable is out'));
     expect(await sending.catch((error: unknown) => error)).to.have.property('message', 'the cable is out');
+  });
+
+  it('tells of each request what became of it, once, without secrets', async () => {
+    const server = await start();
+    const { host } = server;
+    server.fault(/x/, ok);
+    server.fault(/cut/, { answer: { status: 200, body: Buffer.alloc(300_000) }, cut: { after: 1000, how: 'reset' } });
+    const lines: string[] = [];
+    const connections = connect({ log: (line) => lines.push(line.replace(/\d+ ms/, 'some ms')) });
+    const url = new URL(`${server.url}/x?X-Amz-Signature=secret`);
+    const headers = { Authorization: 'Basic secret' };
+    await get(connections, url.href);
+    await connections.receive({ method: 'GET', url, headers, signal }, () => () => undefined);
+    await connections.receive({ method: 'GET', url, headers, signal }, () => undefined);
+    await (
+      await connections.exchange({ method: 'POST', url, headers, body: Buffer.from('abc'), signal })
+    ).body.toArray();
+    await failureOf(get(connections, `${server.url}/cut`), 'unreachable');
+    server.dropConnections();
+    server.fault(/gone/, { noAnswer: 'reset' });
+    await failureOf(get(connections, `${server.url}/gone`), 'unreachable');
+    const refused = `some ms, ${host} cannot be reached`;
+    expect(lines.map((line) => line.replace(/(reached).*/, '$1'))).to.deep.equal([
+      ...Array.from({ length: 3 }, () => `GET ${server.url}/x: 200, 5 bytes, some ms`),
+      `POST ${server.url}/x: 3 bytes sent, 200, 5 bytes, some ms`,
+      `GET ${server.url}/cut: 200, 1000 bytes, ${refused}`,
+      `GET ${server.url}/gone: ${refused}`,
+    ]);
   });
 
   describe('when the network fails', () => {

@@ -83,6 +83,14 @@ describe('DownloadThreads', () => {
     }
   });
 
+  it('tells of each request', async () => {
+    const registry = await start();
+    const { descriptor } = addBlob(registry.content, 'told', 1000);
+    await (await openThreads()).download(await plan(descriptor, [registry]), none);
+    const line = `GET ${registry.url}/v2/a/b/blobs/${descriptor.digest}: 200, ${String(descriptor.size)} bytes`;
+    expect(context.lines.filter((each) => each.startsWith(`debug: ${line}`))).to.have.length(1);
+  });
+
   it('goes on where a connection dropped', async () => {
     const registry = await start();
     const { descriptor, bytes } = addBlob(registry.content, 'dropped', 900_000);

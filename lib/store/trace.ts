@@ -1,0 +1,61 @@
+import type { IncomingMessage } from 'node:http';
+import { messageOf } from '../errors.ts';
+import { printable } from './networkErrors.ts';
+
+/** What a trace is told of a request. */
+interface Traced {
+  readonly method: string;
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Tells what became of one request in one line: its status, the bytes of both bodies, how long it took, what went wrong. No secret is in it. */
+export class Trace {
+  readonly #request: Traced;
+  readonly #log: (message: string) => void;
+  readonly #start = performance.now();
+  #status: number | undefined;
+  #bytes = 0;
+  #ended = false;
+
+  constructor(request: Traced, log: (message: string) => void) {
+    this.#request = request;
+    this.#log = log;
+  }
+
+  /** Notes the status of the answer. */
+  begin(status: number): void {
+    this.#status = status;
+  }
+
+  /** Notes that so many bytes of the answer’s body have come. */
+  count(bytes: number): void {
+    this.#bytes += bytes;
+  }
+
+  /** Notes all that comes of an answer. */
+  watch(answer: IncomingMessage): void {
+    this.begin(answer.statusCode ?? 0);
+    // A listener for the body would make it flow.
+    const push = answer.push.bind(answer);
+    answer.push = (chunk: Buffer | null, encoding) => {
+      this.count(chunk?.length ?? 0);
+      return push(chunk, encoding);
+    };
+  }
+
+  /** Writes the line; only the first call does. */
+  end(error?: unknown): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const { method, url, headers } = this.#request;
+    const sent = headers['Content-Length'];
+    const facts = [
+      ...(sent === undefined ? [] : [`${sent} bytes sent`]),
+      ...(this.#status === undefined ? [] : [String(this.#status), `${String(this.#bytes)} bytes`]),
+      `${String(Math.round(performance.now() - this.#start))} ms`,
+      ...(error === undefined || error === null ? [] : [messageOf(error)]),
+    ];
+    this.#log(`${method} ${printable(url)}: ${facts.join(', ')}`);
+  }
+}
