@@ -1,3 +1,5 @@
+import { PluginError } from '../errors.ts';
+
 /** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
 export interface AnswerHead {
   readonly status: number;
@@ -33,4 +35,12 @@ export function bodyLength({ status, headers }: AnswerHead): number {
   if (headers['transfer-encoding'] !== undefined || length === undefined || !/^\d{1,15}$/.test(length))
     throw new UnplainAnswer();
   return Number(length);
+}
+
+/** More answers than this that only announce one (100 Continue, 103 Early Hints) lead nowhere. */
+export const announcementLimit = 10;
+
+/** The error of a server that announces an answer without end. */
+export function endlessAnnouncements(host: string): PluginError {
+  return new PluginError('server-error', `${host} announces an answer again and again, and does not give it`);
 }

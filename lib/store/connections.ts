@@ -4,7 +4,7 @@ import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError } from '../errors.ts';
 import { errorBodyLimit, explainErrors, readBody } from './answerBody.ts';
-import { UnplainAnswer } from './answerHead.ts';
+import { announcementLimit, endlessAnnouncements, UnplainAnswer } from './answerHead.ts';
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
@@ -236,6 +236,10 @@ export class Connections {
         socket.prependOnceListener('secure', () => {
           expiry = socket.getPeerX509Certificate()?.validTo;
         });
+      });
+      let announcements = 0;
+      outgoing.on('information', () => {
+        if ((announcements += 1) > announcementLimit) fail(endlessAnnouncements(url.host));
       });
       outgoing.on('error', fail).once('close', () => {
         if (!incoming) settle();

@@ -26,8 +26,8 @@ export function speaksHttp(error: unknown): boolean {
 }
 
 /**
- * What a failed exchange means, in words: `tls` for certificates and handshakes, `unreachable` for everything else that the
- * network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
+ * What a failed exchange means, in words: `tls` for certificates and handshakes, `server-error` for what is not HTTP,
+ * `unreachable` for everything else that the network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
  * certificate expired, where that is known.
  */
 export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
@@ -38,6 +38,7 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
   ) {
     return explainTls(error, code, url, expiry);
   }
+  if (code.startsWith('HPE_')) return explainNonsense(error, url);
   const reason = reasons[code] ?? messageOf(error).replace(/\s+/g, ' ').slice(0, 200);
   return new PluginError('unreachable', `${url.host} cannot be reached: ${reason}`, {
     hint:
@@ -54,8 +55,19 @@ const reasons: Readonly<Record<string, string | undefined>> = {
   EAI_AGAIN: 'its name cannot be looked up now',
   ECONNRESET: 'the connection was closed in the middle',
   EPIPE: 'the connection was closed in the middle',
-  HPE_INVALID_CONSTANT: 'it does not speak HTTP',
 };
+
+function explainNonsense(error: unknown, url: URL): PluginError {
+  const why = messageOf(error).replace(/^Parse Error: /, '');
+  const { rawPacket } = error as { rawPacket?: Buffer };
+  const [line = ''] = rawPacket?.toString('latin1', 0, 80).split(/\r?\n/) ?? [];
+  // Anything but words would be the middle of a body.
+  const sent = /^[\x20-\x7e]+$/.test(line) ? ` (it sent “${line}”)` : '';
+  return new PluginError('server-error', `${url.host} does not speak HTTP as it should: ${why}${sent}`, {
+    hint: 'Check the port: another service may listen there, or one that wants https.',
+    cause: error,
+  });
+}
 
 function explainTls(error: unknown, code: string, url: URL, expiry: string | undefined): PluginError {
   const { host } = url;

@@ -1,7 +1,14 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type SecureContext } from 'node:tls';
 import { PluginError } from '../errors.ts';
-import { bodyLength, parseHead, type AnswerHead } from './answerHead.ts';
+import {
+  announcementLimit,
+  bodyLength,
+  endlessAnnouncements,
+  parseHead,
+  UnplainAnswer,
+  type AnswerHead,
+} from './answerHead.ts';
 
 /** What became of a request: the head of the answer, and its body where it was not handed over. */
 export interface Answer extends AnswerHead {
@@ -27,6 +34,7 @@ export interface SocketOptions {
 
 const headLimit = 64 * 1024;
 const bodyLimit = 64 * 1024;
+const plainStart = 'HTTP/1.1 ';
 // One buffer a connection, filled again and again: reading through the http module costs twice the CPU and
 // memory, since it copies every 64 KiB into a buffer of its own (measured; see docs/architecture.md).
 const bufferSize = 256 * 1024;
@@ -118,6 +126,8 @@ class Connection {
   #answered = false;
   /** Whether it was us who ended it. */
   #ended = false;
+  /** How many heads have come that only announce an answer. */
+  #announcements = 0;
   #pending = empty;
   #head: AnswerHead | undefined;
   #receiver: Receiver | undefined;
@@ -179,7 +189,7 @@ class Connection {
     this.#accept = accept;
     this.#head = this.#receiver = undefined;
     this.#body = [];
-    this.#kept = 0;
+    this.#kept = this.#announcements = 0;
     const abort = (): void => {
       this.#fail(signal.reason);
     };
@@ -219,6 +229,8 @@ class Connection {
   #readHead(chunk: Buffer): Buffer | undefined {
     let bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
     for (;;) {
+      // What is no HTTP may never come to an empty line.
+      if (!plainStart.startsWith(bytes.toString('latin1', 0, plainStart.length))) throw new UnplainAnswer();
       const end = bytes.indexOf('\r\n\r\n');
       if ((end < 0 ? bytes.length : end) > headLimit) {
         throw new PluginError('server-error', `${this.#host} sent more than 64 KiB of headers`);
@@ -230,7 +242,10 @@ class Connection {
       const head = parseHead(bytes.toString('latin1', 0, end));
       bytes = bytes.subarray(end + 4);
       // 100 (Continue), 103 (Early Hints): the answer is yet to come.
-      if (head.status < 200) continue;
+      if (head.status < 200) {
+        if ((this.#announcements += 1) > announcementLimit) throw endlessAnnouncements(this.#host);
+        continue;
+      }
       this.#pending = empty;
       this.#remaining = bodyLength(head);
       this.#head = head;

@@ -222,6 +222,28 @@ describe('Connections', () => {
       expect(error.message).to.contain('did not accept a connection');
     });
 
+    for (const [what, said, words] of [
+      ['is none of HTTP', 'SSH-2.0-OpenSSH_9\r\n', /does not speak HTTP .* \(it sent “SSH-2\.0-OpenSSH_9”\)$/],
+      ['is TLS', '\x15\x03\x01\x00\x02\x02\x46', /does not speak HTTP [^(]*$/],
+      ['never comes to an answer', 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(200), /announces an answer/],
+    ] as const) {
+      it(`gives up at once on a server whose answer ${what}`, async () => {
+        const server = net.createServer((socket) => {
+          socket.on('error', () => undefined).on('data', () => socket.write(said, 'latin1'));
+        });
+        await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+        closing.push(() => server.close());
+        const host = `127.0.0.1:${String((server.address() as AddressInfo).port)}`;
+        const connections = connect();
+        const request = { method: 'GET', url: new URL(`http://${host}/`), headers: {}, signal };
+        const asks = [() => connections.exchange(request), () => connections.receive(request, () => undefined)];
+        for (const ask of asks) {
+          const error = await failureOf(ask(), 'server-error');
+          expect(error.message).to.contain(host).and.match(words);
+        }
+      });
+    }
+
     it('waits for a reader who is slower than the server', async () => {
       const server = await start();
       server.fault(/./, { answer: { status: 200, body: generatedBody(4_000_000) } });
