@@ -13,6 +13,13 @@ export function formatBytes(bytes: number): string {
   return `${value.toFixed(digits)} ${String(units[unit])}`;
 }
 
+/** The volumes of a bundle for people: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
+export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {
+  const [first, last] = [volumes[0], volumes.at(-1)];
+  const size = formatBytes(first?.size ?? 0);
+  return `${String(volumes.length)} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
+}
+
 /** A time in seconds for people: `8s`, `2m05s`, `3h20m`. */
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));

@@ -25,7 +25,11 @@ export const commonOptions = {
 
 /** The argument of every command that reads a bundle. */
 export const bundleArgument = {
-  bundle: { type: 'string', required: true, describe: 'A bundle, a device that holds one, or a mirror directory' },
+  bundle: {
+    type: 'string',
+    required: true,
+    describe: 'A bundle (one in volumes by any of these), a device that holds one, or a mirror directory',
+  },
 } as const satisfies OptionRecord;
 
 /** Options of every command that talks to a registry. */
@@ -115,7 +119,7 @@ export const releaseOptions = {
   },
   'from-dir': {
     type: 'string',
-    describe: 'Mirror directory to read instead of a registry',
+    describe: 'Mirror directory, or bundle, to read instead of a registry',
   },
 } as const satisfies OptionRecord;
 

@@ -1,13 +1,14 @@
 import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
-import { openDirectoryOrigin, openRegistryOrigin } from '../../lib/bundle/origin.ts';
+import { openLocalOrigin, openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../access.ts';
 import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
-import { formatBytes, formatFields } from '../format.ts';
+import { formatBytes, formatFields, formatVolumes } from '../format.ts';
 import { formatOption, registryOptions, releaseOptions, trustOptions } from '../options.ts';
+import { parseSize } from '../size.ts';
 import { trustOf } from './trust.ts';
 
 const options = {
@@ -22,6 +23,11 @@ const options = {
     repeatable: true,
     describe: 'An image to put in besides those of the release',
     check: checkImage,
+  },
+  'volume-size': {
+    type: 'string',
+    describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
+    check: (text: string) => void parseSize(text),
   },
   'dry-run': {
     type: 'boolean',
@@ -48,6 +54,7 @@ export const command = defineCommand({
       'Make upgrade-4.12.4-x86_64.tar',
     ],
     ['--version=4.12.4 --output=. --dry-run', 'See how large it would be'],
+    ['--version=4.12.4 --output=/media/stick --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
   ],
   async run(args, { context, terminal, environment }) {
     const request = requestOf(args);
@@ -55,7 +62,7 @@ export const command = defineCommand({
     const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
     const origin = await (args.fromDir === undefined
       ? openRegistryOrigin(access, downloading)
-      : openDirectoryOrigin(args.fromDir, access, downloading));
+      : openLocalOrigin(args.fromDir, access, downloading));
     try {
       const result = await createBundle(
         {
@@ -63,6 +70,7 @@ export const command = defineCommand({
           extraImages: args.extraImage,
           output: args.output,
           trust: trustOf(args),
+          volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
           dryRun: args.dryRun,
           verifyExisting: args.verifyExisting,
           tool,
@@ -88,7 +96,8 @@ function requestOf(args: Arguments<typeof options>): ReleaseRequest {
 function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
-  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, signatures };
+  const volumes = metadata.volumes && { volumes: metadata.volumes };
+  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...volumes, signatures };
 }
 
 function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): string {
@@ -101,6 +110,7 @@ function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): st
   }[outcome];
   const rows = [
     ['Bundle', path],
+    ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
     ['Size', `${formatBytes(metadata.size)} (${String(metadata.size)} bytes)`],
     ...(digest === undefined ? [] : [['Digest', digest]]),
     ['Release', metadata.release],

@@ -2,7 +2,7 @@ import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/b
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from '../../lib/bundle/report.ts';
 import { defineCommand } from '../command.ts';
-import { formatBytes, formatFields, formatTable, formatYaml } from '../format.ts';
+import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../format.ts';
 import { bundleArgument, formatOption } from '../options.ts';
 
 /** How much of a list the plain words show. */
@@ -52,7 +52,7 @@ function toWords(inspection: Inspection, wide: boolean): string {
 }
 
 function describe(inspection: Inspection, wide: boolean): string {
-  const { path, size, digest, version, arch, release, previous, tool, totals, images, notes } = inspection;
+  const { path, size, volumes, digest, version, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
   );
@@ -64,6 +64,7 @@ function describe(inspection: Inspection, wide: boolean): string {
   const noted = notes.slice(0, wide ? undefined : shown.notes);
   const rows = [
     ['Bundle', path],
+    ...(volumes ? [['Volumes', formatVolumes(volumes)]] : []),
     ['Size', `${formatBytes(size)} (${String(size)} bytes)`],
     ...(digest === undefined ? [] : [['Digest', `${digest} (says the .sha256 file)`]]),
     ['Release', release],

@@ -37,10 +37,10 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
-    const expected = await readExpected(args, args.bundle);
     const bundle = await openBundle(args.bundle, reading, { tolerant: true });
     const registries = new Registries(await openAccess(args, environment), reading);
     try {
+      const expected = await readExpected(args, bundle.path);
       if (bundle.form === 'directory' && expected.length > 0) {
         throw new PluginError('usage', `${args.bundle} is a directory, which has no digest to compare`);
       }
@@ -115,6 +115,7 @@ function toWords(report: VerifyReport): string {
       `${String(blobs)} blobs, ${String(manifests)} manifests, ${String(attachments)} of them sigstore signatures`,
     ],
     ['Read', formatBytes(report.bytes)],
+    ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
     ...(digest === undefined ? [] : [['Digest', digest]]),
     ...confirmedBy.map((source) => ['', `as ${source} says`]),
   ];

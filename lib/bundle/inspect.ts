@@ -54,7 +54,10 @@ export interface SharedBlob {
 }
 
 /** What a bundle says is in it; sizes in bytes. Nothing of it has been verified. */
-export interface Inspection extends Pick<BundleMetadata, 'version' | 'arch' | 'release' | 'previous' | 'tool'> {
+export interface Inspection extends Pick<
+  BundleMetadata,
+  'version' | 'arch' | 'release' | 'previous' | 'tool' | 'volumes'
+> {
   readonly path: string;
   readonly form: Bundle['form'];
   readonly size: number;
@@ -101,8 +104,9 @@ interface Walk {
  */
 export async function inspectBundle(bundle: Bundle, context: Context): Promise<Inspection> {
   const { path, form, size, metadata, content } = bundle;
-  const { version, arch, release, previous, tool } = metadata;
-  const notes = bundle.damage ? [bundle.damage.message] : [];
+  const { version, arch, release, previous, tool, volumes } = metadata;
+  const notes = bundle.faults.map(({ message }) => message);
+  if (bundle.damage && notes.length === 0) notes.push(bundle.damage.message);
   const tags = new Set(await content.tags());
   const pieces = new Map<Digest, { size: number; isBlob: boolean; images: number; last: Subject }>();
   const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
@@ -138,6 +142,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     form,
     size,
     ...(digest && { digest }),
+    ...(volumes && { volumes }),
     version,
     arch,
     release,

@@ -12,6 +12,8 @@ import { listRepositories } from '../store/repositories.ts';
 import { Slots } from '../store/slots.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { StoredBlob } from './contents.ts';
+import { openBundle, type Bundle } from './open.ts';
+import { readSignatures } from './signedBundle.ts';
 
 /** Where the content of a bundle comes from. */
 export interface Origin {
@@ -47,36 +49,50 @@ export function openRegistryOrigin(access: RegistryAccess, context: Context): Or
 }
 
 /**
- * Content from a mirror directory, whatever repositories its images had before; signatures from its `config` folder.
- * Throws `not-found` for a folder that is none.
+ * Content from a mirror directory or a bundle, whatever repositories its images had before; signatures from its `config` folder.
+ * Throws `not-found` for a folder that is none, and what openBundle does.
  */
-export async function openDirectoryOrigin(folder: string, access: RegistryAccess, context: Context): Promise<Origin> {
-  if (!(await listRepositories(folder)).includes(releaseRepository)) {
-    throw new PluginError('not-found', `${folder} is not a mirror directory: it has no v2/${releaseRepository}`, {
-      hint: 'Name the folder that holds v2/: one made by oc adm release mirror --to-dir, or a bundle unpacked by tar -xf.',
-    });
-  }
-  const directory = new Directory(folder, releaseRepository, {}, context);
+export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
+  const local = await openLocal(path, context);
   const registries = openRegistryOrigin(access, context);
   const slots = new Slots(access.settings.maxPerRegistry);
   return {
-    sourceOf: () => directory,
+    sourceOf: () => local.content,
     prepare: () => undefined,
     bring: async ({ descriptor }, writer) => {
       const free = await slots.take('plain', context.signal);
       try {
-        await writer.push(descriptor, () => directory.fetch(descriptor));
+        await writer.push(descriptor, () => local.content.fetch(descriptor));
       } finally {
         free();
       }
     },
-    signatures: readAllSignatures(await readConfigFolder(join(folder, 'config'))),
+    signatures: local.signatures,
     fetchFile: registries.fetchFile,
     close: async () => {
-      await directory.close();
+      await local.close();
       await registries.close();
     },
   };
+}
+
+async function openLocal(
+  path: string,
+  context: Context,
+): Promise<Pick<Bundle, 'content' | 'close'> & Pick<Origin, 'signatures'>> {
+  // A mirror directory may hold several releases, and then it is no bundle.
+  if ((await listRepositories(path)).includes(releaseRepository)) {
+    const content = new Directory(path, releaseRepository, {}, context);
+    const signatures = readAllSignatures(await readConfigFolder(join(path, 'config')));
+    return { content, signatures, close: () => content.close() };
+  }
+  const bundle = await openBundle(path, context);
+  try {
+    return { content: bundle.content, signatures: await readSignatures(bundle), close: () => bundle.close() };
+  } catch (error) {
+    await bundle.close();
+    throw error;
+  }
 }
 
 /** Reads the manifests of a `config` folder as texts; none where there is no folder. */

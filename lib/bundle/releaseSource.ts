@@ -1,4 +1,3 @@
-import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
@@ -8,11 +7,13 @@ import { formatReference, isRepository, parseReference, parseRepository, type Re
 import { findRelease, type FoundRelease } from '../release/load.ts';
 import { isVersion, parseVersion, releaseTag, unknownVersion, type Architecture } from '../release/version.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { openLocation, parseLocation, type OpenedLocation } from '../store/location.ts';
+import { openLocation, parseLocation, type Location, type OpenedLocation } from '../store/location.ts';
 import type { Registries } from '../store/registries.ts';
 import type { ContentSource } from '../store/store.ts';
-import { openBundle, type Bundle } from './open.ts';
+import { openBundle } from './open.ts';
 import { readConfigFolder } from './origin.ts';
+import { readSignatures } from './signedBundle.ts';
+import { findSplit } from './split.ts';
 
 /** Which release, and where it is. */
 export interface ReleaseSourceRequest {
@@ -110,7 +111,8 @@ async function openLocal(
   context: Context,
 ): Promise<ReleaseSource> {
   const path = resolve(folder);
-  const opened = await openLocation(await parseLocation(path), {}, context);
+  const location = await parseLocation((await findSplit(path)) ?? path);
+  const opened = await openLocation(location, {}, context);
   try {
     const content = opened.repository(name);
     if (!content) {
@@ -127,7 +129,7 @@ async function openLocal(
     return {
       found: { reference, descriptor, source: content },
       wanted: { ...(version !== undefined && { version }), ...(arch && { arch }) },
-      signatures: await readSignaturesBeside(path, context),
+      signatures: await readSignaturesBeside(location, context),
       ...localImages(path, name, content, opened, registries, context),
       close: () => opened.close(),
     };
@@ -152,7 +154,7 @@ async function openPath(
   return {
     found: { reference, descriptor, source: content },
     wanted: {},
-    signatures: await readSignaturesIn(bundle),
+    signatures: await readSignatures(bundle),
     ...localImages(path, releaseRepository, content, alone, registries, context),
     close: () => bundle.close(),
   };
@@ -196,21 +198,14 @@ async function isPath(text: string): Promise<boolean> {
   return (await parseLocation(text)).kind !== 'registry';
 }
 
-async function readSignaturesBeside(path: string, context: Context): Promise<SignaturesByDigest> {
-  if ((await stat(path)).isDirectory()) return readAllSignatures(await readConfigFolder(join(path, 'config')));
+async function readSignaturesBeside(location: Location, context: Context): Promise<SignaturesByDigest> {
+  if (location.kind === 'registry') return new Map();
+  const { kind, path } = location;
+  if (kind === 'directory') return readAllSignatures(await readConfigFolder(join(path, 'config')));
   const bundle = await openBundle(path, context);
   try {
-    return await readSignaturesIn(bundle);
+    return await readSignatures(bundle);
   } finally {
     await bundle.close();
   }
-}
-
-async function readSignaturesIn(bundle: Bundle): Promise<SignaturesByDigest> {
-  const config = bundle.files.filter((file) => /^config\/.*\.(?:ya?ml|json)$/.test(file.path));
-  const texts = config.map(async (file) => ({
-    path: join(bundle.path, file.path),
-    text: String(await bundle.read(file.path)),
-  }));
-  return readAllSignatures(await Promise.all(texts));
 }

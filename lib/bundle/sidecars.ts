@@ -6,7 +6,8 @@ import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
-import { volumeName } from '../store/volumes.ts';
+import { isBegun } from '../store/unfinished.ts';
+import { parseVolumeName, volumeName } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
 
 /**
@@ -51,7 +52,7 @@ export async function removeLeftovers(path: string): Promise<void> {
   const sidecars = [`${path}.yaml.partial`, `${path}.sha256.partial`];
   const lock = `${path}.lock`;
   const journal = `${path}.partial.journal`;
-  const isUnfinished = await exists(`${path}.partial`);
+  const isUnfinished = await isBegun(path);
   const leftovers = isUnfinished ? sidecars : [...sidecars, journal];
   const found = await Promise.all([lock, ...leftovers].map(exists));
   if (!found.includes(true)) return;
@@ -82,14 +83,14 @@ export async function readDigests(path: string): Promise<ReadonlyMap<string, Dig
 }
 
 /**
- * The digest that a file in the format of sha256sum gives for a bundle: in the line with its name, or in the only one.
+ * The digest that a file in the format of sha256sum gives for a bundle: in the line with its name, or in the only one that is not of a volume.
  * Throws `not-readable`, and `invalid-file` where it says nothing about the bundle.
  */
 export async function findDigest(file: string, bundle: string): Promise<Digest> {
   const text = await readFile(file, 'utf8').catch((cause: unknown) => {
     throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
   });
-  const lines = parseDigests(text);
+  const lines = parseDigests(text).filter(({ name }) => !parseVolumeName(name));
   const line = lines.find(({ name }) => name === basename(bundle)) ?? (lines.length === 1 ? lines[0] : undefined);
   if (line) return line.digest;
   throw new PluginError('invalid-file', `${file} has no digest of ${basename(bundle)}`, {

@@ -1,4 +1,4 @@
-import { readAllSignatures } from '../config/signatures.ts';
+import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
@@ -16,7 +16,7 @@ import type { VerifyTrust } from './vouching.ts';
 export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedRelease> {
   try {
     const { metadata, content, path } = bundle;
-    const known = readAllSignatures(await readConfig(bundle));
+    const known = await readSignatures(bundle);
     const found = await findRelease({ image: metadata.release }, () => content);
     const signed = await loadRelease(found, {}, { ...trust, known, offline: true }, context);
     const [first, ...others] = compareRelease(metadata, signed.release);
@@ -30,9 +30,11 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
   }
 }
 
-function readConfig(bundle: Bundle): Promise<{ path: string; text: string }[]> {
+/** Reads the signatures in the configuration manifests of a bundle, unverified. Throws what reading them does. */
+export async function readSignatures(bundle: Bundle): Promise<SignaturesByDigest> {
   const files = bundle.files.filter((file) => placeOf(file).kind === 'config' && /\.(?:ya?ml|json)$/.test(file.path));
-  return Promise.all(
-    files.map(async ({ path }) => ({ path: `${path} in ${bundle.path}`, text: (await bundle.read(path)).toString() })),
-  );
+  const texts = files.map(async ({ path }) => {
+    return { path: `${path} in ${bundle.path}`, text: (await bundle.read(path)).toString() };
+  });
+  return readAllSignatures(await Promise.all(texts));
 }

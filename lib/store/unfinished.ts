@@ -30,16 +30,25 @@ export function openPartials(volumes: readonly Volume[]): Promise<Volumes> {
   return Volumes.open(volumes, ({ path, size }) => openOrCreate(partialOf(path), size));
 }
 
+/** Tells whether an earlier run has begun an archive of that name, as one file or as volumes, and not finished it. */
+export async function isBegun(path: string): Promise<boolean> {
+  return (await listPartials(path)).length > 0;
+}
+
 /** Removes what earlier runs have begun of an archive, as one file or as volumes; the journal first, which must never be found beside a newer file. */
 export async function removePartials(path: string): Promise<void> {
   await rm(journalOf(path), { force: true });
+  // A folder of that name is in the way, and said to be.
+  for (const partial of await listPartials(path)) await unlink(partial);
+}
+
+async function listPartials(path: string): Promise<string[]> {
   const name = basename(path);
-  for (const partial of await readdir(dirname(path))) {
-    const whole = partial.replace(/\.partial$/, '');
-    const isOurs = partial !== whole && (whole === name || parseVolumeName(whole)?.path === name);
-    // A folder of that name is in the way, and said to be.
-    if (isOurs) await unlink(join(dirname(path), partial));
-  }
+  const isOurs = (file: string): boolean => {
+    const whole = file.replace(/\.partial$/, '');
+    return file !== whole && (whole === name || parseVolumeName(whole)?.path === name);
+  };
+  return (await readdir(dirname(path))).filter(isOurs).map((file) => join(dirname(path), file));
 }
 
 /** Takes volumes back that an earlier run had begun to give their final names, when it was ended. */

@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { releaseRepository } from '../../lib/store/directory.ts';
@@ -140,6 +140,19 @@ describe('create --from-dir', () => {
     expect(await digestOfFile(again)).to.equal(await digestOfFile(path));
   });
 
+  it('makes the same bundle of a bundle, and of one in volumes', async () => {
+    const output = join(workshop.folder, 'in-volumes');
+    const split = await workshop.make({ 'from-dir': workshop.bundle, output, 'volume-size': '60k' });
+    expect((await readdir(output)).sort().slice(0, 2)).to.deep.equal(
+      ['000', '001'].map((number) => `upgrade-4.12.4-x86_64.tar.${number}`),
+    );
+    for (const [index, source] of [split, `${split}.001`, output].entries()) {
+      const again = join(workshop.folder, `joined-${String(index)}`);
+      const path = await workshop.make({ 'from-dir': source, output: again });
+      expect(await digestOfFile(path)).to.equal(await digestOfFile(workshop.bundle));
+    }
+  });
+
   it('makes a bundle of what oc mirrored', async () => {
     const { release, key } = workshop;
     const folder = join(workshop.folder, 'oc');
@@ -195,7 +208,7 @@ describe('create --from-dir', () => {
     await expectFailure(
       await workshop.create({ 'from-dir': join(workshop.folder, 'nowhere'), output: `${output}-2` }),
       `${output}-2`,
-      [/^error: .*nowhere is not a mirror directory/m, /^hint: .*holds v2\//m],
+      [/^error: there is no .*nowhere/m, /^hint: Check the path/m],
     );
     const outcome = await workshop.create({
       'from-dir': join(workshop.folder, 'unpacked'),
