@@ -22,7 +22,8 @@ export function showFailure(error: unknown, terminal: Terminal, signal: AbortSig
   for (let cause = causeOf(error); cause !== undefined; cause = causeOf(cause)) {
     causes.push(`caused by: ${messageOf(cause)}`);
   }
-  const details = verbose ? causes : [];
+  const codes = isPluginError(error) ? [`code: ${error.code}`] : [];
+  const details = verbose ? [...codes, ...causes] : [];
   if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
     terminal.showError('Interrupted.', isPluginError(error) && error.hint !== undefined ? [error.hint] : [], details);
     return 130;

@@ -1,4 +1,4 @@
-/** Every error code, with what it means. The reference and the troubleshooting page are generated from this record. */
+/** Every error code, with what it means. The reference is generated from this record; docs/troubleshooting.md has a section for each. */
 export const errorCodes = {
   usage: 'The command line is not one the command understands.',
   interrupted: 'The run was interrupted.',

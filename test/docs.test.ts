@@ -1,7 +1,10 @@
+import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { errorCodes } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/docs.ts';
+import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/markdown.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -28,5 +31,40 @@ describe('the generated documents', () => {
         }
       }
     }
+  });
+});
+
+describe('the written documents', () => {
+  it('have links that lead somewhere', async () => {
+    expect(brokenLinks(await readPages(root), (path) => existsSync(`${root}/${path}`))).to.deep.equal([]);
+  });
+
+  it('can all be reached from the README', async () => {
+    const pages = await readPages(root);
+    expect([...pagesFrom('README.md', pages)]).to.include.members([...pages.keys()]);
+  });
+
+  it('explain every error code, in the order and with the words of the record, and none that is gone', async () => {
+    const page = await readFile(`${root}/docs/troubleshooting.md`, 'utf8');
+    expect(headingsOf(page).slice(1)).to.deep.equal(Object.keys(errorCodes));
+    for (const [code, meaning] of Object.entries(errorCodes)) {
+      const [, section = ''] = page.split(`\n## ${code}\n\n`);
+      expect(section.split('\n')[0], code).to.equal(meaning);
+      expect(section.split('\n## ')[0], code).to.include('**Usual causes.**').and.to.include('**What to do.**');
+    }
+  });
+});
+
+describe('brokenLinks', () => {
+  it('finds files and headings that are not there, and leaves code alone', () => {
+    const pages = new Map([
+      ['a.md', '# A\n\n## One: `two` & three\n\n[x](docs/b.md#b) [x](#one-two--three) [x](c.md) `[x](d.md)`'],
+      ['docs/b.md', '# B\n\n[up](../a.md#nowhere) [web](http://example.com)\n\n```\n[x](e.md)\n```\n'],
+    ]);
+    expect(brokenLinks(pages)).to.deep.equal([
+      'a.md: c.md',
+      'docs/b.md: ../a.md#nowhere',
+      'docs/b.md: http://example.com',
+    ]);
   });
 });

@@ -156,7 +156,9 @@ describe('runProgram', () => {
     });
 
     it('with what was underneath for -v', async () => {
-      expect((await run('fail', 'plainly', '-v')).stderr).to.match(/\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/);
+      expect((await run('fail', 'plainly', '-v')).stderr).to.match(
+        /\ncode: unreachable\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/,
+      );
     });
 
     it('of its own without a stack trace, except for -v', async () => {
