@@ -11,8 +11,8 @@ export const releaseMirrorConfig: Program = {
       load: () => import('./mirror.ts'),
     },
     {
-      usage: 'apply <folder>',
-      describe: 'Apply configuration from a folder to the cluster',
+      usage: 'apply <config>',
+      describe: 'Apply configuration from a folder or bundle to the cluster',
       load: () => import('./apply.ts'),
     },
   ],

@@ -82,14 +82,16 @@ export function toPlainOutcome({ manifest, outcome, differences, error, warning 
 }
 
 /** Throws one error for all objects that could not be applied, when everything else is done. */
-export function checkOutcomes(outcomes: readonly ApplyOutcome[]): void {
+export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun): void {
   const failed = outcomes.filter(({ outcome }) => outcome === 'failed' || outcome === 'conflict');
   if (failed.length === 0) return;
   const names = failed.map(({ manifest, outcome }) => `${nameOf(manifest.object)} ${outcome}`);
+  const were = dryRun === 'none' ? 'were not' : 'would not be';
+  const others = dryRun === 'none' && failed.length < outcomes.length ? 'The rest is done. ' : '';
   throw new PluginError(
     'partial',
-    `${String(failed.length)} of ${String(outcomes.length)} objects were not applied: ${names.join(', ')}`,
-    { hint: 'The others were. Set right what is said above, and run the same command again.' },
+    `${String(failed.length)} of ${String(outcomes.length)} objects ${were} applied: ${names.join(', ')}`,
+    { hint: `${others}Set right what is said above, and run the same command again.` },
   );
 }
 

@@ -82,7 +82,7 @@ async function mirror(run: Run): Promise<void> {
         : formatMirrorOutcome(outcome, args);
     if (text !== '') terminal.print(text);
     if (outcome.failure !== undefined) throw outcome.failure;
-    checkOutcomes(outcome.applied);
+    checkOutcomes(outcome.applied, args.dryRun);
   } finally {
     await source.close();
   }

@@ -32,9 +32,14 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
 
 /** Reads the signatures in the configuration manifests of a bundle, unverified. Throws what reading them does. */
 export async function readSignatures(bundle: Bundle): Promise<SignaturesByDigest> {
+  return readAllSignatures(await readBundledConfig(bundle));
+}
+
+/** Reads the configuration manifests of a bundle as texts. Throws what reading them does. */
+export function readBundledConfig(bundle: Bundle): Promise<{ path: string; text: string }[]> {
   const files = bundle.files.filter((file) => placeOf(file).kind === 'config' && /\.(?:ya?ml|json)$/.test(file.path));
   const texts = files.map(async ({ path }) => {
     return { path: `${path} in ${bundle.path}`, text: (await bundle.read(path)).toString() };
   });
-  return readAllSignatures(await Promise.all(texts));
+  return Promise.all(texts);
 }

@@ -6,8 +6,6 @@ import { findDifferences, overlay } from './difference.ts';
 import { ApiError } from './refusals.ts';
 import { findSkew, nameOf, readClusterAge, type ClusterAge } from './skew.ts';
 
-export { readManifests } from './manifestFolder.ts';
-
 /** What became of one manifest; with a dry run, what would have become of it. */
 export interface ApplyOutcome {
   readonly manifest: ConfigManifest;

@@ -17,12 +17,17 @@ export async function readManifests(folder: string): Promise<ConfigManifest[]> {
     const text = await readFile(file, 'utf8').catch((cause: unknown) => {
       throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
     });
-    manifests.push(...readObjects(text, file).map((object) => ({ path, object: checkObject(object, file) })));
+    manifests.push(...parseManifests({ path, text }, file));
   }
   if (manifests.length > 0) return manifests;
   throw new PluginError('not-found', `${folder} has no manifests: no object in *.yaml, *.yml or *.json`, {
     hint: 'Name the “config” folder of a mirror directory.',
   });
+}
+
+/** Reads the manifests of one text; `where` names it in errors. Throws `invalid-file` for what is no object. */
+export function parseManifests({ path, text }: { path: string; text: string }, where: string): ConfigManifest[] {
+  return readObjects(text, where).map((object) => ({ path, object: checkObject(object, where) }));
 }
 
 async function listFiles(folder: string): Promise<{ path: string; file: string }[]> {
@@ -39,10 +44,13 @@ async function listFiles(folder: string): Promise<{ path: string; file: string }
     return files;
   } catch (cause) {
     if (isPluginError(cause)) throw cause;
-    const absent = (cause as NodeJS.ErrnoException).code === 'ENOENT';
-    throw new PluginError(absent ? 'not-found' : 'not-readable', `${folder} cannot be read: ${messageOf(cause)}`, {
-      cause,
-    });
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') {
+      throw new PluginError('not-found', `there is no ${folder}`, {
+        hint: 'Check the path, and whether the medium is mounted.',
+        cause,
+      });
+    }
+    throw new PluginError('not-readable', `${folder} cannot be read: ${messageOf(cause)}`, { cause });
   }
 }
 

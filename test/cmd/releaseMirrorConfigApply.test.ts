@@ -81,6 +81,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(stdout).to.equal(`configmap/${nameOf()} conflict\n`);
     expect(stderr).to.match(/exists with other content and is left alone; --overwrite replaces it:\n .*binaryData/);
     expect(stderr).to.match(/error: 1 of 1 objects were not applied: configmap\/sha256-\w+ conflict/);
+    expect(stderr).not.to.contain('The rest is done.');
     expect(stored()?.['binaryData']).to.deep.equal({ [`${nameOf()}-1`]: 'b3RoZXI=' });
     expect((await apply('mirror', '--overwrite')).stdout).to.equal(`configmap/${nameOf()} configured\n`);
     expect((await apply('mirror/config')).stdout).to.equal(`configmap/${nameOf()} unchanged\n`);
@@ -98,7 +99,36 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(code).to.equal(1);
     expect(stdout).to.equal('configmap/first failed\nconfigmap/second created\nconfigmap/signatures-managed skipped\n');
     expect(stderr).to.contain('warning: configmap/first: ').and.contain('“nowhere”');
+    expect(stderr).to.contain('The rest is done.');
     expect(stderr).to.contain('warning: configmap/signatures-managed belongs to the version operator');
+  });
+
+  it('applies nothing of a folder that has what is no configuration of a release', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const secret = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull', namespace: 'default' } };
+    await writeFile(mirroring.path('mirror/config/secret.json'), JSON.stringify(secret));
+    const { code, stdout, stderr } = await apply('mirror');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal('');
+    expect(stderr).to.contain('secret/pull (secret.json)').and.contain('ImageDigestMirrorSet');
+    expect(server.requests).to.have.length(0);
+  });
+
+  it('applies what a bundle has, and says what else is not there', async () => {
+    await open();
+    const bundle = await workshop.make();
+    expect((await apply(bundle)).stdout).to.equal(`configmap/${nameOf()} created\n`);
+    await mkdir(mirroring.path('bare/v2'), { recursive: true });
+    for (const [path, words] of [
+      ['absent', 'there is no absent'],
+      ['absent.tar', 'there is no'],
+      ['bare', 'a mirror directory without a “config” folder'],
+    ] as const) {
+      const { code, stderr } = await apply(path);
+      expect(code, path).to.equal(1);
+      expect(stderr).to.contain(words).and.contain('hint: ');
+    }
   });
 
   it('shows what it would do in a dry run, and prints JSON', async () => {
