@@ -9,13 +9,15 @@ export function openCluster(
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<Cluster> {
-  const { kubeconfig, cluster, user, server, token, namespace, as, asGroup } = args;
+  const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid } = args;
   const { clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout } = args;
   return connectCluster(
     {
-      ...{ kubeconfig, context: args.context, cluster, user, server, token, namespace, as, asGroup, environment },
+      ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },
+      ...{ token, username, password, as, asGroup, asUid },
       ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
       certificateAuthority: args.certificateAuthority,
+      hasTerminal: process.stdin.isTTY,
     },
     context,
   );

@@ -136,8 +136,11 @@ export const clusterOptions = {
   server: { type: 'string', alias: 's', describe: 'Address of the API server', group: cluster },
   token: { type: 'string', describe: 'Bearer token for the API server', group: cluster },
   namespace: { type: 'string', alias: 'n', describe: 'Namespace of objects that name none', group: cluster },
+  username: { type: 'string', describe: 'User name for basic authentication', group: cluster },
+  password: { type: 'string', describe: 'Password for basic authentication', group: cluster },
   as: { type: 'string', describe: 'User to act as', group: cluster },
   'as-group': { type: 'string', repeatable: true, describe: 'Group to act as', group: cluster },
+  'as-uid': { type: 'string', describe: 'UID to act as', group: cluster },
   'client-certificate': { type: 'string', describe: 'PEM file with a certificate for the API server', group: cluster },
   'client-key': { type: 'string', describe: 'PEM file with the key of that certificate', group: cluster },
   'insecure-skip-tls-verify': {

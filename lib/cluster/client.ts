@@ -50,6 +50,8 @@ export interface ListOptions {
 export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout'> {
   /** Milliseconds, or as kubectl has it: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
   readonly requestTimeout?: number | string | undefined;
+  /** Whether somebody is at the terminal whom a credential plugin may ask. */
+  readonly hasTerminal?: boolean | undefined;
 }
 
 /** The name under which the cluster notes what we wrote (field manager). */
@@ -59,7 +61,7 @@ export const fieldManager = 'oc-disconnected';
 export async function connectCluster(options: ClusterOptions, context: Context): Promise<Cluster> {
   const requestTimeout = parseTimeout(options.requestTimeout);
   const target = await findTarget(options);
-  const session = new Session(target, options.environment, context);
+  const session = new Session(target, options, context);
   return new Cluster(target, session, new Exchange(target, session, { ...options, requestTimeout }, context));
 }
 

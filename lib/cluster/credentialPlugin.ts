@@ -14,6 +14,23 @@ export interface PluginCredential {
   readonly expires?: number;
 }
 
+/** What a plugin may use. */
+export interface PluginOptions {
+  readonly environment: Environment;
+  /** Whether somebody is at the terminal whom it may ask, on the standard input of this process. */
+  readonly hasTerminal?: boolean | undefined;
+  /** Milliseconds that it may take; default 5 minutes, in which somebody can log in with a browser. */
+  readonly timeout?: number | undefined;
+}
+
+const versions = ['client.authentication.k8s.io/v1', 'client.authentication.k8s.io/v1beta1'];
+
+/** A token and a certificate chain have some kilobytes. */
+const largestOutput = 1024 * 1024;
+
+/** After which somebody who waits is told what for, in milliseconds. */
+const noticeDelay = 5000;
+
 /**
  * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). The package’s own way of running one
  * does not tell the plugin about the cluster (KUBERNETES_EXEC_INFO), leaves its standard input open so that one
@@ -22,56 +39,102 @@ export interface PluginCredential {
 export async function runCredentialPlugin(
   exec: Fields,
   cluster: Fields,
-  environment: Environment,
+  options: PluginOptions,
   context: Context,
 ): Promise<PluginCredential> {
   const { command, apiVersion, args, env, interactiveMode, provideClusterInfo } = exec;
   if (typeof command !== 'string' || command === '') throw failure('the kubeconfig names no command for it');
-  if (interactiveMode === 'Always') {
-    throw failure(`${command} wants a terminal to ask on`, 'Log in first, so that it need not ask: oc login');
+  if (!versions.includes(String(apiVersion))) {
+    const has = typeof apiVersion === 'string' ? `the apiVersion ${apiVersion}` : 'no apiVersion';
+    const hint = `Write ${versions.join(' or ')} into the kubeconfig, as far as the plugin knows it.`;
+    throw failure(`${command} has ${has} in the kubeconfig, which is not supported`, hint);
   }
+  if (interactiveMode === 'Always' && !options.hasTerminal) {
+    throw failure(`${command} wants a terminal to ask on`, 'Run this at a terminal, or log in first: oc login');
+  }
+  const interactive = options.hasTerminal === true && interactiveMode !== 'Never';
   const info = {
     kind: 'ExecCredential',
     apiVersion,
-    spec: { interactive: false, ...(provideClusterInfo === true && { cluster: clusterInfo(cluster) }) },
+    spec: { interactive, ...(provideClusterInfo === true && { cluster: clusterInfo(cluster) }) },
   };
   const extra = (Array.isArray(env) ? env : [])
     .filter(isFields)
     .map(({ name, value = '' }) => [String(name), String(value)] as const);
   const output = await runCommand(
-    command,
-    Array.isArray(args) ? args.map(String) : [],
-    { ...environment, ...Object.fromEntries<string>(extra), KUBERNETES_EXEC_INFO: JSON.stringify(info) },
-    exec,
+    {
+      command,
+      args: Array.isArray(args) ? args.map(String) : [],
+      env: {
+        ...options.environment,
+        ...Object.fromEntries<string>(extra),
+        KUBERNETES_EXEC_INFO: JSON.stringify(info),
+      },
+      interactive,
+      installHint: exec['installHint'],
+      timeout: options.timeout ?? 5 * 60_000,
+    },
     context,
   );
   return readCredential(output, command, apiVersion);
 }
 
-function runCommand(
-  command: string,
-  args: readonly string[],
-  env: Environment,
-  exec: Fields,
-  context: Context,
-): Promise<string> {
+interface Call {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Environment;
+  readonly interactive: boolean;
+  readonly installHint: unknown;
+  readonly timeout: number;
+}
+
+function runCommand(call: Call, context: Context): Promise<string> {
+  const { command, args, env, interactive, installHint, timeout } = call;
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'], signal: context.signal });
+    const child = spawn(command, args, {
+      env,
+      stdio: [interactive ? 'inherit' : 'ignore', 'pipe', 'pipe'],
+      signal: context.signal,
+    });
     const output: Buffer[] = [];
+    let size = 0;
     let complaint = '';
-    child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
+    const giveUp = (what: string): void => {
+      settle();
+      child.kill('SIGKILL');
+      // What it has started itself may hold the pipes open for longer.
+      child.stdout.destroy();
+      child.stderr.destroy();
+      reject(failure(`${command} ${what}`));
+    };
+    const notice = setTimeout(() => {
+      context.log('info', `waiting for the credential plugin ${command} of the kubeconfig`);
+    }, noticeDelay);
+    const limit = setTimeout(() => {
+      giveUp(`did not end within ${String(timeout / 1000)} s`);
+    }, timeout);
+    const settle = (): void => {
+      clearTimeout(notice);
+      clearTimeout(limit);
+    };
+    child.stdout.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > largestOutput) giveUp(`printed more than ${String(largestOutput)} bytes`);
+      else output.push(chunk);
+    });
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
       complaint = (complaint + chunk).slice(-2000);
       // It may be telling its user what to do: where to log in, and with which code.
       for (const line of chunk.split('\n').filter((part) => part.trim() !== '')) context.log('info', line);
     });
     child.once('error', (cause) => {
+      settle();
       if (context.signal.aborted) return reject(interrupted());
       const reason = networkCode(cause) === 'ENOENT' ? 'there is no such command' : messageOf(cause);
-      const { installHint } = exec;
       reject(failure(`${command}: ${reason}`, typeof installHint === 'string' ? installHint.trim() : undefined));
     });
     child.once('close', (code, signal) => {
+      settle();
       if (code === 0) return resolve(Buffer.concat(output).toString());
       const last = complaint.trim().split('\n').at(-1) ?? '';
       const ending = `${command} ended with ${code === null ? String(signal) : String(code)}`;

@@ -13,6 +13,9 @@ export interface KubeconfigOptions {
   readonly user?: string | undefined;
   readonly server?: string | undefined;
   readonly token?: string | undefined;
+  /** For basic authentication. */
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
   readonly namespace?: string | undefined;
   /** Path of a PEM file. */
   readonly certificateAuthority?: string | undefined;
@@ -22,9 +25,10 @@ export interface KubeconfigOptions {
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly proxyUrl?: string | undefined;
-  /** The user and the groups to act as. */
+  /** The user to act as, its groups and its UID. */
   readonly as?: string | undefined;
   readonly asGroup?: readonly string[] | undefined;
+  readonly asUid?: string | undefined;
   /** Where KUBECONFIG, HOME and the variables of a pod are looked up. */
   readonly environment: Environment;
 }
@@ -49,7 +53,8 @@ const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
  * Finds out which cluster to talk to by client-go’s rules: `--kubeconfig`, else the files of KUBECONFIG merged, else
- * `~/.kube/config`, else the service account of the pod that this runs in. Throws `no-cluster`, `not-readable` and `invalid-file`.
+ * `~/.kube/config`, else the service account of the pod that this runs in. Throws `no-cluster`, `not-readable`, `invalid-file`, and
+ * `usage` for options that contradict each other.
  */
 export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget> {
   const { config, files, places } = await loadKubeconfig(options);
@@ -145,19 +150,35 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
 }
 
 function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
-  const { token, clientCertificate, clientKey, as, asGroup } = options;
-  // A token on the command line is instead of whatever the file has to log in with; certificates may go with it.
-  const base = token
-    ? { ...user, token, tokenFile: undefined, exec: undefined, 'auth-provider': undefined, username: undefined }
-    : user;
-  return present({
-    ...base,
+  const { token, username, password, clientCertificate, clientKey, as, asGroup, asUid } = options;
+  if (token && username) {
+    throw new PluginError('usage', '--token and --username are two ways to log in; give one');
+  }
+  const merged = present({
+    // What is given to log in with is instead of what the file has for that; certificates may go with it.
+    ...(token || username ? { ...user, ...noLogin } : user),
+    ...(token && { token }),
+    ...(username && { username }),
+    ...(password && { password }),
     ...(clientCertificate && { 'client-certificate': clientCertificate, 'client-certificate-data': undefined }),
     ...(clientKey && { 'client-key': clientKey, 'client-key-data': undefined }),
-    ...(as && { as, 'as-groups': undefined }),
+    ...(as && { as, 'as-groups': undefined, 'as-uid': undefined, 'as-user-extra': undefined }),
     ...(asGroup && asGroup.length > 0 && { 'as-groups': asGroup }),
+    ...(asUid && { 'as-uid': asUid }),
   });
+  if (password && text(merged['username']) === '') {
+    throw new PluginError('usage', '--password needs --username: the kubeconfig has none');
+  }
+  if (text(merged['as']) === '' && (asUid || (asGroup && asGroup.length > 0))) {
+    throw new PluginError('usage', '--as-group and --as-uid need --as: whose group or UID it is');
+  }
+  return merged;
 }
+
+const noLogin = {
+  ...{ token: undefined, tokenFile: undefined, exec: undefined, 'auth-provider': undefined },
+  ...{ username: undefined, password: undefined },
+};
 
 function podTarget({ environment, namespace }: KubeconfigOptions): KubeTarget | undefined {
   const host = environment['KUBERNETES_SERVICE_HOST'];

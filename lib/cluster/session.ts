@@ -24,17 +24,24 @@ interface Login {
 // client-go reads token files anew as often.
 const renewal = 60_000;
 
+/** What logging in may use. */
+export interface SessionOptions {
+  readonly environment: Environment;
+  /** Whether somebody is at the terminal whom a credential plugin may ask. */
+  readonly hasTerminal?: boolean | undefined;
+}
+
 /** Who we are to one cluster: runs credential plugins, reads token files, and renews what expired or was refused. */
 export class Session {
   readonly #target: KubeTarget;
-  readonly #environment: Environment;
+  readonly #options: SessionOptions;
   readonly #context: Context;
   readonly #agents = new Set<http.Agent>();
   #access: Promise<Access & { expires: number }> | undefined;
 
-  constructor(target: KubeTarget, environment: Environment, context: Context) {
+  constructor(target: KubeTarget, options: SessionOptions, context: Context) {
     this.#target = target;
-    this.#environment = environment;
+    this.#options = options;
     this.#context = context;
   }
 
@@ -100,7 +107,7 @@ export class Session {
     const { user } = this.#target;
     const { exec, tokenFile, 'auth-provider': provider } = user;
     if (typeof exec === 'object' && exec !== null) {
-      const plugin = await runCredentialPlugin(exec as Fields, cluster, this.#environment, this.#context);
+      const plugin = await runCredentialPlugin(exec as Fields, cluster, this.#options, this.#context);
       const { token, certificate, key, expires = Infinity } = plugin;
       const given = {
         ...(token !== undefined && { token }),
@@ -121,7 +128,8 @@ export class Session {
 
   #makeAgent(url: URL, cluster: Fields, options: https.RequestOptions): http.Agent {
     const given = cluster['proxy-url'];
-    const proxy = typeof given === 'string' && given !== '' ? parseProxy(given) : proxyFor(url, this.#environment);
+    const proxy =
+      typeof given === 'string' && given !== '' ? parseProxy(given) : proxyFor(url, this.#options.environment);
     // The package speaks SOCKS. Its other agents open a connection for each request, and know no HTTPS_PROXY.
     if (proxy?.protocol.startsWith('socks') && options.agent instanceof http.Agent) return options.agent;
     if (url.protocol === 'http:') {

@@ -90,6 +90,35 @@ describe('findTarget', () => {
     expect((await findTarget({ environment: {}, server: 'https://c' })).server).to.equal('https://c');
   });
 
+  it('logs in as the flags say, instead of as the file does', async () => {
+    const user = { token: 'filed', username: 'filed', password: 'filed', 'client-certificate': '/cert', as: 'alice' };
+    const kubeconfig = await folder.write({ cluster: { server: 'https://a' }, user: { ...user, 'as-uid': '1' } });
+    const userOf = async (flags: object) => (await findTarget({ kubeconfig, environment: {}, ...flags })).user;
+    const kept = { 'client-certificate': '/cert', as: 'alice', 'as-uid': '1' };
+    expect(await userOf({ username: 'bob', password: 'pw' })).to.deep.equal({
+      ...kept,
+      username: 'bob',
+      password: 'pw',
+    });
+    expect(await userOf({ token: 'given' })).to.deep.equal({ ...kept, token: 'given' });
+    expect(await userOf({ password: 'new' })).to.include({ username: 'filed', password: 'new', token: 'filed' });
+    expect(await userOf({ as: 'carol', asUid: '7' })).to.include({ as: 'carol', 'as-uid': '7' });
+    expect(await userOf({ as: 'carol' })).not.to.have.property('as-uid');
+  });
+
+  it('refuses flags that say nothing together, or two things', async () => {
+    const kubeconfig = await folder.write({ cluster: { server: 'https://a' } });
+    for (const [flags, words] of [
+      [{ token: 't', username: 'u' }, 'two ways to log in'],
+      [{ password: 'p' }, 'needs --username'],
+      [{ asUid: '7' }, 'need --as'],
+      [{ asGroup: ['g'] }, 'need --as'],
+    ] as const) {
+      const failure = await failureOf(findTarget({ kubeconfig, environment: {}, ...flags }), 'usage');
+      expect(failure.message).to.contain(words);
+    }
+  });
+
   it('uses the service account inside a pod', async () => {
     const environment = { KUBERNETES_SERVICE_HOST: 'fd00::1', KUBERNETES_SERVICE_PORT: '443' };
     expect((await findTarget({ environment })).server).to.equal('https://[fd00::1]:443');

@@ -156,6 +156,15 @@ describe('Session', () => {
       expect(server.requests.map(({ status }) => status)).to.deep.equal([200, 401, 200]);
     });
 
+    it('logs in with --username and --password, and acts as a UID', async () => {
+      const server = await start({ passwords: new Map([['bob', 'secret']]) });
+      const kubeconfig = await folder.write({ cluster: trusted(server), user: { token: 'filed' } });
+      const login = { username: 'bob', password: 'secret', as: 'carol', asUid: '7' };
+      expect(await ask(kubeconfig, login)).to.equal('v1.27.3');
+      expect(server.requests[0]?.headers).to.include({ 'impersonate-user': 'carol', 'impersonate-uid': '7' });
+      await failureOf(ask(kubeconfig, { ...login, password: 'wrong' }), 'unauthorized');
+    });
+
     it('acts as another user and groups', async () => {
       const seen: string[] = [];
       const server = await start({
