@@ -4,10 +4,21 @@ import { text } from 'node:stream/consumers';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted, networkCode } from '../store/networkErrors.ts';
+import { watchSilence } from '../store/silence.ts';
 import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
+
+/** After which somebody who waits is told whom for, in milliseconds. */
+const noticeDelay = 5000;
+
+/** That a server was waited for in vain, and for how long. */
+class Timeout extends Error {}
+
+function isTimeout(error: unknown): error is Timeout {
+  return error instanceof Timeout;
+}
 
 /** One request to an API server; `path` is below the server’s URL and encoded. */
 export interface ApiRequest {
@@ -23,6 +34,8 @@ export interface ApiRequest {
 export interface ExchangeOptions {
   /** Milliseconds that one attempt may take, answer included; 0 for no limit. Default one minute. */
   readonly requestTimeout?: number | undefined;
+  /** Milliseconds in which a connection must be made, TLS included; default 15 s. */
+  readonly connectTimeout?: number | undefined;
   readonly patience?: PatienceOptions | undefined;
   readonly userAgent?: string | undefined;
 }
@@ -64,7 +77,10 @@ export class Exchange {
           continue;
         }
         if (!mayRepeat(request, error)) throw error;
-        await patience.endure(error);
+        // Who was waited for in vain is given one more chance, not three.
+        const inVain = isPluginError(error) && isTimeout(error.cause);
+        await patience.endure(error, inVain ? 2 : undefined);
+        if (inVain) this.#context.log('info', `${error.message}; trying once more`);
         access = await this.#session.access();
       }
     }
@@ -92,21 +108,41 @@ export class Exchange {
   async #exchange(request: ApiRequest, url: URL, access: Access) {
     const { requestTimeout = 60_000 } = this.#options;
     const { signal } = this.#context;
-    const timeout = requestTimeout > 0 ? AbortSignal.timeout(requestTimeout) : undefined;
+    const silence = new AbortController();
+    const giveUp = (words: string): void => {
+      silence.abort(new Timeout(words));
+    };
+    const timers = [
+      setTimeout(() => {
+        this.#context.log('info', `waiting for ${url.host}, the cluster ${this.#target.name}`);
+      }, noticeDelay),
+      ...(requestTimeout > 0
+        ? [setTimeout(giveUp, requestTimeout, `did not answer within ${String(requestTimeout / 1000)} s`)]
+        : []),
+    ];
     try {
-      const response = await this.#send(request, url, access, timeout ? AbortSignal.any([signal, timeout]) : signal);
+      const response = await this.#send(request, url, access, AbortSignal.any([signal, silence.signal]), giveUp);
       return { status: response.statusCode ?? 0, headers: response.headers, body: await text(response) };
     } catch (error) {
       if (signal.aborted) throw interrupted();
-      if (timeout?.aborted) {
-        const words = `${url.host} did not answer within ${String(requestTimeout / 1000)} s`;
-        throw explainConnection(new PluginError('unreachable', words, { cause: error }), this.#target);
+      const timeout: unknown = silence.signal.reason;
+      if (isTimeout(timeout)) {
+        const words = `${url.host} ${timeout.message}`;
+        throw explainConnection(new PluginError('unreachable', words, { cause: timeout }), this.#target);
       }
       throw explainConnection(explainNetworkError(error, url), this.#target);
+    } finally {
+      timers.forEach(clearTimeout);
     }
   }
 
-  #send(request: ApiRequest, url: URL, access: Access, signal: AbortSignal): Promise<IncomingMessage> {
+  #send(
+    request: ApiRequest,
+    url: URL,
+    access: Access,
+    signal: AbortSignal,
+    giveUp: (words: string) => void,
+  ): Promise<IncomingMessage> {
     const { method, body, contentType = 'application/json' } = request;
     const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
     const headers = {
@@ -115,6 +151,7 @@ export class Exchange {
       ...(bytes && { 'Content-Type': contentType, 'Content-Length': String(bytes.length) }),
       ...access.headers,
     };
+    const { connectTimeout = 15_000 } = this.#options;
     return new Promise((resolve, reject) => {
       const outgoing = (url.protocol === 'https:' ? https : http).request(url, {
         method,
@@ -122,7 +159,15 @@ export class Exchange {
         agent: access.agent,
         signal,
       });
-      outgoing.once('response', resolve).once('error', reject);
+      let incoming: IncomingMessage | undefined;
+      // How long the server may think is for requestTimeout to say.
+      const limits = { connectTimeout, idleTimeout: Infinity };
+      const unwatch = watchSilence(outgoing, () => incoming, limits, giveUp);
+      outgoing.once('close', unwatch).once('error', reject);
+      outgoing.once('response', (response) => {
+        incoming = response;
+        resolve(response);
+      });
       outgoing.end(bytes);
     });
   }

@@ -1,8 +1,10 @@
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
 import { tooManyRequests } from '../support/apiStatus.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { connectTo, hasty, type ConnectedCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 
@@ -66,6 +68,28 @@ describe('Exchange', () => {
     server.fault(/configmaps/, { noAnswer: 'hold' });
     const failure = await failureOf(connected.cluster.read(configMap), 'unreachable');
     expect(failure.message).to.contain('did not answer within 0.3 s');
+  });
+
+  it('gives up on a server that takes no connection after two attempts, and says that it tries again', async () => {
+    const silent = createServer().listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const sockets: Socket[] = [];
+    silent.on('connection', (socket) => sockets.push(socket));
+    const { port } = silent.address() as AddressInfo;
+    const context = makeContext();
+    // It accepts what TCP does, and never greets.
+    const target = { server: `https://127.0.0.1:${String(port)}`, environment: {}, connectTimeout: 100 };
+    const cluster = await connectCluster({ ...target, patience: hasty }, context);
+    try {
+      const failure = await failureOf(cluster.version(), 'unreachable');
+      expect(failure.message).to.contain('did not accept a connection for 1 s');
+      expect(sockets).to.have.length(2);
+      expect(context.lines.join('\n')).to.contain('trying once more');
+    } finally {
+      cluster.close();
+      for (const socket of sockets) socket.destroy();
+      silent.close();
+    }
   });
 
   it('says when it is not an API server that answers', async () => {
