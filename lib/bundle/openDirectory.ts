@@ -110,7 +110,9 @@ async function describeContent(
   }
   if (releases.length > 1) {
     throw new PluginError('invalid-bundle', `${path} holds several releases: ${releases.join(', ')}`, {
-      hint: 'Mirror each release to a directory of its own.',
+      hint:
+        `Name one to oc adm-release-mirror-config: file://${releaseRepository}:${tag} --from-dir=${path}. ` +
+        'Other commands need each release in a directory of its own.',
     });
   }
   const repository = 'quay.io/openshift-release-dev/ocp-release';

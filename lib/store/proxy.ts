@@ -44,6 +44,17 @@ function parseProxy(text: string, name: string): URL {
   const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
   if (url !== null && url.hostname !== '' && ['http:', 'https:'].includes(url.protocol)) return url;
   // The value itself is not shown: it may hold a password.
+  if (/^socks/i.test(text)) {
+    throw new PluginError(
+      'usage',
+      `The environment variable ${name} names a SOCKS proxy: only http and https proxies are used`,
+      {
+        hint:
+          `Set ${name} to an http proxy, or unset it; NO_PROXY=HOST leaves it out for one host. ` +
+          'An API server alone can be behind a SOCKS proxy: as proxy-url in the kubeconfig.',
+      },
+    );
+  }
   throw new PluginError('usage', `The environment variable ${name} is not the URL of an http or https proxy`, {
     hint: `Set it to something like http://proxy.example.com:3128, or unset it.`,
   });

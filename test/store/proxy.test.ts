@@ -65,10 +65,20 @@ describe('proxyFor', () => {
   }
 
   it('refuses what is not an http proxy, without showing it', () => {
-    for (const value of ['socks5://user:secret@proxy:1080', 'http://user:secret@', 'http://user:secret@host:99999']) {
+    for (const value of ['ftp://user:secret@proxy', 'http://user:secret@', 'http://user:secret@host:99999']) {
       expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
         .to.throw('The environment variable HTTPS_PROXY is not the URL of an http or https proxy')
         .with.property('code', 'usage');
+    }
+  });
+
+  it('says of a SOCKS proxy what goes instead', () => {
+    for (const value of ['socks5://user:secret@proxy:1080', 'socks5h://proxy', 'SOCKS4://proxy:1']) {
+      expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
+        .to.throw('HTTPS_PROXY names a SOCKS proxy: only http and https proxies are used')
+        .with.property('hint')
+        .that.contains('proxy-url')
+        .and.does.not.contain('secret');
     }
   });
 });
