@@ -30,5 +30,10 @@ export const upgradeBundle: Program = {
       describe: 'Push every image of a bundle into a registry',
       load: () => import('./push.ts'),
     },
+    {
+      usage: 'preflight [bundle]',
+      describe: 'Find what would keep a cluster from booting or updating without a registry',
+      load: () => import('./preflight.ts'),
+    },
   ],
 };

@@ -160,6 +160,11 @@ export class Cluster {
     return { gitVersion: String(gitVersion), platform: String(platform) };
   }
 
+  /** Reads any path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
+  async get(path: string): Promise<unknown> {
+    return await this.#exchange.send({ method: 'GET', path });
+  }
+
   /** What the cluster version operator says about itself; undefined where there is none: not an OpenShift cluster. */
   async clusterVersion(): Promise<ClusterVersion | undefined> {
     const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };

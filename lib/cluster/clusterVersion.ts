@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { isFields, type Fields } from './kubeconfigMerge.ts';
+import { fieldsOf, listOf, textOf } from './fields.ts';
 
 /** What a cluster says about its version and its updates (ClusterVersion `version`). */
 export interface ClusterVersion {
@@ -41,16 +41,4 @@ export function readClusterVersion(object: KubernetesObject): ClusterVersion {
     multi: desired['architecture'] === 'Multi',
     releases: new Map(releases),
   };
-}
-
-function fieldsOf(value: unknown): Fields {
-  return isFields(value) ? value : {};
-}
-
-function listOf(value: unknown): Fields[] {
-  return Array.isArray(value) ? value.filter(isFields) : [];
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
 }

@@ -5,7 +5,7 @@ import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
-import { readPayloadFiles } from './payload.ts';
+import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
 
@@ -79,6 +79,23 @@ export async function readPayload(
     children,
     verification: readVerification(files, context),
   };
+}
+
+/**
+ * Reads the files of a payload’s `release-manifests` folder, of the same manifest as `readPayload` does. Throws as that, but
+ * for what is inside of the files.
+ */
+export async function readPayloadManifests(
+  source: ContentSource,
+  descriptor: Descriptor,
+  context: Context,
+): Promise<PayloadFiles> {
+  const root = await readManifest(source, descriptor);
+  const where = `the release ${descriptor.digest} in ${source.name}`;
+  const manifest = isIndex(root)
+    ? await readManifest(source, representativeOf(root.manifests.filter(isForPlatform), where))
+    : root;
+  return readPayloadFiles(source, manifest, context);
 }
 
 async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<Manifest> {

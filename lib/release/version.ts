@@ -46,6 +46,12 @@ export function isOlder(version: string, than: string): boolean {
   return parsed !== null && semver.lt(parsed, than);
 }
 
+/** Tells whether two versions differ in their patch at most; false for what is no version. */
+export function isSameMinor(version: string, other: string): boolean {
+  const [a, b] = [semver.parse(version), semver.parse(other)];
+  return a !== null && b !== null && a.major === b.major && a.minor === b.minor;
+}
+
 /** The tag of a release: `4.12.4-x86_64`. */
 export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;

@@ -14,6 +14,15 @@ export interface ApiKind {
 }
 
 const core = { group: '', version: 'v1' } as const;
+const apps = { group: 'apps', version: 'v1', namespaced: true, status: true } as const;
+const batch = { group: 'batch', version: 'v1', namespaced: true, status: true } as const;
+const machines = {
+  group: 'machineconfiguration.openshift.io',
+  version: 'v1',
+  namespaced: false,
+  status: true,
+  custom: true,
+} as const;
 const config = { group: 'config.openshift.io', version: 'v1', namespaced: false, custom: true } as const;
 
 /** The kinds of any Kubernetes cluster that tests need. */
@@ -23,6 +32,14 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Secret', resource: 'secrets', namespaced: true },
   { ...core, kind: 'ServiceAccount', resource: 'serviceaccounts', namespaced: true },
   { ...core, kind: 'Node', resource: 'nodes', namespaced: false, status: true },
+  { ...core, kind: 'Pod', resource: 'pods', namespaced: true, status: true },
+  { ...core, kind: 'ReplicationController', resource: 'replicationcontrollers', namespaced: true, status: true },
+  { ...apps, kind: 'Deployment', resource: 'deployments' },
+  { ...apps, kind: 'DaemonSet', resource: 'daemonsets' },
+  { ...apps, kind: 'StatefulSet', resource: 'statefulsets' },
+  { ...apps, kind: 'ReplicaSet', resource: 'replicasets' },
+  { ...batch, kind: 'Job', resource: 'jobs' },
+  { ...batch, kind: 'CronJob', resource: 'cronjobs' },
   {
     group: 'apiextensions.k8s.io',
     version: 'v1',
@@ -44,11 +61,15 @@ export const updateServiceKind: ApiKind = {
   custom: true,
 };
 
-/** The kinds that OpenShift adds, as of a version: the newer mirror sets came with 4.13. */
+/** The kinds that OpenShift adds, as of a version: the newer mirror sets came with 4.13, pinned images with 4.19. */
 export function openshiftKinds(minor: number): ApiKind[] {
   const mirrorSets: ApiKind[] = [
     { ...config, kind: 'ImageDigestMirrorSet', resource: 'imagedigestmirrorsets', status: true },
     { ...config, kind: 'ImageTagMirrorSet', resource: 'imagetagmirrorsets', status: true },
+  ];
+  const pinning: ApiKind[] = [
+    { ...machines, kind: 'PinnedImageSet', resource: 'pinnedimagesets' },
+    { ...machines, kind: 'MachineConfigNode', resource: 'machineconfignodes' },
   ];
   return [
     { ...config, kind: 'ClusterVersion', resource: 'clusterversions', status: true },
@@ -62,7 +83,20 @@ export function openshiftKinds(minor: number): ApiKind[] {
       namespaced: false,
       custom: true,
     },
+    { ...config, kind: 'FeatureGate', resource: 'featuregates', status: true },
+    { ...machines, kind: 'MachineConfigPool', resource: 'machineconfigpools' },
+    { ...machines, kind: 'KubeletConfig', resource: 'kubeletconfigs' },
+    {
+      group: 'operators.coreos.com',
+      version: 'v1alpha1',
+      kind: 'CatalogSource',
+      resource: 'catalogsources',
+      namespaced: true,
+      status: true,
+      custom: true,
+    },
     ...(minor >= 13 ? mirrorSets : []),
+    ...(minor >= 19 ? pinning : []),
   ];
 }
 

@@ -1,4 +1,4 @@
-import { ApiAccess, type AccessOptions } from './apiAccess.ts';
+import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
 import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
@@ -18,6 +18,8 @@ export interface ApiServerOptions extends AccessOptions {
   readonly openshift?: string;
   /** Kinds besides those of Kubernetes and OpenShift. */
   readonly kinds?: readonly ApiKind[];
+  /** What admission makes of an object that is created; it stays as it is by default. */
+  readonly admit?: (object: Json) => Json;
 }
 
 /** What the server reports as its own version. */
@@ -30,12 +32,16 @@ export class TestApiServer extends FaultyServer {
   readonly objects = new ApiObjects();
   /** What it serves; tests may change it. CustomResourceDefinitions that are created add to it. */
   readonly kinds: ApiKind[];
+  /** What kubelets say of themselves (`/stats/summary`), by the names of their nodes. */
+  readonly nodeStats = new Map<string, object>();
   readonly #access: ApiAccess;
+  readonly #admit: (object: Json) => Json;
 
   constructor(options: ApiServerOptions = {}) {
     super(options.tls);
     this.#access = new ApiAccess(options, options.tls?.requestCert === true);
-    const { openshift, kinds = [] } = options;
+    const { openshift, kinds = [], admit = (object: Json) => object } = options;
+    this.#admit = admit;
     const minor = Number(openshift?.split('.')[1] ?? NaN);
     this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
     this.objects.on('change', ({ type, kind, object }) => {
@@ -89,6 +95,8 @@ export class TestApiServer extends FaultyServer {
     if (path === '/version') return json(200, version);
     const found = discover(this.kinds, path);
     if (found) return json(200, found);
+    const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
+    if (proxied) return this.#tellStats(user, proxied[1] ?? '');
     const target = this.#resolve(path);
     const verb =
       exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
@@ -97,6 +105,14 @@ export class TestApiServer extends FaultyServer {
     if (verb === 'watch') return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
     if (verb === 'get') return json(200, this.objects.demand(target));
     return await this.#write(exchange, target);
+  }
+
+  #tellStats(user: ApiUser, name: string): Answer {
+    const kind = { group: '', version: 'v1', kind: 'NodeProxyOptions', resource: 'nodes/proxy', namespaced: false };
+    this.#access.authorize(user, 'get', { kind, namespace: '', name });
+    const stats = this.nodeStats.get(name);
+    if (stats) return json(200, stats);
+    throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
   }
 
   async #write(exchange: Exchange, target: Place & { status: boolean }): Promise<Answer> {
@@ -129,7 +145,7 @@ export class TestApiServer extends FaultyServer {
         'Invalid',
         `${target.kind.kind} "" is invalid: metadata.name: Required value: name or generateName is required`,
       );
-    return json(201, this.objects.create({ ...target, name: made }, body, writing));
+    return json(201, this.objects.create({ ...target, name: made }, this.#admit(body), writing));
   }
 
   #patch({ query, headers }: Exchange, target: Place & { status: boolean }, body: unknown, writing: Writing): Answer {

@@ -1,0 +1,104 @@
+import { openBundle } from '../../lib/bundle/open.ts';
+import { planUpdate, type UpdatePlan } from '../../lib/bundle/updatePlan.ts';
+import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
+import { runPreflight, type Preflight } from '../../lib/cluster/preflight.ts';
+import type { Context } from '../../lib/context.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand, type Arguments } from '../command.ts';
+import { formatTable } from '../format.ts';
+import { clusterOptions, formatOption, trustOptions } from '../options.ts';
+import { trustOf } from './trust.ts';
+
+const { 'signature-store': _store, ...trust } = trustOptions;
+/** How many findings of one sort the table shows. */
+const shown = 10;
+
+const options = {
+  ...formatOption(['json']),
+  ...trust,
+  ...clusterOptions,
+  'certificate-authority': {
+    type: 'string',
+    describe: 'PEM file with the authority that the certificate of the API server is from',
+    group: 'Cluster:',
+  },
+} as const;
+
+/** `preflight`: whether a cluster can boot and update when no registry answers. */
+export const command = defineCommand({
+  details:
+    'Looks at the version and the operators, pools and nodes of the cluster, at every workload, and with a bundle at what the ' +
+    'release in it would run. Nothing is changed. Each finding says what to do; what blocks would keep the cluster from booting or ' +
+    'updating. The exit code is 1 when something blocks. The rights of cluster-reader suffice, but for two things: nodes/proxy, to see ' +
+    'how much space is free, and creating pods, to see in a dry run whether the cluster makes every pod pull its images.',
+  positionals: {
+    bundle: { type: 'string', describe: 'The bundle that the cluster is to be updated with' },
+  },
+  options,
+  examples: [
+    ['', 'See whether the cluster could boot without a registry'],
+    ['upgrade-4.19.4-x86_64.tar', 'The same, and whether it could be updated with a bundle'],
+    ['/dev/sdb -o json', 'List everything, for a script'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, args, context);
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const report = await runPreflight(cluster, plan, context);
+      terminal.print(args.format === 'json' ? JSON.stringify(report, null, 2) : toWords(report));
+      if (!report.ready) throw failureOf(report);
+    } finally {
+      cluster.close();
+    }
+  },
+});
+
+async function readPlan(path: string, args: Arguments<typeof trust>, context: Context): Promise<UpdatePlan> {
+  const bundle = await openBundle(path, context);
+  try {
+    // A cluster without a registry has no way to a signature store: no network is asked.
+    const fetchFile = () => Promise.resolve(undefined);
+    return await planUpdate(bundle, { ...trustOf({ ...args, signatureStore: undefined }), fetchFile }, context);
+  } finally {
+    await bundle.close();
+  }
+}
+
+function failureOf({ findings, target }: Preflight): PluginError {
+  const count = findings.filter(({ severity }) => severity === 'blocks').length;
+  const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
+  const reasons = `${String(count)} ${count === 1 ? 'finding blocks' : 'findings block'}`;
+  return new PluginError('not-ready', `The cluster cannot ${what}: ${reasons}`, {
+    hint: 'Do what is said above, then run this again.',
+  });
+}
+
+function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight): string {
+  const plan = target === undefined ? '' : `, to be updated to ${target}`;
+  const title = `${cluster}: OpenShift ${version}${plan}; ${String(nodes)} nodes and ${String(workloads)} workloads looked at`;
+  if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
+  const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
+  const rows = groups.flatMap((group) => [
+    ...group.slice(0, shown).map((finding) => [finding.severity, finding.check, nameSubject(finding), finding.message]),
+    ...(group.length > shown ? [['', '', `… and ${String(group.length - shown)} more`, '-o json lists them all']] : []),
+  ]);
+  return [
+    title,
+    '',
+    formatTable([['SEVERITY', 'CHECK', 'OBJECT', 'FINDING'], ...rows]),
+    '',
+    ...listAdvice(findings),
+  ].join('\n');
+}
+
+function nameSubject({ subject }: Finding): string {
+  if (subject.kind === 'Bundle') return subject.name;
+  return subject.name === '' ? subject.kind : formatSubject(subject);
+}
+
+/** What to do, once for all findings that say the same. */
+function listAdvice(findings: readonly Finding[]): string[] {
+  const advice = new Set(findings.map(({ check, advice: text }) => `  ${check.padEnd(12)} ${text}`));
+  return ['What to do:', ...advice];
+}
