@@ -8,7 +8,14 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('..', import.meta.url));
 
 // Command → Debian package.
-const peers = { 'docker-registry': 'docker-registry', skopeo: 'skopeo', podman: 'podman', openssl: 'openssl' };
+const peers = {
+  'docker-registry': 'docker-registry',
+  skopeo: 'skopeo',
+  podman: 'podman',
+  openssl: 'openssl',
+  zsh: 'zsh',
+  fish: 'fish',
+};
 
 installPackages();
 installPeers();

@@ -35,5 +35,10 @@ export const upgradeBundle: Program = {
       describe: 'Find what would keep a cluster from booting or updating without a registry',
       load: () => import('./preflight.ts'),
     },
+    {
+      usage: 'shell-hook <shell>',
+      describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
+      load: () => import('./shellHook.ts'),
+    },
   ],
 };

@@ -5,7 +5,19 @@ import type { Context } from 'mocha';
 
 /** A program of somebody else's that tests check ours against. */
 export type Peer =
-  'skopeo' | 'docker-registry' | 'podman' | 'buildah' | 'openssl' | 'gpg' | 'curl' | 'tar' | 'oc' | 'kubectl';
+  | 'skopeo'
+  | 'docker-registry'
+  | 'podman'
+  | 'buildah'
+  | 'openssl'
+  | 'gpg'
+  | 'curl'
+  | 'tar'
+  | 'oc'
+  | 'kubectl'
+  | 'bash'
+  | 'zsh'
+  | 'fish';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */
 export interface RunResult {

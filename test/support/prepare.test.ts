@@ -34,7 +34,8 @@ describe('prepare', () => {
   }
 
   async function addPeers(): Promise<void> {
-    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl']) await addCommand(name, 'true');
+    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'zsh', 'fish'])
+      await addCommand(name, 'true');
   }
 
   it('installs the packages where there are none', async () => {

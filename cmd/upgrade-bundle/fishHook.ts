@@ -1,0 +1,98 @@
+/** The hook for fish, whose aliases are functions. */
+export const fishHook = `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,
+# and every other command line to the real oc.
+function __oc_plugin
+    set -l name $argv[1]
+    set -e argv[1]
+    for prefix in oc kubectl
+        if command -q $prefix-$name
+            command $prefix-$name $argv
+            return
+        end
+    end
+    echo "oc: the plugin oc-$name is not on the PATH" >&2
+    return 127
+end
+
+# Tells whether the words after -- begin with those before it.
+function __oc_begins
+    set -l first (contains -i -- -- $argv)
+    for place in (seq (math $first - 1))
+        set -l word (math $first + $place)
+        test (count $argv) -ge $word; and test "$argv[$place]" = "$argv[$word]"; or return 1
+    end
+end
+
+function __oc_is_mirror_config
+    __oc_begins adm release mirror -- $argv; or return 1
+    for word in $argv
+        switch $word
+            case --
+                return 1
+            case --apply-config '--apply-config=*' --config-to-dir '--config-to-dir=*'
+                return 0
+        end
+    end
+    return 1
+end
+
+# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
+function __oc_take_alias
+    set -l before
+    set -l program
+    set -l options
+    for word in $argv
+        string match -qr '^[A-Za-z0-9_./,:@%+~=$-]+$' -- $word; or return 1
+        if not set -q program[1]; and string match -qr '^[A-Za-z_]\\w*=' -- $word
+            set -a before $word
+        else if not set -q program[1]; and test $word = command
+            continue
+        else if not set -q program[1]
+            set program $word
+        else if string match -qr '^-.*=|^--insecure-skip-tls-verify$' -- $word
+            set -a options $word
+        else
+            return 1
+        end
+    end
+    set -q program[1]; or return 1
+    test $program = oc; and set program command oc
+    eval "function __oc_real; $before $program $options \\$argv; end"
+    eval "function __oc_mirror_config; $before __oc_plugin adm_release_mirror_config $options \\$argv; end"
+    eval "function __oc_create_bundle; $before __oc_plugin adm_upgrade_bundle create \\$argv; end"
+end
+
+function __oc_hook
+    set -l text (alias | string match -r '^alias oc (.*)$')
+    if set -q text[2]
+        if not __oc_take_alias (string split -n ' ' -- (string unescape -- $text[2]))
+            echo 'oc: the alias oc stays, which is more than an oc: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config' >&2
+            return
+        end
+    else if functions -q oc
+        if not functions oc | string match -q '*__oc_real*'
+            echo 'oc: there is a function oc already, which stays: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config' >&2
+            return
+        end
+    else
+        function __oc_real
+            command oc $argv
+        end
+        function __oc_mirror_config
+            __oc_plugin adm_release_mirror_config $argv
+        end
+        function __oc_create_bundle
+            __oc_plugin adm_upgrade_bundle create $argv
+        end
+    end
+    function oc --description 'oc, and the plugins for clusters without a registry'
+        if __oc_begins adm upgrade create bundle -- $argv
+            __oc_create_bundle $argv[5..]
+        else if __oc_is_mirror_config $argv
+            __oc_mirror_config $argv[4..]
+        else
+            __oc_real $argv
+        end
+    end
+end
+__oc_hook`;

@@ -1,0 +1,96 @@
+/** What bash and zsh say differently. */
+const dialects = {
+  // What bash prints of an alias is quoted for a shell, with “alias ” before it unless it is in POSIX mode.
+  bash: { readAlias: `eval "__oc_text=\${__oc_text#*=}"; read -r -a __oc_words <<<"$__oc_text"`, words: `__oc_words` },
+  zsh: { readAlias: `__oc_text=$aliases[oc]; __oc_words=(\${=__oc_text})`, words: `__oc_words` },
+} as const;
+
+/** The hook for a shell of the Bourne family; bash from 3.2 on, which macOS has. */
+export function posixHook(shell: keyof typeof dialects): string {
+  const { readAlias, words } = dialects[shell];
+  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,
+# and every other command line to the real oc.
+function __oc_plugin {
+  local prefix name="$1"
+  shift
+  for prefix in oc kubectl; do
+    if command -v "$prefix-$name" >/dev/null 2>&1; then
+      command "$prefix-$name" "$@"
+      return
+    fi
+  done
+  printf 'oc: the plugin oc-%s is not on the PATH\\n' "$name" >&2
+  return 127
+}
+
+function __oc_is_mirror_config {
+  local word
+  [[ $# -ge 4 && $1 == adm && $2 == release && $3 == mirror ]] || return 1
+  for word in "$@"; do
+    case $word in
+      --) return 1 ;;
+      --apply-config | --apply-config=* | --config-to-dir | --config-to-dir=*) return 0 ;;
+    esac
+  done
+  return 1
+}
+
+# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
+function __oc_take_alias {
+  local word before='' program='' options=''
+  for word in "$@"; do
+    word="\${word#\\\\}"
+    case $word in *[!A-Za-z0-9_./,:@%+~=\\$-]*) return 1 ;; esac
+    if [[ -z $program && $word == [A-Za-z_]*=* ]]; then
+      before="$before$word "
+    elif [[ -z $program && $word == command ]]; then
+      :
+    elif [[ -z $program ]]; then
+      program=$word
+    elif [[ $word == -*=* || $word == --insecure-skip-tls-verify ]]; then
+      options="$options $word"
+    else
+      return 1
+    fi
+  done
+  [[ -n $program ]] || return 1
+  [[ $program != oc ]] || program='command oc'
+  unalias oc
+  eval "function __oc_real { $before$program$options \\"\\$@\\"; }"
+  eval "function __oc_mirror_config { \${before}__oc_plugin adm_release_mirror_config$options \\"\\$@\\"; }"
+  eval "function __oc_create_bundle { \${before}__oc_plugin adm_upgrade_bundle create \\"\\$@\\"; }"
+}
+
+function __oc_hook {
+  local __oc_text __oc_words
+  if [[ $(typeset -f oc) == *__oc_real* ]]; then
+    unset -f oc
+  elif typeset -f oc >/dev/null; then
+    echo 'oc: there is a function oc already, which stays: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config' >&2
+    return
+  else
+    function __oc_real { command oc "$@"; }
+    function __oc_mirror_config { __oc_plugin adm_release_mirror_config "$@"; }
+    function __oc_create_bundle { __oc_plugin adm_upgrade_bundle create "$@"; }
+  fi
+  if __oc_text="$(alias oc 2>/dev/null)" && [[ -n $__oc_text ]]; then
+    ${readAlias}
+    if ! __oc_take_alias "\${${words}[@]}"; then
+      echo "oc: the alias oc stays, which is more than an oc: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config" >&2
+      return
+    fi
+  fi
+  function oc {
+    if [[ $# -ge 4 && $1 == adm && $2 == upgrade && $3 == create && $4 == bundle ]]; then
+      shift 4
+      __oc_create_bundle "$@"
+    elif __oc_is_mirror_config "$@"; then
+      shift 3
+      __oc_mirror_config "$@"
+    else
+      __oc_real "$@"
+    fi
+  }
+}
+__oc_hook`;
+}
