@@ -1,7 +1,9 @@
 /**
  * Builds the executables into dist/bin, or into bin of the folder that is the argument: each one file that runs anywhere.
  * What a worker thread runs travels along as a string, `__WORKER_SOURCE__`, since there is no second file to start it from.
+ * `__COMMIT__` is the commit that is built, with a `+` where files differ from it; empty outside of a repository.
  */
+import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { build, type BuildOptions } from 'esbuild';
@@ -24,9 +26,18 @@ const common = {
   keepNames: true,
   legalComments: 'linked',
   logLevel: 'warning',
-  define: { 'import.meta.url': '__moduleUrl' },
+  define: { 'import.meta.url': '__moduleUrl', __COMMIT__: JSON.stringify(findCommit()) },
   banner: { js: "const __moduleUrl = require('node:url').pathToFileURL(__filename).href;" },
 } as const satisfies BuildOptions;
+
+function findCommit(): string {
+  try {
+    const options = { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] } as const;
+    return execFileSync('git', ['describe', '--always', '--abbrev=12', '--exclude=*', '--dirty=+'], options).trim();
+  } catch {
+    return '';
+  }
+}
 
 async function bundleWorker(): Promise<string> {
   const form = { define: {}, banner: {}, legalComments: 'none', write: false } as const;

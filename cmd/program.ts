@@ -19,6 +19,7 @@ import { showFailure, withPointer } from './failure.ts';
 import { commonOptions } from './options.ts';
 import { findSimilar } from './similar.ts';
 import { Terminal } from './terminal.ts';
+import { versionText } from './version.ts';
 
 /** The headlines of a help text, in their order. */
 const optionGroups = [
@@ -183,7 +184,7 @@ function missingArgument(program: Program, words: readonly string[]): PluginErro
 }
 
 function addVersion(parser: Argv): Argv {
-  return parser.version(manifest.version).group('version', 'General:');
+  return parser.version(versionText).group('version', 'General:');
 }
 
 function unknownCommand(word: string, program: Program): PluginError {

@@ -29,6 +29,8 @@ describe('npm run build', () => {
       const { stdout, stderr } = await execute(join(alone, name), ['--help'], { cwd: alone, env: environment });
       expect(stdout).to.match(help);
       expect(stderr).to.equal('');
+      const version = await execute(join(alone, name), ['--version'], { cwd: alone, env: environment });
+      expect(version.stdout).to.match(/^\d+\.\d+\.\d+\S*( \(commit [0-9a-f]{12}\+?\))?\n$/);
     });
 
     it(`makes ${name} say so where Node.js is too old for it`, async () => {
