@@ -36,6 +36,11 @@ export const upgradeBundle: Program = {
       load: () => import('./preflight.ts'),
     },
     {
+      usage: 'doctor',
+      describe: 'Show what is installed here, and which cluster commands would find',
+      load: () => import('./doctor.ts'),
+    },
+    {
       usage: 'shell-hook <shell>',
       describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
       load: () => import('./shellHook.ts'),

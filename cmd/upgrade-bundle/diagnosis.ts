@@ -1,0 +1,131 @@
+import { realpath } from 'node:fs/promises';
+import { isPluginError } from '../../lib/errors.ts';
+import type { Arguments, Session } from '../command.ts';
+import { openCluster } from '../clusterAccess.ts';
+import type { clusterOptions } from '../options.ts';
+import { askProgram, findProgram } from '../programs.ts';
+import { commit, version } from '../version.ts';
+
+/** A program that is looked for on the path. */
+export interface FoundProgram {
+  /** What is typed. */
+  readonly name: string;
+  /** Where it is; undefined where it is not on the path. */
+  readonly path: string | undefined;
+  /** Its version, if it is a client of clusters and tells. */
+  readonly version?: string | undefined;
+  /** What it is for, if it is a tool of a node. */
+  readonly purpose?: string;
+}
+
+/** The cluster that commands would talk to. */
+export interface FoundCluster {
+  /** The context, or what is wrong with the configuration. */
+  readonly name: string | undefined;
+  readonly server: string | undefined;
+  /** The version of OpenShift, or of Kubernetes where it is none. */
+  readonly version: string | undefined;
+  /** Why the cluster, or its version, is not known. */
+  readonly problem: string | undefined;
+}
+
+/** What `doctor` finds. */
+export interface Diagnosis {
+  readonly program: {
+    version: string;
+    commit: string | undefined;
+    runtime: string;
+    platform: string;
+    executable: string;
+  };
+  readonly plugins: readonly FoundProgram[];
+  readonly clients: readonly FoundProgram[];
+  readonly cluster: FoundCluster;
+  readonly nodeTools: readonly FoundProgram[];
+}
+
+/** Plugins by what is typed after oc, and the ends of their executables’ names. */
+const plugins = {
+  'oc adm-upgrade-bundle': 'adm_upgrade_bundle',
+  'oc adm-release-mirror-config': 'adm_release_mirror_config',
+  'oc adm-mirror-registry': 'adm_mirror_registry',
+};
+
+/** What is called on a node that loads a bundle, and why. */
+const nodeTools = {
+  skopeo: 'copies images into the image store',
+  crictl: 'tells what the container runtime has',
+  podman: 'unpacks the image of the operating system',
+  'rpm-ostree': 'installs the operating system',
+  mount: 'mounts a stick',
+  systemctl: 'reloads the container runtime',
+};
+
+/** Looks at the machine, the path and the cluster; nothing is changed. Throws `interrupted` alone. */
+export async function diagnose(args: Arguments<typeof clusterOptions>, session: Session): Promise<Diagnosis> {
+  const { environment } = session;
+  return {
+    program: {
+      ...{
+        version,
+        commit,
+        runtime: `Node.js ${process.versions.node}`,
+        platform: `${process.platform} ${process.arch}`,
+      },
+      executable: await realpath(process.argv[1] ?? process.execPath).catch(() => process.execPath),
+    },
+    plugins: await Promise.all(
+      Object.entries(plugins).map(async ([name, end]) => ({
+        name,
+        path: (await findProgram(`oc-${end}`, environment)) ?? (await findProgram(`kubectl-${end}`, environment)),
+      })),
+    ),
+    clients: await Promise.all(['oc', 'kubectl'].map((name) => findClient(name, session))),
+    cluster: await findCluster(args, session),
+    nodeTools: await Promise.all(
+      Object.entries(nodeTools).map(async ([name, purpose]) => ({
+        ...{ name, purpose, path: await findProgram(name, environment) },
+      })),
+    ),
+  };
+}
+
+async function findClient(name: string, { environment, context: { signal } }: Session): Promise<FoundProgram> {
+  const path = await findProgram(name, environment);
+  if (path === undefined) return { name, path, version: undefined };
+  const answer = await askProgram(path, ['version', '--client', '--output=json'], { environment, signal });
+  // oc tells the version of the release it belongs to; kubectl, and its own oc’s, that of Kubernetes.
+  const told =
+    /"releaseClientVersion":\s*"([^"]+)"/.exec(answer ?? '') ?? /"gitVersion":\s*"([^"]+)"/.exec(answer ?? '');
+  return { name, path, version: told?.[1] };
+}
+
+async function findCluster(
+  args: Arguments<typeof clusterOptions>,
+  { environment, context }: Session,
+): Promise<FoundCluster> {
+  const found = { name: undefined, server: undefined, version: undefined, problem: undefined };
+  const patience = AbortSignal.timeout(5000);
+  const failed = (error: unknown): { problem: string } => {
+    if (!isPluginError(error) || context.signal.aborted) throw error;
+    return { problem: patience.aborted ? 'it has not answered within five seconds' : error.message };
+  };
+  try {
+    const impatient = { ...context, signal: AbortSignal.any([context.signal, patience]) };
+    const cluster = await openCluster({ ...args, certificateAuthority: undefined }, environment, impatient);
+    const named = { ...found, name: cluster.name, server: cluster.server };
+    try {
+      const openshift = (await cluster.clusterVersion())?.version;
+      return {
+        ...named,
+        version: openshift ? `OpenShift ${openshift}` : `Kubernetes ${(await cluster.version()).gitVersion}`,
+      };
+    } catch (error) {
+      return { ...named, ...failed(error) };
+    } finally {
+      cluster.close();
+    }
+  } catch (error) {
+    return { ...found, ...failed(error) };
+  }
+}

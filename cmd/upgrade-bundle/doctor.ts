@@ -1,0 +1,51 @@
+import { defineCommand } from '../command.ts';
+import { formatFields, formatYaml } from '../format.ts';
+import { clusterOptions, formatOption } from '../options.ts';
+import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
+
+/** `doctor`: what is installed here, and what commands would find. */
+export const command = defineCommand({
+  details:
+    'Looks at the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Nothing is changed. The tools of ' +
+    'a node are needed where images are loaded, on the nodes of a cluster; RHCOS has them all, and a machine where bundles are made ' +
+    'needs none. Aliases and functions of a shell are not seen: ‘type oc’ tells of them.',
+  options: { ...formatOption(['json', 'yaml']), ...clusterOptions },
+  examples: [
+    ['', 'See what is installed'],
+    ['--kubeconfig=site.kubeconfig', 'See whether a cluster can be reached'],
+    ['-o json', 'The same for a script, or for a report of a defect'],
+  ],
+  async run(args, session) {
+    const diagnosis = await diagnose(args, session);
+    if (args.format === 'json') session.terminal.print(JSON.stringify(diagnosis, null, 2));
+    else if (args.format === 'yaml') session.terminal.print((await formatYaml(diagnosis)).trimEnd());
+    else session.terminal.print(describe(diagnosis));
+  },
+});
+
+function describe({ program, plugins, clients, cluster, nodeTools }: Diagnosis): string {
+  const { version, commit, runtime, platform, executable } = program;
+  const width = Math.max(...[...plugins, ...clients, ...nodeTools].map(({ name }) => name.length));
+  const lines = (programs: readonly FoundProgram[]): string[] =>
+    programs.map(({ name, path, ...more }) => {
+      const notes = [path ?? 'not on the PATH', more.version, more.purpose && `(${more.purpose})`];
+      return `  ${name.padEnd(width)}  ${notes.filter((note) => note !== undefined).join('  ')}`;
+    });
+  return [
+    `oc-disconnected ${version}`,
+    formatFields([
+      ...(commit === undefined ? [] : [['Commit', commit]]),
+      ['Runs on', `${runtime}, ${platform}`],
+      ['From', executable],
+    ]),
+    ...['', 'Plugins', ...lines(plugins)],
+    ...['', 'Clients', ...lines(clients)],
+    ...['', 'Cluster'],
+    formatFields([
+      ...(cluster.name === undefined ? [] : [['Context', cluster.name]]),
+      ...(cluster.server === undefined ? [] : [['Server', cluster.server]]),
+      cluster.problem === undefined ? ['Version', cluster.version ?? ''] : ['Problem', cluster.problem],
+    ]),
+    ...['', 'Tools of a node', ...lines(nodeTools)],
+  ].join('\n');
+}
