@@ -30,6 +30,7 @@ const optionGroups = [
   'Registries:',
   'Trust:',
   'Cluster:',
+  'Certificates:',
   'Host:',
 ];
 

@@ -39,6 +39,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     files: /^lib\/cluster\/session\.ts$/,
     reason: 'a second to load: only where a cluster is talked to, for its authentication, TLS and SOCKS',
   },
+  '@peculiar/x509': { files: /^lib\/host\/issuing\.ts$/, reason: 'certificates are issued in one place' },
+  'reflect-metadata': { files: /^lib\/host\/issuing\.ts$/, reason: '@peculiar/x509 does not load without it' },
   'oci-registry-client': {
     files: /^lib\/(store\/(registry|transport|tokens|challenges|refusals)|oci\/descriptor)\.ts$/,
     reason: 'the vocabulary of the protocol',

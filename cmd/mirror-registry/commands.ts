@@ -3,8 +3,13 @@ import type { Program } from '../command.ts';
 /** What `oc adm-mirror-registry` can do. */
 export const mirrorRegistry: Program = {
   name: 'oc adm-mirror-registry',
-  describe: 'Look into the mirror registry of a host.',
+  describe: 'Look into the mirror registry of a host, and renew its certificates.',
   commands: [
+    {
+      usage: 'certs <action>',
+      describe: 'Show or renew the certificates of the mirror registry, or print what clients need to trust it',
+      load: () => import('./certs.ts'),
+    },
     {
       usage: 'status',
       describe: 'Show the mirror registry of this host, and where each of its settings stands',

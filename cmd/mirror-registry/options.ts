@@ -2,9 +2,12 @@ import { homedir } from 'node:os';
 import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
 import type { DetectedInstallation } from '../../lib/host/installation.ts';
+import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
+import { PluginError } from '../../lib/errors.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 
 const host = 'Host:';
+const certificates = 'Certificates:';
 
 /** Options that say where the mirror registry is. */
 export const hostOptions = {
@@ -27,4 +30,52 @@ export async function findInstallation(
   const files = new HostFiles(root);
   const home = userHome ?? (environment['HOME'] || homedir());
   return { ...(await detectInstallation(files, { scope, home })), files };
+}
+
+/** Options that say which certificates are renewed, and how. */
+export const renewalOptions = {
+  'renew-before': {
+    type: 'number',
+    default: 90,
+    range: [0, 3650],
+    describe: 'Renew what ends within this many days',
+    group: certificates,
+  },
+  'cert-days': {
+    type: 'number',
+    default: 397,
+    range: [1, 3650],
+    describe: 'Days that a new certificate is good for',
+    group: certificates,
+  },
+  'ca-days': {
+    type: 'number',
+    default: 1024,
+    range: [1, 36500],
+    describe: 'Days that a renewed authority is good for',
+    group: certificates,
+  },
+  'add-san': {
+    type: 'string',
+    repeatable: true,
+    describe: 'One more name or address of the registry for its certificate',
+    check: checkHost,
+    group: certificates,
+  },
+} as const satisfies OptionRecord;
+
+/** What the options say about renewing. Throws `usage` for spans that do not go together. */
+export function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): RenewalOptions {
+  const { renewBefore, certDays, caDays, addSan } = args;
+  if (renewBefore >= certDays || certDays > caDays) {
+    throw new PluginError('usage', '--renew-before must be less than --cert-days, and that not more than --ca-days', {
+      hint: 'Otherwise every run would renew what it renewed before.',
+    });
+  }
+  return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false };
+}
+
+function checkHost(text: string): void {
+  if (isHost(text)) return;
+  throw new PluginError('usage', `“${text}” is neither a host name nor an address`);
 }

@@ -1,0 +1,146 @@
+import {
+  readCertificates,
+  trustedBy,
+  type CertificateFacts,
+  type CertificateStatus,
+} from '../../lib/host/certificates.ts';
+import { writeChange } from '../../lib/host/fileChange.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import { findRenewals, renewCertificates, type Renewal } from '../../lib/host/renewal.ts';
+import { formatTrust } from '../../lib/host/trust.ts';
+import { takeStateLock } from '../../lib/host/stateFolder.ts';
+import { defineCommand } from '../command.ts';
+import { formatTable, formatYaml } from '../format.ts';
+import { formatOption } from '../options.ts';
+import { findInstallation, hostOptions, renewalOf, renewalOptions } from './options.ts';
+
+/** `certs`: the certificates of a mirror registry, how long they are good for, and how they get renewed. */
+export const command = defineCommand({
+  details:
+    'status shows them; renew issues anew what ends soon, what does not name the registry, or what strict clients refuse; trust prints ' +
+    'the authority as clusters and hosts want to have it. Certificates that mirror-registry made are renewed on the same keys and the same ' +
+    'authority, so whoever trusts the registry today does so afterwards. Certificates of your own are never touched.\n\n' +
+    'A new authority ends all trust, so it comes in two steps: --new-ca=prepare makes it, and prints it together with the present one; ' +
+    'when all clients trust both, --new-ca=switch lets it sign.',
+  positionals: {
+    action: { type: 'string', required: true, choices: ['status', 'renew', 'trust'], describe: 'What to do' },
+  },
+  options: {
+    'dry-run': { type: 'boolean', describe: 'Say what would be renewed, and why; write nothing' },
+    force: { type: 'boolean', describe: 'Renew although nothing asks for it' },
+    'new-ca': {
+      type: 'string',
+      choices: ['prepare', 'switch'],
+      describe: 'Make a new authority beside the present one, or let it take its place',
+    },
+    ...formatOption(['json', 'yaml']),
+    ...renewalOptions,
+    ...hostOptions,
+  },
+  examples: [
+    ['status', 'Show whose certificates these are, and when they end'],
+    ['renew', 'Renew what ends within 90 days'],
+    ['renew --add-san=10.0.0.5', 'Let clients call the registry by its address too'],
+    ['trust', 'Print what clusters and hosts need in order to trust the registry'],
+  ],
+  async run(args, { terminal, environment, context }) {
+    const { action, format, newCa, force, dryRun } = args;
+    const options = { ...renewalOf(args, new Date()), force, newAuthority: newCa };
+    const { installation, files } = await findInstallation(args, environment);
+    const print = async (result: object, words: string): Promise<void> => {
+      if (format === 'json') terminal.print(JSON.stringify(result, null, 2));
+      else terminal.print(format === 'yaml' ? (await formatYaml(result)).trimEnd() : words);
+    };
+    const unlock = action === 'renew' && !dryRun ? await takeStateLock(files, installation) : undefined;
+    try {
+      const certificates = await readCertificates(files, installation, options.now);
+      const { status } = certificates;
+      if (action === 'status') {
+        const { server, authority } = findRenewals(certificates, installation, options);
+        await print({ ...status, renew: { server, authority } }, describeStatus(status, server, authority));
+        return;
+      }
+      if (action === 'trust') {
+        const trust = formatTrust(trustedBy(certificates), installation);
+        await print(trust, describeTrust(trust, installation));
+        return;
+      }
+      const renewal = await renewCertificates(files, certificates, installation, options);
+      if (!dryRun) for (const change of renewal.changes) await writeChange(files, change);
+      for (const problem of status.problems) context.log('warn', problem);
+      const { server, authority, changes, trusted } = renewal;
+      const result = { server, authority, files: changes.map(({ path }) => path), trusted };
+      await print(result, describeRenewal(renewal, status, installation, dryRun));
+    } finally {
+      await unlock?.();
+    }
+  },
+});
+
+const kinds = {
+  automatic: 'made by mirror-registry; they can be renewed',
+  stranded: 'made by mirror-registry; the key of their authority is not there, so they cannot be renewed',
+  own: 'your own; they are never touched',
+  missing: 'missing',
+  external: 'those of a proxy in front of the registry, which ends TLS',
+} as const;
+
+function describeStatus(
+  { kind, server, authority, next, problems }: CertificateStatus,
+  renewServer: readonly string[],
+  renewAuthority: readonly string[],
+): string {
+  const row = (name: string, facts: CertificateFacts | undefined): string[][] =>
+    facts
+      ? [[name, facts.notAfter.slice(0, 10), String(facts.daysLeft), facts.key, facts.hosts.join(', '), facts.file]]
+      : [];
+  const rows = [...row('server', server), ...row('authority', authority), ...row('next authority', next)];
+  const table = formatTable([['CERTIFICATE', 'ENDS', 'DAYS', 'KEY', 'HOSTS', 'FILE'], ...rows], ['DAYS']);
+  const notes = [
+    ...problems.map((problem) => `problem: ${problem}`),
+    ...renewServer.map((reason) => `server to be renewed: ${reason}`),
+    ...renewAuthority.map((reason) => `authority to be renewed: ${reason}`),
+  ];
+  const parts = [`The certificates are ${kinds[kind]}`, ...(rows.length > 0 ? [table] : [])];
+  return [...parts, ...(notes.length > 0 ? [notes.join('\n')] : [])].join('\n\n');
+}
+
+function describeTrust(trust: ReturnType<typeof formatTrust>, { host }: Installation): string {
+  const { certificates, installConfig, configMap, certsFolder } = trust;
+  const parts = [
+    `# For hosts with podman, skopeo or CRI-O: ${certsFolder}\n${certificates}`,
+    `# For install-config.yaml\n${installConfig}`,
+    configMap === undefined
+      ? `# A cluster can be told of ${host.value} by a name only: no ConfigMap holds an address of IPv6.\n`
+      : `# For a cluster, which names it in spec.additionalTrustedCA of image.config.openshift.io/cluster\n${configMap}`,
+  ];
+  return parts.join('---\n').trimEnd();
+}
+
+function describeRenewal(
+  { server, authority, changes }: Renewal,
+  { authority: old }: CertificateStatus,
+  { scope }: Installation,
+  dryRun: boolean,
+): string {
+  if (changes.length === 0) return 'Nothing has to be renewed.';
+  const reasons = [
+    ...server.map((reason) => `server: ${reason}`),
+    ...authority.map((reason) => `authority: ${reason}`),
+  ];
+  const written = changes.map(({ path }) => `${dryRun ? 'would write' : 'wrote'} ${path}`);
+  const serves = server.length > 0;
+  const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
+  const next = [
+    ...(serves ? [`Then the registry has to take it up: ${systemctl} restart quay-app.service`] : []),
+    ...(serves && authority.length > 0 && old
+      ? [
+          `Clients that trust the present authority go on doing so until it ends on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,
+        ]
+      : []),
+    ...(serves
+      ? []
+      : [`Let all clients trust both authorities, which 'certs trust' prints; then switch with --new-ca=switch.`]),
+  ];
+  return [...reasons, ...written, '', ...next].join('\n');
+}

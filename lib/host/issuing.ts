@@ -1,0 +1,179 @@
+import { createPrivateKey, generateKeyPair, randomBytes, X509Certificate, type KeyObject } from 'node:crypto';
+import { isIP } from 'node:net';
+import { promisify } from 'node:util';
+import type * as x509 from '@peculiar/x509';
+
+/** How long a certificate is good: from five minutes before `now`, for clocks that are behind, for some days. */
+export interface Validity {
+  readonly now: Date;
+  readonly days: number;
+}
+
+/** A certificate authority with its key, in PEM. */
+export interface Authority {
+  readonly certificate: string;
+  readonly key: string;
+}
+
+/** What a server’s certificate is to be. */
+export interface ServerCertificateRequest extends Validity {
+  /** The certificate that it takes the place of, in PEM: the subject and the public key are the same. */
+  readonly like: string;
+  /** Names and addresses without brackets. */
+  readonly hosts: readonly string[];
+  readonly authority: Authority;
+}
+
+const day = 24 * 60 * 60 * 1000;
+
+/**
+ * Issues the certificate of a server, in PEM: no authority of its own, for `serverAuth`, with the key identifiers of both. An address
+ * is named as an address. It ends no later than its authority.
+ */
+export async function issueServerCertificate(request: ServerCertificateRequest): Promise<string> {
+  const { like, hosts, authority, now, days } = request;
+  const api = await load();
+  const old = new api.X509Certificate(like);
+  const issuer = new api.X509Certificate(authority.certificate);
+  const isRsa = new X509Certificate(like).publicKey.asymmetricKeyType === 'rsa';
+  const { digitalSignature, keyEncipherment } = api.KeyUsageFlags;
+  const forRsa: x509.KeyUsageFlags = digitalSignature | keyEncipherment;
+  const certificate = await api.X509CertificateGenerator.create({
+    serialNumber: newSerial(),
+    subject: old.subjectName,
+    issuer: issuer.subjectName,
+    notBefore: new Date(now.getTime() - 5 * 60_000),
+    notAfter: new Date(Math.min(now.getTime() + days * day, issuer.notAfter.getTime())),
+    publicKey: old.publicKey,
+    ...(await signWith(authority.key)),
+    extensions: [
+      new api.BasicConstraintsExtension(false, undefined, true),
+      new api.KeyUsagesExtension(isRsa ? forRsa : digitalSignature, true),
+      new api.ExtendedKeyUsageExtension([api.ExtendedKeyUsage.serverAuth]),
+      await api.SubjectKeyIdentifierExtension.create(old.publicKey),
+      new api.AuthorityKeyIdentifierExtension(await keyIdentifierOf(api, issuer)),
+      new api.SubjectAlternativeNameExtension(namesOf(hosts)),
+    ],
+  });
+  return `${certificate.toString('pem')}\n`;
+}
+
+/** Issues the certificate of an authority once more, in PEM, on its own key and subject: what trusts the old one trusts what this one signs. */
+export async function reissueAuthority({ certificate, key, now, days }: Authority & Validity): Promise<string> {
+  const api = await load();
+  const old = new api.X509Certificate(certificate);
+  return createRoot(api, old.subjectName, old.publicKey, await keyIdentifierOf(api, old), { key, now, days });
+}
+
+/** Makes a new authority with a key and a name of its own, which nobody trusts yet. */
+export async function createAuthority(host: string, { now, days }: Validity): Promise<Authority> {
+  const api = await load();
+  const keys = await promisify(generateKeyPair)('rsa', { modulusLength: 3072 });
+  const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
+  const publicKey = await api.PublicKey.create(keys.publicKey.export({ type: 'spki', format: 'der' }));
+  // A common name has 64 characters at most; the serial number tells one authority of a host from the next.
+  const name = new api.Name([
+    { O: ['Quay'] },
+    { CN: [host.slice(0, 64)] },
+    { '2.5.4.5': [randomBytes(8).toString('hex')] },
+  ]);
+  const identifier = Buffer.from(await publicKey.getKeyIdentifier()).toString('hex');
+  return { key, certificate: await createRoot(api, name, publicKey, identifier, { key, now, days }) };
+}
+
+/** What strict clients refuse in a certificate, or should be told better, one phrase each; none in those that this program issues. */
+export async function listFlaws(pem: string): Promise<string[]> {
+  const api = await load();
+  const certificate = new api.X509Certificate(pem);
+  const constraints = certificate.getExtension(api.BasicConstraintsExtension);
+  const usages = certificate.getExtension(api.KeyUsagesExtension)?.usages ?? 0;
+  const signs = (usages & api.KeyUsageFlags.keyCertSign) !== 0;
+  const names = certificate.getExtension(api.SubjectAlternativeNameExtension)?.names.items ?? [];
+  const misnamed = names.filter(({ type, value }) => type === 'dns' && isIP(value) > 0);
+  const isAlone = certificate.issuer === certificate.subject;
+  const found: (string | false)[] = constraints?.ca
+    ? [
+        !constraints.critical && 'its basic constraints are not critical',
+        !signs && 'it may not sign certificates',
+        !certificate.getExtension(api.SubjectKeyIdentifierExtension) && 'it has no subject key identifier',
+      ]
+    : [
+        signs && 'it may sign certificates and is no authority',
+        names.length === 0 && 'it names no host',
+        !isAlone &&
+          !certificate.getExtension(api.AuthorityKeyIdentifierExtension) &&
+          'it has no authority key identifier',
+        ...misnamed.map(({ value }) => `it has the address ${value} as a DNS name`),
+      ];
+  return found.filter((flaw) => flaw !== false);
+}
+
+type Api = typeof x509;
+
+/** Loaded when there is something to issue: it takes longer than most commands. */
+async function load(): Promise<Api> {
+  await import('reflect-metadata');
+  return import('@peculiar/x509');
+}
+
+async function createRoot(
+  api: Api,
+  name: x509.Name,
+  publicKey: x509.PublicKey,
+  identifier: string,
+  { key, now, days }: Validity & { readonly key: string },
+): Promise<string> {
+  const { keyCertSign, cRLSign, digitalSignature } = api.KeyUsageFlags;
+  const certificate = await api.X509CertificateGenerator.create({
+    serialNumber: newSerial(),
+    subject: name,
+    issuer: name,
+    notBefore: new Date(now.getTime() - 5 * 60_000),
+    notAfter: new Date(now.getTime() + days * day),
+    publicKey,
+    ...(await signWith(key)),
+    extensions: [
+      new api.BasicConstraintsExtension(true, 1, true),
+      new api.KeyUsagesExtension(keyCertSign | cRLSign | digitalSignature, true),
+      new api.SubjectKeyIdentifierExtension(identifier),
+      // By key alone: a serial number would tie what is signed to one certificate of the authority.
+      new api.AuthorityKeyIdentifierExtension(identifier),
+    ],
+  });
+  return `${certificate.toString('pem')}\n`;
+}
+
+async function signWith(
+  pem: string,
+): Promise<{ signingKey: CryptoKey; signingAlgorithm: { name: string; hash: string } }> {
+  const key = createPrivateKey(pem);
+  const curve = curveOf(key);
+  const algorithm =
+    curve === undefined
+      ? { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256' }
+      : { name: 'ECDSA', namedCurve: curve, hash: 'SHA-256' };
+  const pkcs8 = key.export({ type: 'pkcs8', format: 'der' });
+  const signingKey = await crypto.subtle.importKey('pkcs8', pkcs8, algorithm, false, ['sign']);
+  return { signingKey, signingAlgorithm: { name: algorithm.name, hash: algorithm.hash } };
+}
+
+function curveOf({ asymmetricKeyDetails }: KeyObject): string | undefined {
+  const names: Readonly<Record<string, string>> = { prime256v1: 'P-256', secp384r1: 'P-384', secp521r1: 'P-521' };
+  return names[asymmetricKeyDetails?.namedCurve ?? ''];
+}
+
+async function keyIdentifierOf(api: Api, certificate: x509.X509Certificate): Promise<string> {
+  const stated = certificate.getExtension(api.SubjectKeyIdentifierExtension)?.keyId;
+  return stated ?? Buffer.from(await certificate.publicKey.getKeyIdentifier()).toString('hex');
+}
+
+function namesOf(hosts: readonly string[]): { type: 'dns' | 'ip'; value: string }[] {
+  return hosts.map((host) => ({ type: isIP(host) ? 'ip' : 'dns', value: host }));
+}
+
+/** A positive number of 127 random bits, in hex. */
+function newSerial(): string {
+  const bytes = randomBytes(16);
+  bytes[0] = ((bytes[0] ?? 0) & 0x3f) | 0x40;
+  return bytes.toString('hex');
+}
