@@ -14,6 +14,7 @@ const floors = [
   /^lib\/release\//,
   /^lib\/config\//,
   /^lib\/bundle\//,
+  /^lib\/node\//,
   /^lib\/cluster\//,
   /^lib\/host\//,
   /^cmd\//,

@@ -31,19 +31,24 @@ export const upgradeBundle: Program = {
       load: () => import('./push.ts'),
     },
     {
+      usage: 'load <bundle>',
+      describe: 'Load the images of a bundle into the image store of this machine',
+      load: () => import('./load.ts'),
+    },
+    {
       usage: 'preflight [bundle]',
       describe: 'Find what would keep a cluster from booting or updating without a registry',
       load: () => import('./preflight.ts'),
     },
     {
-      usage: 'doctor',
-      describe: 'Show what is installed here, and which cluster commands would find',
-      load: () => import('./doctor.ts'),
-    },
-    {
       usage: 'shell-hook <shell>',
       describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
       load: () => import('./shellHook.ts'),
+    },
+    {
+      usage: 'doctor',
+      describe: 'Show what is installed here, and which cluster commands would find',
+      load: () => import('./doctor.ts'),
     },
   ],
 };

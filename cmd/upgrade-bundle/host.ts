@@ -1,0 +1,10 @@
+import type { OptionRecord } from '../command.ts';
+
+/** Options of every command that works on the image store or the configuration of a machine. */
+export const hostOptions = {
+  root: {
+    type: 'string',
+    default: '/',
+    describe: 'Where the file system of that machine is, such as /host in a container of its own',
+  },
+} as const satisfies OptionRecord;

@@ -1,0 +1,86 @@
+import { arch } from 'node:os';
+import { gatherContents, type BundleImage } from '../bundle/contents.ts';
+import type { Bundle } from '../bundle/open.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { childrenOf, isManifest } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
+import { formatReference, parseReference } from '../oci/reference.ts';
+import type { StoreImage } from './imageStore.ts';
+
+/** An image that is to be loaded, with what it consists of. */
+export interface PlannedImage extends StoreImage {
+  /** The component’s name, `release`, or the pullspec of an extra image. */
+  readonly label: string;
+  /** The manifests below a list. */
+  readonly manifests: ReadonlySet<Digest>;
+  /** Its blobs with their sizes in bytes. */
+  readonly blobs: ReadonlyMap<Digest, number>;
+}
+
+const machines: Readonly<Record<string, string>> = {
+  x64: 'x86_64',
+  arm64: 'aarch64',
+  ppc64: 'ppc64le',
+  s390x: 's390x',
+};
+
+/**
+ * Lists the images of a bundle that are to be loaded, those that nodes cannot do without first. `wanted` are components, pullspecs or
+ * digests; without any it is all of them. Throws `usage` for one that the bundle does not have and for a bundle of another
+ * architecture, and what reading the manifests throws.
+ */
+export async function planImages(bundle: Bundle, wanted: readonly string[], context: Context): Promise<PlannedImage[]> {
+  const { metadata, path } = bundle;
+  const here = machines[arch()];
+  if (here !== undefined && metadata.arch !== 'multi' && metadata.arch !== here) {
+    throw new PluginError('usage', `${path} is for ${metadata.arch}, and this machine is ${here}`, {
+      hint: `Make a bundle with --arch=${here}, or with --arch=multi.`,
+    });
+  }
+  const all = listImages(bundle);
+  for (const word of wanted) {
+    if (!all.some((image) => isNamed(image, word))) {
+      throw new PluginError('usage', `--images: ${path} has no image ${word}`, {
+        hint: `Name a component such as etcd, a pullspec or a digest; 'inspect' lists them all.`,
+      });
+    }
+  }
+  const chosen = wanted.length === 0 ? all : all.filter((image) => wanted.some((word) => isNamed(image, word)));
+  const { manifests } = await gatherContents(chosen, () => bundle.content);
+  context.log('debug', `load: ${String(chosen.length)} of the ${String(all.length)} images of ${path}`);
+  return chosen.map(({ name: label, reference }) => {
+    const below = { manifests: new Set<Digest>(), blobs: new Map<Digest, number>() };
+    const visit = (digest: Digest): void => {
+      const stored = manifests.get(digest);
+      if (!stored || below.manifests.has(digest)) return;
+      below.manifests.add(digest);
+      for (const child of childrenOf(stored.manifest)) {
+        if (isManifest(child)) visit(child.digest);
+        else below.blobs.set(child.digest, child.size);
+      }
+    };
+    visit(reference.digest);
+    return { label, name: formatReference(reference), digest: reference.digest, ...below };
+  });
+}
+
+/** Every name of every image once: an image that is in two repositories is looked up by both names. */
+function listImages({ metadata, path }: Bundle): BundleImage[] {
+  const labels = new Map<string, string>([[metadata.release, 'release']]);
+  for (const [name, pullspec] of Object.entries(metadata.components)) {
+    if (!labels.has(pullspec)) labels.set(pullspec, name);
+  }
+  for (const pullspec of metadata.images) if (!labels.has(pullspec)) labels.set(pullspec, pullspec);
+  return [...labels].map(([pullspec, name]) => {
+    const { digest, ...reference } = parseReference(pullspec);
+    if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which is not by digest`);
+    // Whatever tag the pullspec has besides is not part of the name in a store.
+    const { tag: _tag, ...bare } = reference;
+    return { name, tag: '', reference: { ...bare, digest } };
+  });
+}
+
+function isNamed({ name, reference }: BundleImage, word: string): boolean {
+  return [name, formatReference(reference), reference.digest].includes(word);
+}
