@@ -49,6 +49,8 @@ export interface Session {
   /** Results on stdout, and progress lines with a name of their own. */
   readonly terminal: Terminal;
   readonly environment: NodeJS.ProcessEnv;
+  /** What the program ends with when the command succeeds, where that is not 0. */
+  readonly setExitCode: (code: number) => void;
 }
 
 /** A command line and what it does, e.g. `['--version=4.12.4 --arch=x86_64', 'Bundle 4.12.4']`. */

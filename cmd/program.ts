@@ -44,9 +44,11 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   let terminal = await Terminal.open({ stdout, stderr, environment });
 
   let unwritable: PluginError | undefined;
+  let exitCode = 0;
   const finish = async (error?: unknown): Promise<never> => {
     terminal.close();
-    const code = error === undefined ? 0 : showFailure(withPointer(error, program, argv), terminal, controller.signal);
+    const code =
+      error === undefined ? exitCode : showFailure(withPointer(error, program, argv), terminal, controller.signal);
     // Ends what may still be under way beside the operation that failed.
     controller.abort();
     // An exit would cut off what a slow reader of a pipe has not taken yet.
@@ -76,7 +78,8 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
     terminal = await Terminal.open({ stdout, stderr, environment, quiet, verbose });
     const { log, transfer } = terminal;
     const context: Context = { signal: controller.signal, log, onEvent: transfer('Transferring') };
-    await command.run(args, { context, terminal, environment });
+    const setExitCode = (code: number): void => void (exitCode = code);
+    await command.run(args, { context, terminal, environment, setExitCode });
   };
   try {
     requireNode();

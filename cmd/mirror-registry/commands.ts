@@ -6,6 +6,11 @@ export const mirrorRegistry: Program = {
   describe: 'Look into the mirror registry of a host, and renew its certificates.',
   commands: [
     {
+      usage: 'plan',
+      describe: 'Show what an upgrade would change on this host, and which certificates it would renew',
+      load: () => import('./plan.ts'),
+    },
+    {
       usage: 'certs <action>',
       describe: 'Show or renew the certificates of the mirror registry, or print what clients need to trust it',
       load: () => import('./certs.ts'),

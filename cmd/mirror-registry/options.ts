@@ -4,6 +4,8 @@ import { HostFiles } from '../../lib/host/hostFiles.ts';
 import type { DetectedInstallation } from '../../lib/host/installation.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
+import type { TargetImages } from '../../lib/host/plan.ts';
+import { checkImage } from '../checks.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 
 const host = 'Host:';
@@ -63,6 +65,22 @@ export const renewalOptions = {
     group: certificates,
   },
 } as const satisfies OptionRecord;
+
+/** Options that say which images a registry is to run. */
+export const targetOptions = {
+  'target-quay': { type: 'string', describe: 'Image of Quay that is to run', check: checkImage },
+  'target-redis': { type: 'string', describe: 'Image of Redis that is to run', check: checkImage },
+  'target-pause': { type: 'string', describe: 'Image of the pod that is to run', check: checkImage },
+} as const satisfies OptionRecord;
+
+/** The images that the options name. */
+export function targetOf({ targetQuay, targetRedis, targetPause }: Arguments<typeof targetOptions>): TargetImages {
+  return {
+    ...(targetQuay !== undefined && { quay: targetQuay }),
+    ...(targetRedis !== undefined && { redis: targetRedis }),
+    ...(targetPause !== undefined && { pause: targetPause }),
+  };
+}
 
 /** What the options say about renewing. Throws `usage` for spans that do not go together. */
 export function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): RenewalOptions {

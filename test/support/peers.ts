@@ -8,6 +8,8 @@ export type Peer =
   | 'skopeo'
   | 'docker-registry'
   | 'podman'
+  | 'systemd-analyze'
+  | 'patch'
   | 'buildah'
   | 'openssl'
   | 'gpg'

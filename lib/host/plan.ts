@@ -1,0 +1,193 @@
+import { PluginError } from '../errors.ts';
+import type { CertificateStatus } from './certificates.ts';
+import type { Component, DetectedInstallation, Installation } from './installation.ts';
+import { valuesOf } from './podmanCommand.ts';
+import type { RenewalNeed } from './renewal.ts';
+import { splice, type Edit, type UnitFile } from './units.ts';
+import { compareTags, mirrorRegistryVersion, quayVersionOf } from './versions.ts';
+
+/** The images that a registry is to run; those that are not named stay. */
+export type TargetImages = Readonly<Partial<Record<'quay' | 'redis' | 'pause', string>>>;
+
+/** What is known of a registry, for a plan. */
+export interface PlanInput {
+  readonly detected: DetectedInstallation;
+  readonly certificates: CertificateStatus;
+  readonly renewals: RenewalNeed;
+  readonly target: TargetImages;
+}
+
+/** An image that takes the place of another. */
+export interface ImageChange {
+  readonly component: 'quay' | 'redis' | 'pause';
+  readonly from: string;
+  readonly to: string;
+  readonly file: string;
+  readonly line: number;
+}
+
+/** A unit file that is to have other bytes, as text. */
+export interface UnitChange {
+  readonly path: string;
+  readonly before: string;
+  readonly after: string;
+  /** What changes in it, one phrase each. */
+  readonly reasons: readonly string[];
+}
+
+/** What an upgrade would do, in the order in which it does it. Plain data, the same for the same host and target. */
+export interface UpgradePlan {
+  /** The release of the mirror registry before and after, where it is one. */
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+  /** `minor` where Quay gets another minor version. */
+  readonly level: 'none' | 'certificates' | 'patch' | 'minor';
+  readonly images: readonly ImageChange[];
+  readonly units: readonly UnitChange[];
+  readonly certificates: RenewalNeed;
+  /** The units that have to be started again, in that order. */
+  readonly restart: readonly string[];
+  /** What keeps it from being done, one sentence each. */
+  readonly blockers: readonly string[];
+  readonly warnings: readonly string[];
+}
+
+const components = ['pause', 'redis', 'quay'] as const;
+
+const sitePackages = 'PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/site-packages';
+
+/**
+ * Plans an upgrade: which images, which words of which units, which certificates. A pure function of what was found; nothing is read and
+ * nothing written. A host that has what it is to have gives a plan without changes.
+ */
+export function planUpgrade({ detected, certificates, renewals, target }: PlanInput): UpgradePlan {
+  const { installation } = detected;
+  const images = components.flatMap((component): ImageChange[] => {
+    const [present, to] = [installation.images[component], target[component]];
+    if (!present || to === undefined || present.value === to) return [];
+    return [{ component, from: present.value, to, file: present.file, line: present.line }];
+  });
+  const units = listUnitChanges(detected, images);
+  const changed = new Set(images.map(({ component }) => component));
+  const hasPod = detected.units.has('quay-pod');
+  const restart = [
+    ...(changed.has('pause') && hasPod ? ['quay-pod'] : []),
+    ...(changed.has('pause') || changed.has('redis') ? ['quay-redis'] : []),
+    ...(changed.size > 0 || renewals.server.length > 0 ? ['quay-app'] : []),
+  ];
+  const quay = images.find(({ component }) => component === 'quay');
+  const quayVersion = quayVersionOf(quay?.to ?? '');
+  return {
+    from: installation.version,
+    to: quay ? quayVersion && mirrorRegistryVersion(quayVersion) : installation.version,
+    level: levelOf(images, renewals),
+    ...{ images, units, certificates: renewals, restart },
+    blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation)],
+    warnings: [...installation.remarks, ...listWarnings(certificates, images)],
+  };
+}
+
+/** Tells whether a plan changes nothing. */
+export function isUpToDate({ images, units, certificates }: UpgradePlan): boolean {
+  return images.length + units.length + certificates.server.length + certificates.authority.length === 0;
+}
+
+/** Throws `unsupported` with all that keeps a plan from being carried out. */
+export function requireFeasible({ blockers }: UpgradePlan): void {
+  const [first, ...others] = blockers;
+  if (first === undefined) return;
+  throw new PluginError('unsupported', [first, ...others].join('; '), {
+    hint: 'Nothing was changed. The guide to upgrading a mirror registry says what to do about it.',
+  });
+}
+
+function levelOf(images: readonly ImageChange[], renewals: RenewalNeed): UpgradePlan['level'] {
+  if (images.length === 0) return renewals.server.length > 0 ? 'certificates' : 'none';
+  const minor = (image: string): string => (quayVersionOf(image) ?? image).split('.').slice(0, 2).join('.');
+  return images.some(({ component, from, to }) => component === 'quay' && minor(from) !== minor(to))
+    ? 'minor'
+    : 'patch';
+}
+
+function listUnitChanges(detected: DetectedInstallation, images: readonly ImageChange[]): UnitChange[] {
+  const edits = new Map<string, { file: UnitFile; edits: Edit[]; reasons: string[] }>();
+  const add = (file: UnitFile, edit: Edit, reason: string): void => {
+    const found = edits.get(file.path) ?? { file, edits: [], reasons: [] };
+    found.edits.push(edit);
+    found.reasons.push(reason);
+    edits.set(file.path, found);
+  };
+  for (const { component, to } of images) {
+    const command = detected.commands[component];
+    const word = component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command?.image;
+    if (!command || !word) continue;
+    const text = word.text.startsWith('--infra-image=') ? `--infra-image=${to}` : to;
+    add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
+    if (component === 'quay')
+      for (const [edit, reason] of listMends(command, to)) add(command.setting.file, edit, reason);
+  }
+  return [...edits.values()].map(({ file, edits: found, reasons }) => {
+    return { path: file.path, before: file.text, after: splice(file.text, found), reasons };
+  });
+}
+
+/** What newer versions of Quay need besides, and installers of their time write. */
+function listMends(command: NonNullable<DetectedInstallation['commands'][Component]>, to: string): [Edit, string][] {
+  const mends: [Edit, string][] = [];
+  const { image, command: words } = command;
+  for (const { value, word } of valuesOf(command, 'volume')) {
+    const flags = /^[^:]+:\/sqlite(?::([A-Za-z,]*))?$/.exec(value);
+    if (!flags || flags[1]?.split(',').includes('U')) continue;
+    const text = `${word.text}${flags[1] === undefined ? ':' : ','}U`;
+    mends.push([{ start: word.start, end: word.end, text }, 'U on the database’s volume, which podman 5 needs']);
+  }
+  const version = quayVersionOf(to);
+  const has = valuesOf(command, 'env').some(({ value }) => value.startsWith('PYTHONUSERBASE_SITE_PACKAGE='));
+  if (image && !has && version !== undefined && compareTags(version, '3.12.14') >= 0) {
+    const edit = { start: image.start, end: image.start, text: `-e ${sitePackages} ` };
+    mends.push([edit, 'PYTHONUSERBASE_SITE_PACKAGE, which Quay needs from 3.12.14 on']);
+  }
+  const [verb] = words;
+  if (verb?.text === 'registry-nomigrate') {
+    mends.push([{ start: verb.start, end: verb.end, text: 'registry' }, 'registry, which migrates the database']);
+  }
+  return mends;
+}
+
+function listBlockers({ database, version, images: present }: Installation, images: readonly ImageChange[]): string[] {
+  const { postgres } = present;
+  return [
+    ...(images.length > 0 && database === 'postgres'
+      ? [
+          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${String(postgres.line)})` : ''}, and later ones have none: it has to be upgraded to 2.0 by the mirror-registry program of that version, which migrates the database`,
+        ]
+      : []),
+    ...images.flatMap(({ component, from, to }) => {
+      const [old, fresh] = [tagOf(from), tagOf(to)];
+      if (old === undefined || fresh === undefined || compareTags(old, fresh) <= 0) return [];
+      return component === 'quay' ? [`${to} is older than ${from}: a database does not go back`] : [];
+    }),
+  ];
+}
+
+function certificateBlockers({ kind, problems }: CertificateStatus, { host }: Installation): string[] {
+  // Automatic ones are about to be renewed.
+  if (kind === 'automatic' || kind === 'external' || problems.length === 0) return [];
+  return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
+}
+
+function listWarnings({ kind, server }: CertificateStatus, images: readonly ImageChange[]): string[] {
+  const days = server?.daysLeft ?? Infinity;
+  const unknown = images.filter(({ from, to }) => tagOf(from) === undefined || tagOf(to) === undefined);
+  return [
+    ...(kind !== 'automatic' && kind !== 'external' && server && days < 60
+      ? [`${server.file} ends on ${server.notAfter.slice(0, 10)}, and is not renewed by this program`]
+      : []),
+    ...unknown.map(({ from, to }) => `which of ${from} and ${to} is newer cannot be told from their tags`),
+  ];
+}
+
+/** The tag of an image as numbers can be read from it; undefined for an image by digest, or without one. */
+function tagOf(image: string): string | undefined {
+  return /:(v?\d[\w.-]*)$/.exec(image)?.[1];
+}
