@@ -1,0 +1,95 @@
+// Compares `load` of a bundle on a raw device into an additional image store with `skopeo copy` of the same images from a registry on
+// this machine: `node test/bench/load.ts`, as root. Arguments: the number of runs (3), and the megabytes of the release (1500).
+import { execFileSync, fork } from 'node:child_process';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { cpus, loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { measureInto, median, type Measurement } from './measure.ts';
+import type { BenchRegistry } from './registry.ts';
+
+const runs = Number(process.argv[2] ?? 3);
+const megabytes = Number(process.argv[3] ?? 1500);
+const images = 60;
+
+const root = new URL('../..', import.meta.url).pathname;
+execFileSync(process.execPath, [join(root, '.config/build.ts')], { stdio: 'inherit' });
+const program = join(root, 'dist/bin/oc-adm_upgrade_bundle');
+const folder = await mkdtemp(join(tmpdir(), 'load-bench-'));
+// A process of its own, so that making the release leaves no traces in this one.
+const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), String(megabytes)]);
+try {
+  const registry = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
+  const device = await makeDevice(registry);
+  try {
+    await compare(registry, device);
+  } finally {
+    execFileSync('losetup', ['--detach', device]);
+  }
+} finally {
+  server.kill();
+  await rm(folder, { recursive: true, force: true });
+}
+
+/** A loop device that holds a bundle of the release from its first byte on. */
+async function makeDevice({ host, repository, store, keyring, fingerprint }: BenchRegistry): Promise<string> {
+  const trust = [`--signature-store=${store}`, `--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
+  const release = ['--version=4.20.3', `--release-repository=${host}/${repository}`, '--insecure'];
+  const output = join(folder, 'bundle');
+  execFileSync(process.execPath, [program, 'create', '--quiet', ...release, ...trust, `--output=${output}`]);
+  const tar = (await readdir(output)).find((name) => name.endsWith('.tar')) ?? '';
+  return execFileSync('losetup', ['--find', '--show', '--read-only', join(output, tar)])
+    .toString()
+    .trim();
+}
+
+async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry, device: string): Promise<void> {
+  const out = join(folder, 'out');
+  const trust = [`--signature-keyring=${keyring}`, `--trust-fingerprint=${fingerprint}`];
+  const load = [program, 'load', device, '--store=additional', `--store-path=${out}/store`, ...trust];
+  const list = join(folder, 'pullspecs');
+  await writeFile(list, pullspecs.map((pullspec) => `${pullspec}\n`).join(''));
+  const place = `[overlay@${out}/store+${out}/run:overlay.skip_mount_home=true]`;
+  const copy = `skopeo copy -q --preserve-digests --src-tls-verify=false docker://{} containers-storage:${place}{}`;
+  const skopeo = (parallel: number): string[] => [
+    'xargs',
+    '-a',
+    list,
+    `-P${String(parallel)}`,
+    '-I{}',
+    ...copy.split(' '),
+  ];
+  const contenders: Record<string, readonly string[]> = {
+    load: [process.execPath, ...load],
+    skopeo: skopeo(1),
+    'skopeo, 3 at a time': skopeo(3),
+  };
+  console.log(
+    `${String(images)} images, ${(bytes / 1e6).toFixed(0)} MB, on ${device} and in a registry on this machine`,
+  );
+  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${average()}\n`);
+  const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
+  for (let run = 0; run <= runs; run++) {
+    for (const [name, command] of Object.entries(contenders)) {
+      // `load` gives way to everything else on the machine: the others have to as well, or they win by that alone.
+      const measurement = await measureInto(out, ['nice', '-n', '19', ...command]);
+      // The first run of each warms the page cache.
+      if (run > 0) results.get(name)?.push(measurement);
+    }
+  }
+  const own = results.get('load') ?? [];
+  for (const [name, all] of results) {
+    const wall = median(all.map((each) => each.wall)).toFixed(2);
+    const cpu = median(all.map((each) => each.cpu)).toFixed(2);
+    const ratio = median(own.map((mine, run) => mine.wall / (all[run]?.wall ?? NaN))).toFixed(2);
+    console.log(
+      `${name.padEnd(20)} wall ${wall} s, cpu ${cpu} s${name === 'load' ? '' : `; load is ${ratio} of its wall time`}`,
+    );
+  }
+  console.log(`\nmedians of ${String(runs)} runs; load after: ${average()}`);
+}
+
+function average(): string {
+  return loadavg()
+    .map((value) => value.toFixed(2))
+    .join(' ');
+}
