@@ -6,6 +6,7 @@ import { readPayload } from '../release/release.ts';
 import { isReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { describeReadError, readFileContent } from '../store/fileContent.ts';
+import { readSmallFile } from '../store/smallFile.ts';
 import { parseVolumeName } from '../store/volumes.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
@@ -17,7 +18,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
   await requireMirror(path);
   const content = new Directory(path, releaseRepository, {}, context);
   const files = await listFiles(path);
-  const read = (file: string): Promise<Buffer> => readWhole(join(path, file), context);
+  const read = (file: string): Promise<Buffer> => readSmallFile(join(path, file), metadataSizeLimit);
   const described = files.some((file) => placeOf(file).kind === 'metadata');
   return {
     path,
@@ -66,17 +67,6 @@ async function scanFiles(
     scanner(file, Buffer.alloc(0));
     for await (const chunk of readFileContent(join(root, file.path), context.signal)) scanner(file, chunk as Buffer);
   }
-}
-
-async function readWhole(path: string, context: Context): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of readFileContent(path, context.signal)) {
-    chunks.push(chunk as Buffer);
-    if ((size += (chunk as Buffer).length) > metadataSizeLimit)
-      throw new PluginError('too-large', `${path} is larger than such a file may be`);
-  }
-  return Buffer.concat(chunks);
 }
 
 async function listFiles(root: string): Promise<BundleFile[]> {

@@ -1,10 +1,11 @@
-import { open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { open, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
+import { readSmallFile } from '../store/smallFile.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { isBegun } from '../store/unfinished.ts';
 import { parseVolumeName, volumeName } from '../store/volumes.ts';
@@ -66,6 +67,9 @@ export async function removeLeftovers(path: string): Promise<void> {
   }
 }
 
+/** A thousand volumes have a line each. */
+const sizeLimit = 1024 * 1024;
+
 /** The digest that `<bundle>.sha256` gives for a bundle; undefined where there is no such file, or nothing about it. */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   return (await readDigests(path)).get(basename(path));
@@ -73,7 +77,7 @@ export async function readDigestFile(path: string): Promise<Digest | undefined> 
 
 /** The digests that `<bundle>.sha256` gives, by the names of the files: of a bundle, and of its volumes. */
 export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
-  const text = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
+  const text = String(await readSmallFile(`${path}.sha256`, sizeLimit).catch(() => ''));
   // Of a name that is there twice the first line counts.
   return new Map(
     parseDigests(text)
@@ -84,12 +88,10 @@ export async function readDigests(path: string): Promise<ReadonlyMap<string, Dig
 
 /**
  * The digest that a file in the format of sha256sum gives for a bundle: in the line with its name, or in the only one that is not of a volume.
- * Throws `not-readable`, and `invalid-file` where it says nothing about the bundle.
+ * Throws what readSmallFile does, and `invalid-file` where it says nothing about the bundle.
  */
 export async function findDigest(file: string, bundle: string): Promise<Digest> {
-  const text = await readFile(file, 'utf8').catch((cause: unknown) => {
-    throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
-  });
+  const text = (await readSmallFile(file, sizeLimit)).toString();
   const lines = parseDigests(text).filter(({ name }) => !parseVolumeName(name));
   const line = lines.find(({ name }) => name === basename(bundle)) ?? (lines.length === 1 ? lines[0] : undefined);
   if (line) return line.digest;

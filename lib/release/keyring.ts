@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import type { Key } from 'openpgp';
 import type { Context } from '../context.ts';
 import { PluginError, messageOf } from '../errors.ts';
+import { readSmallFile } from '../store/smallFile.ts';
 import { fingerprintOf } from './signature.ts';
 
 /** Red Hat’s release key 2, which signs OpenShift releases; trusted wherever it is found. */
@@ -81,7 +81,7 @@ export async function loadKeyring(
     files.map(async (file) => readKeys({ name: file, content: await readKeyFile(file) })),
   );
   const found = await Promise.all([
-    readFile(system).then(
+    readSmallFile(system, sizeLimit).then(
       (content) => readKeysOrWarn({ name: system, content }, context),
       () => [],
     ),
@@ -110,10 +110,13 @@ async function readKeysOrWarn(material: KeyMaterial, context: Context): Promise<
   }
 }
 
+/** A keyring with thousands of keys has some megabytes. */
+const sizeLimit = 16 * 1024 * 1024;
+
 async function readKeyFile(file: string): Promise<Buffer> {
   try {
-    return await readFile(file);
+    return await readSmallFile(file, sizeLimit);
   } catch (cause) {
-    throw new PluginError('not-readable', `the keyring ${file} cannot be read: ${messageOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `the keyring ${messageOf(cause)}`, { cause });
   }
 }

@@ -1,11 +1,12 @@
-import { open, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../context.ts';
-import { PluginError, isPluginError, messageOf } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../store/connections.ts';
 import { printable } from '../store/networkErrors.ts';
+import { readSmallFile } from '../store/smallFile.ts';
 
 /** Gets a small file by http(s): its bytes, or undefined where the server has none. Throws `too-large` above the limit (bytes). */
 export type FetchFile = (url: URL, limit: number) => Promise<Buffer | undefined>;
@@ -105,7 +106,7 @@ function openStore(store: string, fetchFile: FetchFile): StoreReader {
     });
   }
   const folder = url ? fileURLToPath(url) : resolve(store);
-  return { store: folder, check: () => checkFolder(folder), read: (name) => readSmallFile(resolve(folder, name)) };
+  return { store: folder, check: () => checkFolder(folder), read: (name) => readSignature(resolve(folder, name)) };
 }
 
 async function askStore(reader: StoreReader, digest: Digest, context: Context): Promise<StoreAnswer> {
@@ -144,16 +145,12 @@ async function checkFolder(folder: string): Promise<void> {
   if (!found?.isDirectory()) throw new PluginError('not-readable', `there is no folder ${folder}`);
 }
 
-async function readSmallFile(path: string): Promise<Buffer | undefined> {
+async function readSignature(path: string): Promise<Buffer | undefined> {
   try {
-    await using file = await open(path);
-    const { size } = await file.stat();
-    if (size > signatureSizeLimit) throw tooLarge(path, signatureSizeLimit);
-    return await file.readFile();
-  } catch (cause) {
-    if (isPluginError(cause)) throw cause;
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+    return await readSmallFile(path, signatureSizeLimit);
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
   }
 }
 

@@ -1,8 +1,9 @@
 import { X509Certificate } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createSecureContext, getCACertificates } from 'node:tls';
 import { messageOf, PluginError } from '../errors.ts';
+import { readSmallFile } from './smallFile.ts';
 
 /** How to verify registries, and where their certificates are. */
 export interface CertificatesOptions {
@@ -123,12 +124,13 @@ async function readAuthorities(path: string): Promise<string[]> {
   return found;
 }
 
+/** The authorities of a whole system are a quarter of a megabyte. */
+const sizeLimit = 16 * 1024 * 1024;
+
 async function readPem(path: string): Promise<string> {
   try {
-    return await readFile(path, 'utf8');
+    return (await readSmallFile(path, sizeLimit)).toString();
   } catch (cause) {
-    throw new PluginError('not-readable', `The certificate file ${path} cannot be read: ${messageOf(cause)}`, {
-      cause,
-    });
+    throw new PluginError('not-readable', `The certificate file ${messageOf(cause)}`, { cause });
   }
 }

@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf, PluginError } from '../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { askHelper, isHelperName } from './credentialHelper.ts';
 import type { Environment } from './proxy.ts';
+import { readSmallFile } from './smallFile.ts';
 
 /** What proves to a registry who asks: a name and a password, or one of two kinds of token. */
 export interface Credential {
@@ -119,14 +119,16 @@ function defaultPaths({ environment, uid, home = environment['HOME'] }: Credenti
   ];
 }
 
+/** A pull secret has a few kilobytes. */
+const sizeLimit = 4 * 1024 * 1024;
+
 async function readCredentialsFile(path: string, optional: boolean): Promise<CredentialsFile | undefined> {
   let text: string;
   try {
-    text = await readFile(path, 'utf8');
+    text = (await readSmallFile(path, sizeLimit)).toString();
   } catch (cause) {
-    const missing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
-    if (missing && optional) return undefined;
-    throw unusable(path, missing ? 'does not exist' : `cannot be read: ${messageOf(cause)}`, cause);
+    if (isPluginError(cause, 'not-found') && optional) return undefined;
+    throw unusable(path, messageOf(cause).replace(`${path} `, ''), cause);
   }
   const value = parseObject(text);
   if (!value) throw unusable(path, 'is not a JSON object');

@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { parseAllDocuments } from 'yaml';
 import { messageOf, PluginError } from '../errors.ts';
 import type { Reference } from '../oci/reference.ts';
+import { readSmallFile } from './smallFile.ts';
 
 /** Where copies of one source may be found. */
 export interface MirrorRule {
@@ -55,6 +55,9 @@ export class MirrorSets {
   }
 }
 
+/** As much as the API server takes of one object. */
+const sizeLimit = 4 * 1024 * 1024;
+
 /**
  * Reads ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy objects from a YAML or JSON file with one or
  * several documents, lists included. Throws `not-readable`, and `invalid-file` with the document and what is wrong in it.
@@ -62,9 +65,9 @@ export class MirrorSets {
 export async function readMirrorSets(file: string): Promise<MirrorSets> {
   let text: string;
   try {
-    text = await readFile(file, 'utf8');
+    text = (await readSmallFile(file, sizeLimit)).toString();
   } catch (cause) {
-    throw new PluginError('not-readable', `The mirror sets ${file} cannot be read: ${messageOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `The mirror sets ${messageOf(cause)}`, { cause });
   }
   const rules: MirrorRule[] = [];
   for (const [index, document] of parseAllDocuments(text).entries()) {

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { open, truncate, unlink, writeFile } from 'node:fs/promises';
+import { mkdir, open, truncate, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -46,6 +46,15 @@ describe('verify', () => {
     const [code] = (await once(child, 'close')) as [number | null];
     return { code, stdout, stderr };
   }
+
+  it('has no use for credentials, in whatever state they are', async () => {
+    await mkdir(at('.docker'));
+    await writeFile(at('.docker/config.json'), '{');
+    const env = { HOME: bundle.folder, REGISTRY_AUTH_FILE: at('none') };
+    const { code, stderr } = await verify([bundle.path, ...trust], undefined, env);
+    expect(stderr).to.equal('');
+    expect(code).to.equal(0);
+  });
 
   it('says that a bundle is good, who signed it, and what its digest is', async () => {
     const { code, stdout, stderr } = await verify([bundle.path, ...trust]);

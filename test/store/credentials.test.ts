@@ -64,6 +64,17 @@ describe('loadCredentials', () => {
       }
     });
 
+    it('says what is no file, or too large to be one of credentials', async () => {
+      const large = await put('large.json', ' '.repeat(5e6));
+      for (const [file, why] of [
+        [home, 'is a folder'],
+        [large, 'has more than the 4194304 bytes that it may have'],
+      ] as const) {
+        const error = await failureOf(loadCredentials({ file, environment: {} }));
+        expect(error.message).to.equal(`The credentials file ${file} ${why}`);
+      }
+    });
+
     it('reads the file that REGISTRY_AUTH_FILE names and no other, and wants it to exist', async () => {
       await put('.docker/config.json', { auths: { 'quay.io': basic('u:p') } });
       const file = await put('named.json', { auths: {} });

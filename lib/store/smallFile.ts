@@ -1,0 +1,56 @@
+import { constants } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { isMissing } from './fileContent.ts';
+
+/** How long the writer of a pipe may be silent, in milliseconds. */
+const pipePatience = 30_000;
+const pipeInterval = 20;
+
+/**
+ * Reads a file whole that should be small: a regular one, or a pipe that somebody writes to, which `<(…)` is in a shell. Throws
+ * `not-found`, `not-readable` and, above the limit (bytes), `too-large`; the messages begin with the path.
+ */
+export async function readSmallFile(path: string, limit: number): Promise<Buffer> {
+  try {
+    // A pipe that nobody writes to would be waited for without end.
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
+    if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is no regular file`);
+    const chunks: Buffer[] = [];
+    for (let length = 0; length <= limit;) {
+      const chunk = await readChunk(file, Math.min(64 * 1024, limit + 1 - length), path);
+      if (chunk.length === 0) {
+        if (length === 0 && found.isFIFO())
+          throw new PluginError('not-readable', `${path} is a pipe that nobody writes to`);
+        return Buffer.concat(chunks);
+      }
+      chunks.push(chunk);
+      length += chunk.length;
+    }
+    throw new PluginError('too-large', `${path} has more than the ${String(limit)} bytes that it may have`);
+  } catch (cause) {
+    if (isPluginError(cause)) throw cause;
+    if (isMissing(cause)) throw new PluginError('not-found', `${path} does not exist`, { cause });
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(size);
+  for (let waited = 0; waited < pipePatience; waited += pipeInterval) {
+    try {
+      const { bytesRead } = await file.read(buffer, 0, size, null);
+      return buffer.subarray(0, bytesRead);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error;
+      await sleep(pipeInterval);
+    }
+  }
+  throw new PluginError(
+    'not-readable',
+    `${path} is a pipe, and nothing has come through it for ${String(pipePatience / 1000)} s`,
+  );
+}
