@@ -1,4 +1,5 @@
 import { parseFingerprint } from '../lib/release/keyring.ts';
+import { usualRepository } from '../lib/release/version.ts';
 import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
 import type { OptionRecord } from './command.ts';
 
@@ -113,8 +114,7 @@ export const releaseOptions = {
   },
   'release-repository': {
     type: 'string',
-    default: 'quay.io/openshift-release-dev/ocp-release',
-    describe: 'Repository where versions are looked up',
+    describe: `Repository where versions are looked up; ${usualRepository}, or what the bundle of --from-dir says, by default`,
     check: checkRepository,
   },
   'from-dir': {

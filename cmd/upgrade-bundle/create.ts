@@ -1,8 +1,8 @@
 import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
-import { openLocalOrigin, openRegistryOrigin } from '../../lib/bundle/origin.ts';
+import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
-import { parseArchitecture } from '../../lib/release/version.ts';
+import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../access.ts';
 import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
@@ -57,7 +57,7 @@ export const command = defineCommand({
     ['--version=4.12.4 --output=/media/stick --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
   ],
   async run(args, { context, terminal, environment }) {
-    const request = requestOf(args);
+    checkRelease(args);
     const access = await openAccess(args, environment);
     const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
     const origin = await (args.fromDir === undefined
@@ -66,7 +66,7 @@ export const command = defineCommand({
     try {
       const result = await createBundle(
         {
-          release: request,
+          release: requestOf(args, origin),
           extraImages: args.extraImage,
           output: args.output,
           trust: trustOf(args),
@@ -85,12 +85,15 @@ export const command = defineCommand({
   },
 });
 
-function requestOf(args: Arguments<typeof options>): ReleaseRequest {
-  if ((args.version === undefined) === (args.releaseImage === undefined)) {
-    throw new PluginError('usage', 'give either --version or --release-image');
-  }
+function checkRelease({ version, releaseImage }: Arguments<typeof options>): void {
+  if ((version === undefined) !== (releaseImage === undefined)) return;
+  throw new PluginError('usage', 'give either --version or --release-image');
+}
+
+function requestOf(args: Arguments<typeof options>, origin: Origin): ReleaseRequest {
   if (args.releaseImage !== undefined) return { image: args.releaseImage };
-  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository: args.releaseRepository };
+  const repository = args.releaseRepository ?? origin.repository ?? usualRepository;
+  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository };
 }
 
 function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {

@@ -3,7 +3,7 @@ import { join, relative, sep } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readPayload } from '../release/release.ts';
-import { isReleaseTag } from '../release/version.ts';
+import { isReleaseTag, usualRepository } from '../release/version.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { describeReadError, readFileContent } from '../store/fileContent.ts';
 import { readSmallFile } from '../store/smallFile.ts';
@@ -105,8 +105,7 @@ async function describeContent(
         'Other commands need each release in a directory of its own.',
     });
   }
-  const repository = 'quay.io/openshift-release-dev/ocp-release';
-  const release = await readPayload(content, await content.resolve(tag), { repository }, context);
+  const release = await readPayload(content, await content.resolve(tag), { repository: usualRepository }, context);
   const facts = describeRelease({ release, signatures: new Map() }, [], 'another tool');
   const placed = files.map((file) => ({ ...placeOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));

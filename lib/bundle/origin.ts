@@ -1,17 +1,19 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import type { Reference } from '../oci/reference.ts';
+import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { fetchFile, type FetchFile } from '../release/signatureStore.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { Registries, type RegistryAccess } from '../store/registries.ts';
 import { listRepositories } from '../store/repositories.ts';
 import { Slots } from '../store/slots.ts';
+import { readSmallFile } from '../store/smallFile.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { StoredBlob } from './contents.ts';
+import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import { openBundle, type Bundle } from './open.ts';
 import { readSignatures } from './signedBundle.ts';
 
@@ -25,6 +27,8 @@ export interface Origin {
   bring(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void>;
   /** Signatures that came with the content. */
   readonly signatures: SignaturesByDigest;
+  /** The repository that the release is said to come from, where the content itself says so. */
+  readonly repository?: string | undefined;
   readonly fetchFile: FetchFile;
   close(): Promise<void>;
 }
@@ -68,6 +72,7 @@ export async function openLocalOrigin(path: string, access: RegistryAccess, cont
       }
     },
     signatures: local.signatures,
+    repository: local.repository,
     fetchFile: registries.fetchFile,
     close: async () => {
       await local.close();
@@ -79,25 +84,45 @@ export async function openLocalOrigin(path: string, access: RegistryAccess, cont
 async function openLocal(
   path: string,
   context: Context,
-): Promise<Pick<Bundle, 'content' | 'close'> & Pick<Origin, 'signatures'>> {
+): Promise<Pick<Bundle, 'content' | 'close'> & Pick<Origin, 'signatures' | 'repository'>> {
   // A mirror directory may hold several releases, and then it is no bundle.
   if ((await listRepositories(path)).includes(releaseRepository)) {
     const content = new Directory(path, releaseRepository, {}, context);
     const signatures = readAllSignatures(await readConfigFolder(join(path, 'config')));
-    return { content, signatures, close: () => content.close() };
+    const repository = await readRepository(path, context);
+    return { content, signatures, repository, close: () => content.close() };
   }
   const bundle = await openBundle(path, context);
   try {
-    return { content: bundle.content, signatures: await readSignatures(bundle), close: () => bundle.close() };
+    const { content, metadata } = bundle;
+    const signatures = await readSignatures(bundle);
+    return { content, signatures, repository: repositoryOf(metadata), close: () => bundle.close() };
   } catch (error) {
     await bundle.close();
     throw error;
   }
 }
 
-/** Reads the manifests of a `config` folder as texts; none where there is no folder. */
+/** The repository of the release that an unpacked bundle is of, as its metadata.json says; undefined for any other folder. */
+async function readRepository(folder: string, context: Context): Promise<string | undefined> {
+  try {
+    const bytes = await readSmallFile(join(folder, metadataPath), metadataSizeLimit);
+    return repositoryOf(parseMetadata(bytes, folder));
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    if (error.code !== 'not-found') context.log('warn', `${error.message}: the repository of the release is not known`);
+    return undefined;
+  }
+}
+
+function repositoryOf({ release }: BundleMetadata): string {
+  const { registry, repository } = parseReference(release);
+  return formatReference({ registry, repository });
+}
+
+/** Reads the manifests of a `config` folder as texts; none where there is no folder. Throws what readSmallFile does. */
 export async function readConfigFolder(folder: string): Promise<{ path: string; text: string }[]> {
   const names = await readdir(folder, { recursive: true }).catch(() => []);
   const paths = names.filter((name) => /\.(?:ya?ml|json)$/.test(name)).map((name) => join(folder, name));
-  return Promise.all(paths.map(async (path) => ({ path, text: await readFile(path, 'utf8') })));
+  return Promise.all(paths.map(async (path) => ({ path, text: String(await readSmallFile(path, metadataSizeLimit)) })));
 }

@@ -5,7 +5,14 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { isDigest } from '../oci/digest.ts';
 import { formatReference, isRepository, parseReference, parseRepository, type Reference } from '../oci/reference.ts';
 import { findRelease, type FoundRelease } from '../release/load.ts';
-import { isVersion, parseVersion, releaseTag, unknownVersion, type Architecture } from '../release/version.ts';
+import {
+  isVersion,
+  parseVersion,
+  releaseTag,
+  unknownVersion,
+  usualRepository,
+  type Architecture,
+} from '../release/version.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { openLocation, parseLocation, type Location, type OpenedLocation } from '../store/location.ts';
 import type { Registries } from '../store/registries.ts';
@@ -48,8 +55,6 @@ export interface ImageSource {
   readonly reference?: Reference;
   readonly repository?: string;
 }
-
-const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
 
 /**
  * Finds a release and tells where its images are. Throws `usage` for what names none, `unknown-version`, `not-found` and what the stores

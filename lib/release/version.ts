@@ -7,6 +7,9 @@ const goNames = { x86_64: 'amd64', aarch64: 'arm64', ppc64le: 'ppc64le', s390x: 
 /** An architecture of a release, as its tags spell it; `multi` is a list of all of them. */
 export type Architecture = keyof typeof goNames;
 
+/** Where Red Hat publishes releases: what the release images of a directory are called when nothing says otherwise. */
+export const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
+
 /** Every architecture, in the order in which help texts name them. */
 export const architectures = Object.keys(goNames) as readonly Architecture[];
 

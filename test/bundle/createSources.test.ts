@@ -153,6 +153,27 @@ describe('create --from-dir', () => {
     }
   });
 
+  it('takes what the unpacked bundle says for the repository of the release, unless another is given', async () => {
+    const from = { 'from-dir': join(workshop.folder, 'unpacked'), 'dry-run': true, format: 'json' } as const;
+    const releaseOf = async (repository: string | undefined): Promise<string> => {
+      const outcome = await workshop.create({ ...from, 'release-repository': repository });
+      expect(outcome.code, outcome.stderr).to.equal(0);
+      return (JSON.parse(outcome.stdout) as { release: string }).release;
+    };
+    expect(await releaseOf(undefined)).to.equal(workshop.release.pullspec);
+    expect(await releaseOf('registry.test/own')).to.equal(`registry.test/own@${workshop.release.digest}`);
+    await workshop.write('unpacked/metadata.json', '{');
+    expect(await releaseOf(undefined)).to.match(/^quay\.io\/openshift-release-dev\/ocp-release@/);
+  });
+
+  it('has no use for credentials, in whatever state they are', async () => {
+    await mkdir(join(workshop.folder, '.docker'));
+    await workshop.write('.docker/config.json', '{');
+    const output = join(workshop.folder, 'without-credentials');
+    await workshop.make({ 'from-dir': join(workshop.folder, 'unpacked'), output });
+    await rm(join(workshop.folder, '.docker'), { recursive: true });
+  });
+
   it('makes a bundle of what oc mirrored', async () => {
     const { release, key } = workshop;
     const folder = join(workshop.folder, 'oc');
