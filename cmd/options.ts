@@ -33,6 +33,15 @@ export const bundleArgument = {
   },
 } as const satisfies OptionRecord;
 
+/** The option of every command that reads the content of a bundle. */
+export const baseOption = {
+  base: {
+    type: 'string',
+    repeatable: true,
+    describe: 'For a delta: a bundle or mirror directory that has what it leaves out, if that is not in its folder',
+  },
+} as const satisfies OptionRecord;
+
 /** Options of every command that talks to a registry. */
 export const registryOptions = {
   'pull-secret': {

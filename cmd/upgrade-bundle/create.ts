@@ -1,8 +1,10 @@
+import type { BaseRequest } from '../../lib/bundle/base.ts';
 import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
+import type { BundleBase } from '../../lib/bundle/metadata.ts';
 import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
-import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
+import { isVersion, parseArchitecture, parseVersion, usualRepository } from '../../lib/release/version.ts';
 import { openAccess, tool } from '../access.ts';
 import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
@@ -23,6 +25,10 @@ const options = {
     repeatable: true,
     describe: 'An image to put in besides those of the release',
     check: checkImage,
+  },
+  base: {
+    type: 'string',
+    describe: 'Make a delta: leave out what this version, bundle or mirror directory has already',
   },
   'volume-size': {
     type: 'string',
@@ -54,6 +60,7 @@ export const command = defineCommand({
       'Make upgrade-4.12.4-x86_64.tar',
     ],
     ['--version=4.12.4 --output=. --dry-run', 'See how large it would be'],
+    ['--version=4.12.4 --base=4.12.3 --output=.', 'Make upgrade-4.12.4-x86_64-from-4.12.3.tar, which is smaller'],
     ['--version=4.12.4 --output=/media/stick --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -70,6 +77,7 @@ export const command = defineCommand({
           extraImages: args.extraImage,
           output: args.output,
           trust: trustOf(args),
+          base: args.base === undefined ? undefined : baseOf(args.base, args, origin),
           volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
           dryRun: args.dryRun,
           verifyExisting: args.verifyExisting,
@@ -92,15 +100,30 @@ function checkRelease({ version, releaseImage }: Arguments<typeof options>): voi
 
 function requestOf(args: Arguments<typeof options>, origin: Origin): ReleaseRequest {
   if (args.releaseImage !== undefined) return { image: args.releaseImage };
-  const repository = args.releaseRepository ?? origin.repository ?? usualRepository;
-  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository };
+  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository: repositoryOf(args, origin) };
+}
+
+function repositoryOf({ releaseRepository }: Arguments<typeof options>, origin: Origin): string {
+  return releaseRepository ?? origin.repository ?? usualRepository;
+}
+
+function formatBase({ version, blobs }: BundleBase): string {
+  const bytes = formatBytes(blobs.reduce((sum, { size }) => sum + size, 0));
+  return `${bytes} in ${String(blobs.length)} blobs that ${version} has`;
+}
+
+/** What is a version is looked up where the release is; everything else is a path. */
+function baseOf(base: string, args: Arguments<typeof options>, origin: Origin): BaseRequest {
+  if (!isVersion(base)) return { path: base };
+  return { version: parseVersion(base), arch: parseArchitecture(args.arch), repository: repositoryOf(args, origin) };
 }
 
 function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
-  const volumes = metadata.volumes && { volumes: metadata.volumes };
-  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...volumes, signatures };
+  const { volumes, base } = metadata;
+  const parts = { ...(base && { base }), ...(volumes && { volumes }) };
+  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures };
 }
 
 function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): string {
@@ -120,6 +143,7 @@ function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): st
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', signer],
     ['Images', `${String(metadata.images.length)} (${String(metadata.blobs.length)} blobs)`],
+    ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
   ];
   return `${title}\n${formatFields(rows)}`;

@@ -52,7 +52,8 @@ function toWords(inspection: Inspection, wide: boolean): string {
 }
 
 function describe(inspection: Inspection, wide: boolean): string {
-  const { path, size, volumes, digest, version, arch, release, previous, tool, totals, images, notes } = inspection;
+  const { path, size, volumes, base, digest, version, arch, release, previous, tool, totals, images, notes } =
+    inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
   );
@@ -76,6 +77,7 @@ function describe(inspection: Inspection, wide: boolean): string {
       'Content',
       `${formatBytes(totals.bytes)} in ${String(totals.blobs)} blobs and ${String(totals.manifests)} manifests`,
     ],
+    ...(base ? [['Left out', describeBase(inspection, base)]] : []),
     ['Shared', `${formatBytes(totals.saved)} saved; ${formatBytes(totals.bytesUnshared)} if nothing were shared`],
     ...(previous.length === 0
       ? []
@@ -85,6 +87,11 @@ function describe(inspection: Inspection, wide: boolean): string {
     ...(notes.length > noted.length ? [['', `… and ${String(notes.length - noted.length)} more notes`]] : []),
   ];
   return `OpenShift ${version} for ${arch}\n${formatFields(rows)}`;
+}
+
+function describeBase({ totals }: Inspection, { version, blobs, bytes }: NonNullable<Inspection['base']>): string {
+  const share = totals.bytes === 0 ? 0 : Math.round((100 * bytes) / totals.bytes);
+  return `${formatBytes(bytes)} in ${String(blobs)} blobs that ${version} has: a delta, ${String(share)}% smaller`;
 }
 
 function listImages({ images }: Inspection, wide: boolean): string {

@@ -1,4 +1,5 @@
-import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { openComplete } from '../../lib/bundle/complete.ts';
+import type { Bundle } from '../../lib/bundle/open.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -9,7 +10,7 @@ import { openAccess } from '../access.ts';
 import { checkRepository } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
@@ -33,6 +34,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Another repository of the same registry, to take blobs over from that are there',
     },
+    ...baseOption,
     ...formatOption(['json']),
     ...ownOptions,
     ...trustOptions,
@@ -48,7 +50,7 @@ export const command = defineCommand({
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
     const access = await openAccess(args, environment);
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
-    const bundle = await openBundle(args.bundle, pushing);
+    const bundle = await openComplete(args.bundle, { bases: args.base }, pushing);
     try {
       const registries = new Registries(access, pushing);
       try {

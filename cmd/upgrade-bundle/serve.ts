@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openComplete } from '../../lib/bundle/complete.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -7,7 +7,7 @@ import { releaseRepository } from '../../lib/store/directory.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
-import { bundleArgument, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, bundleArgument, registryOptions, trustOptions } from '../options.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 /** `serve`: a bundle as a registry. */
@@ -24,6 +24,7 @@ export const command = defineCommand({
       default: '127.0.0.1:0',
       describe: 'Address and port to listen at; port 0 is any that is free',
     },
+    ...baseOption,
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
   },
@@ -33,7 +34,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const listen = parseListen(args.listen);
-    const bundle = await openBundle(args.bundle, context);
+    const bundle = await openComplete(args.bundle, { bases: args.base }, context);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };

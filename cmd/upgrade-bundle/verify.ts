@@ -1,3 +1,4 @@
+import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { Problem } from '../../lib/bundle/problem.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
@@ -8,7 +9,7 @@ import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
 import { fetcherOf, trustOf } from './trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
@@ -16,6 +17,7 @@ const { 'certificate-authority': authority, insecure } = registryOptions;
 const options = {
   digest: { type: 'string', describe: 'The digest that the whole file must have (sha256:<64 hex digits>)' },
   sha256: { type: 'string', describe: 'File of sha256sum with the digest that the whole file must have' },
+  ...baseOption,
   ...formatOption(['json']),
   'certificate-authority': authority,
   insecure,
@@ -37,7 +39,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
-    const bundle = await openBundle(args.bundle, reading, { tolerant: true });
+    const bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
     const registries = new Registries(await openAccess(args, environment), reading);
     try {
       const expected = await readExpected(args, bundle.path);
@@ -68,13 +70,17 @@ async function readExpected(
   ];
 }
 
-/** Where the signature is all that is wrong, another copy of the bundle would not help. */
+/** Where the signature or the base is all that is wrong, another copy of the bundle would not help. */
 function failureOf({ path, problems }: VerifyReport): PluginError {
   const count = problems.length === 1 ? 'there is a problem' : `there are ${String(problems.length)} problems`;
   const message = `${path} is not a good bundle: ${count}`;
   const signature = problems.find(({ kind }) => kind === 'unsigned' || kind === 'untrusted');
   if (signature && problems.every(({ subject }) => subject === 'signature')) {
     return new PluginError(signature.kind === 'unsigned' ? 'unsigned' : 'untrusted', message, { hint: signature.hint });
+  }
+  const [first] = problems;
+  if (first?.hint !== undefined && problems.every(({ hint }) => hint === first.hint)) {
+    return new PluginError('incomplete', message, { hint: first.hint });
   }
   const hint = 'Do not use it. Copy it again from where it came from, or make it anew with the create command.';
   return new PluginError('incomplete', message, { hint });
@@ -114,6 +120,7 @@ function toWords(report: VerifyReport): string {
       'Content',
       `${String(blobs)} blobs, ${String(manifests)} manifests, ${String(attachments)} of them sigstore signatures`,
     ],
+    ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),
     ...(digest === undefined ? [] : [['Digest', digest]]),

@@ -27,9 +27,9 @@ export function compareRelease(metadata: BundleMetadata, release: Release): Prob
   return [...words, ...components, ...others].map(contradiction);
 }
 
-/** Compares the blobs that metadata.json lists with those that the images need, which have their sizes in bytes. */
-export function compareBlobs({ blobs }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
-  const listed = blobs.map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
+/** Compares the blobs that metadata.json lists, those of a base included, with those that the images need, which have their sizes in bytes. */
+export function compareBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
+  const listed = [...blobs, ...(base?.blobs ?? [])].map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
   const actual = [...needed].map(([digest, size]) => `${digest} of ${String(size)} bytes`);
   return compareLists('blobs', listed, actual).map(contradiction);
 }

@@ -4,7 +4,7 @@ import { signatureConfigMap } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-import { formatReference, parseReference } from '../oci/reference.ts';
+import { formatReference } from '../oci/reference.ts';
 import {
   findRelease,
   loadRelease,
@@ -12,16 +12,18 @@ import {
   type SignedRelease,
   type TrustRequest,
 } from '../release/load.ts';
-import { componentTag, releaseTag, type Architecture } from '../release/version.ts';
+import type { Architecture } from '../release/version.ts';
 import { ArchiveWriter } from '../store/archiveWriter.ts';
 import { describeWriteError } from '../store/disk.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { withAdvice } from './advice.ts';
-import { gatherContents, type BundleImage, type Contents } from './contents.ts';
+import { leaveOut, readBase, type BaseRequest } from './base.ts';
+import { gatherContents, type Contents } from './contents.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from './facts.ts';
 import { fillBundle } from './fill.ts';
+import { listImages, resolveExtraImages } from './images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import type { BundleMetadata } from './metadata.ts';
 import type { Origin } from './origin.ts';
@@ -32,6 +34,8 @@ export interface CreateRequest {
   readonly release: ReleaseRequest;
   /** Pullspecs of images that go in besides those of the release. */
   readonly extraImages: readonly string[];
+  /** What the blobs are left out of that it has already: the bundle is a delta then. */
+  readonly base?: BaseRequest | undefined;
   /** An existing or new folder. */
   readonly output: string;
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
@@ -57,7 +61,7 @@ export interface CreateResult {
 }
 
 /**
- * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` beside it. The release's signature is
+ * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, or a delta `…-from-<version>.tar`, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` beside it. The release's signature is
  * checked before any blob is fetched. Everything is fetched once, into its final place; a run that was cut off is gone on
  * with, and a bundle that is there already is left as it is.
  */
@@ -74,10 +78,11 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const wanted = 'version' in request.release ? request.release : undefined;
   const found = await findRelease(request.release, (reference) => origin.sourceOf(reference));
   const extraImages = await resolveExtraImages(request.extraImages, origin);
+  const base = request.base && (await readBase(request.base, found.reference, origin, context));
   const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
-    join(request.output, bundleName(version, arch));
+    join(request.output, bundleName(version, arch, base?.version));
   const findExisting = async (path: string): Promise<CreateResult | undefined> => {
-    const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name) };
+    const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name), base };
     const trust = { ...request.trust, fetchFile: origin.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
     return existing && { path, outcome: 'unchanged', fetched: 0, ...existing };
@@ -95,12 +100,12 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
 
   if (!request.dryRun) origin.prepare();
   context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
-  const facts = describeRelease(
-    signed,
-    extraImages.map(({ name }) => name),
-    request.tool,
+  const { contents, left } = leaveOut(
+    await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference)),
+    base,
   );
-  const contents = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
+  const extras = extraImages.map(({ name }) => name);
+  const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, configOf(signed), split);
@@ -108,42 +113,9 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   return write(path, layout, contents, request.output, origin, context);
 }
 
-/** The file name of a bundle. */
-export function bundleName(version: string, arch: Architecture): string {
-  return `upgrade-${version}-${arch}.tar`;
-}
-
-async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<Omit<BundleImage, 'tag'>[]> {
-  const resolved = await Promise.all(
-    pullspecs.map(async (pullspec): Promise<[string, Omit<BundleImage, 'tag'>]> => {
-      const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
-      const descriptor = await origin
-        .sourceOf({ registry, repository, ...(digest && { digest }) })
-        .resolve(digest ?? tag);
-      const reference = { registry, repository, digest: descriptor.digest };
-      const name = formatReference(reference);
-      return [name, { name, reference }];
-    }),
-  );
-  // However they were spelled, and in whichever order, the same images make the same bundle.
-  return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
-}
-
-function listImages({ release }: SignedRelease, extraImages: readonly Omit<BundleImage, 'tag'>[]): BundleImage[] {
-  const { version, arch, reference, digest, images } = release;
-  const components = [...images].map(([name, image]): BundleImage => {
-    return { name, reference: { ...image.reference, digest: image.digest }, tag: componentTag(version, arch, name) };
-  });
-  const extras = extraImages.map((image): BundleImage => {
-    const name = image.reference.repository.split('/').at(-1) ?? '';
-    const suffix = image.reference.digest.slice(7, 19);
-    return { ...image, tag: `${releaseTag(version, arch)}-extra-${name}`.slice(0, 115) + `-${suffix}` };
-  });
-  return [
-    { name: 'release', reference: { ...reference, digest }, tag: releaseTag(version, arch) },
-    ...components,
-    ...extras,
-  ];
+/** The file name of a bundle; of a delta with the version that it leaves out of. */
+export function bundleName(version: string, arch: Architecture, base?: string): string {
+  return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
 }
 
 function configOf({ release, signatures }: SignedRelease): Parameters<typeof layOutBundle>[2] {

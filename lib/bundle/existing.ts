@@ -4,6 +4,7 @@ import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import { findArchive } from '../store/volumes.ts';
+import type { Base } from './base.ts';
 import type { CreateRequest } from './create.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
@@ -18,6 +19,8 @@ interface ExpectedBundle {
   readonly reference: Reference & { readonly digest: Digest };
   /** Pullspecs by digest. */
   readonly extraImages: readonly string[];
+  /** What it may leave out. */
+  readonly base: Base | undefined;
 }
 
 /**
@@ -50,7 +53,7 @@ export async function checkExisting(
         if (!dryRun) await removeLeftovers(path);
         return { metadata, digest: known };
       }
-      const report = await verifyBundle(bundle, {}, context);
+      const report = await verifyBundle(bundle, { assumeBase: true }, context);
       if (!report.digest || report.problems.length > 0) {
         context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
         return undefined;
@@ -74,7 +77,7 @@ export async function checkExisting(
 
 /** What a finished bundle has other than what is expected, as the rest of a sentence that begins with its path. */
 function differenceOf(
-  { release, extraImages, size, volumes }: BundleMetadata,
+  { release, extraImages, size, volumes, base }: BundleMetadata,
   actual: number,
   expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
 ): string | undefined {
@@ -87,6 +90,8 @@ function differenceOf(
     ...(dropped.length > 0 ? [`has ${dropped.join(', ')} besides`] : []),
   ];
   if (images.length > 0) return images.join(' and ');
+  if (base?.release !== expected.base?.release) return 'leaves out of another base';
+  if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest))) return 'leaves out what the base has not';
   if (formOf(volumes) !== formOf(expected.volumes)) {
     return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
   }

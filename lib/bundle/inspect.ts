@@ -4,7 +4,7 @@ import { isPluginError, type PluginError } from '../errors.ts';
 import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
-import type { BundleMetadata, SignatureRecord } from './metadata.ts';
+import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { readDigestFile } from './sidecars.ts';
 
@@ -28,7 +28,7 @@ export interface InspectedImage {
   readonly platforms: readonly string[];
   /** It, or an image of the list, has a sigstore signature in the bundle. */
   readonly hasAttachment: boolean;
-  /** Everything that it needs is there, as far as names and sizes tell. */
+  /** Everything that it needs is there, or in the base of a delta, as far as names and sizes tell. */
   readonly complete: boolean;
 }
 
@@ -65,6 +65,8 @@ export interface Inspection extends Pick<
   readonly digest?: Digest;
   readonly verified: false;
   readonly signatures: readonly InspectedSignature[];
+  /** What it leaves out as a delta: of which release, how many blobs of how many bytes. */
+  readonly base?: Omit<BundleBase, 'blobs'> & { readonly blobs: number; readonly bytes: number };
   /** The release first, then by name. */
   readonly images: readonly InspectedImage[];
   readonly totals: {
@@ -104,14 +106,15 @@ interface Walk {
  */
 export async function inspectBundle(bundle: Bundle, context: Context): Promise<Inspection> {
   const { path, form, size, metadata, content } = bundle;
-  const { version, arch, release, previous, tool, volumes } = metadata;
+  const { version, arch, release, previous, tool, volumes, base } = metadata;
+  const left = new Set(base?.blobs.map(({ digest }) => digest));
   const notes = bundle.faults.map(({ message }) => message);
   if (bundle.damage && notes.length === 0) notes.push(bundle.damage.message);
   const tags = new Set(await content.tags());
   const pieces = new Map<Digest, { size: number; isBlob: boolean; images: number; last: Subject }>();
   const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
   for (const subject of listSubjects(metadata)) {
-    const { pieces: own, ...walk } = await walkImage(content, tags, subject, context);
+    const { pieces: own, ...walk } = await walkImage(content, tags, subject, left, context);
     for (const [digest, piece] of own) {
       const { images } = pieces.get(digest) ?? { images: 0 };
       pieces.set(digest, { size: piece.size, isBlob: piece.kind !== 'manifest', images: images + 1, last: subject });
@@ -150,6 +153,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     tool,
     verified: false,
     signatures,
+    ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sum(base.blobs) } }),
     images,
     totals: {
       images: images.length,
@@ -189,6 +193,7 @@ async function walkImage(
   content: ContentSource,
   tags: ReadonlySet<string>,
   { digest: root }: Subject,
+  left: ReadonlySet<Digest>,
   context: Context,
 ): Promise<Walk> {
   const pieces = new Map<Digest, Piece>();
@@ -211,7 +216,7 @@ async function walkImage(
         } else if (!pieces.has(child.digest)) {
           const kind = attached ? 'attached' : child === manifest.config ? 'config' : 'layer';
           pieces.set(child.digest, { size: child.size, kind });
-          if (!(await content.exists(child))) missing += 1;
+          if (!left.has(child.digest) && !(await content.exists(child))) missing += 1;
         }
       }
       const tag = `sha256-${hexOf(digest)}.sig`;

@@ -15,6 +15,21 @@ export interface SignatureRecord {
   readonly signer: string;
 }
 
+/** A blob by its digest, with its size in bytes. */
+export interface BlobRecord {
+  readonly digest: Digest;
+  readonly size: number;
+}
+
+/** What a delta leaves out: the release that has it, and the blobs that are needed of it. */
+export interface BundleBase {
+  readonly version: string;
+  readonly arch: string;
+  /** By digest. */
+  readonly release: string;
+  readonly blobs: readonly BlobRecord[];
+}
+
 /**
  * What a bundle says of itself. `version`, `arch`, `release` and `images` have the names that jhernand/upgrade-tool gave
  * them; all pullspecs are by digest, all sizes in bytes.
@@ -34,7 +49,10 @@ export interface BundleMetadata {
   readonly previous: readonly string[];
   /** Of the whole tar. */
   readonly size: number;
-  readonly blobs: readonly { readonly digest: Digest; readonly size: number }[];
+  /** Those that are in it. */
+  readonly blobs: readonly BlobRecord[];
+  /** What is not in it, as it is a delta; absent where everything is. */
+  readonly base?: BundleBase | undefined;
   /** The good signatures of the release, and of each image of a multi-architecture release that has one, by digest. */
   readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
   readonly tool: string;
@@ -82,6 +100,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   }
   if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
   if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
+  if (value['base'] !== undefined && !isBase(value['base'])) throw invalid(where, 'has a malformed base');
   if (value['volumes'] !== undefined && !isList(value['volumes'], isVolume))
     throw invalid(where, 'has malformed volumes');
   if (!isRecord(value['components']) || !isList(Object.entries(value['components']).flat(), isText))
@@ -93,7 +112,10 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
     throw invalid(where, 'has malformed signatures');
   }
   const metadata = value as unknown as BundleMetadata;
-  const nameless = [metadata.release, ...metadata.images].find((image) => !/@sha256:[0-9a-f]{64}$/.test(image));
+  const { release, images, base } = metadata;
+  const nameless = [release, ...images, ...(base ? [base.release] : [])].find(
+    (image) => !/@sha256:[0-9a-f]{64}$/.test(image),
+  );
   if (nameless !== undefined) throw invalid(where, `names ${nameless.slice(0, 100)}, which is not by digest`);
   return metadata;
 }
@@ -121,6 +143,14 @@ function isSize(value: unknown): boolean {
 
 function isBlob(value: unknown): boolean {
   return isRecord(value) && typeof value['digest'] === 'string' && isDigest(value['digest']) && isSize(value['size']);
+}
+
+function isBase(value: unknown): boolean {
+  return (
+    isRecord(value) &&
+    ['version', 'arch', 'release'].every((field) => isText(value[field])) &&
+    isList(value['blobs'], isBlob)
+  );
 }
 
 function isVolume(value: unknown): boolean {

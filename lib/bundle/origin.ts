@@ -13,8 +13,9 @@ import { Slots } from '../store/slots.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { StoredBlob } from './contents.ts';
+import { openComplete } from './complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
-import { openBundle, type Bundle } from './open.ts';
+import type { Bundle } from './open.ts';
 import { readSignatures } from './signedBundle.ts';
 
 /** Where the content of a bundle comes from. */
@@ -54,7 +55,7 @@ export function openRegistryOrigin(access: RegistryAccess, context: Context): Or
 
 /**
  * Content from a mirror directory or a bundle, whatever repositories its images had before; signatures from its `config` folder.
- * Throws `not-found` for a folder that is none, and what openBundle does.
+ * Throws `not-found` for a folder that is none, and what openComplete does.
  */
 export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
   const local = await openLocal(path, context);
@@ -92,7 +93,7 @@ async function openLocal(
     const repository = await readRepository(path, context);
     return { content, signatures, repository, close: () => content.close() };
   }
-  const bundle = await openBundle(path, context);
+  const bundle = await openComplete(path, { bases: [] }, context);
   try {
     const { content, metadata } = bundle;
     const signatures = await readSignatures(bundle);

@@ -17,6 +17,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { openLocation, parseLocation, type Location, type OpenedLocation } from '../store/location.ts';
 import type { Registries } from '../store/registries.ts';
 import type { ContentSource } from '../store/store.ts';
+import { openComplete } from './complete.ts';
 import { openBundle } from './open.ts';
 import { readConfigFolder } from './origin.ts';
 import { readSignatures } from './signedBundle.ts';
@@ -150,7 +151,7 @@ async function openPath(
   registries: Registries,
   context: Context,
 ): Promise<ReleaseSource> {
-  const bundle = await openBundle(path, context);
+  const bundle = await openComplete(path, { bases: [] }, context);
   const { content, metadata } = bundle;
   const named = parseReference(metadata.release);
   const descriptor = await content.resolve(named.digest ?? '');

@@ -88,8 +88,8 @@ async function readRepositories({ metadata, content }: Bundle, context: Context)
   return repositories;
 }
 
-function readSizes({ files }: Bundle): ReadonlyMap<Digest, number> {
-  const sizes = new Map<Digest, number>();
+function readSizes({ files, metadata }: Bundle): ReadonlyMap<Digest, number> {
+  const sizes = new Map(metadata.base?.blobs.map(({ digest, size }) => [digest, size]));
   for (const { path, size, target } of files) {
     const hex = new RegExp(`^v2/${releaseRepository}/(?:blobs|manifests)/sha256[:-]([0-9a-f]{64})$`).exec(path)?.[1];
     if (hex !== undefined && target === undefined) sizes.set(`sha256:${hex}`, size);

@@ -22,7 +22,7 @@ export function checkTags(
       );
     } else if (wanted !== undefined && wanted !== digest) {
       problems.push(describeProblem('altered', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
-    } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial) {
+    } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {
       problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is for no image of this bundle`));
     }
   }
@@ -38,6 +38,7 @@ export function checkTags(
 
 /** Lists what no image needs. Where manifests are lacking, what they may have needed is left out. */
 export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
+  if (isUnpackedDelta(bundle)) return [];
   const { manifests, blobs, others } = scanned;
   const expected = new Set(bundle.metadata.blobs.map(({ digest }) => digest));
   const mayBeNeeded = (digest: Digest): boolean => walk.isPartial && (!bundle.described || expected.has(digest));
@@ -57,4 +58,9 @@ export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk)
       return describeProblem('superfluous', 'file', path, `${path} ${words}`);
     }),
   ];
+}
+
+/** Tells whether a bundle is a delta in a mirror directory, where it is together with its base, which nobody of this release needs all of. */
+export function isUnpackedDelta({ form, metadata }: Bundle): boolean {
+  return form === 'directory' && metadata.base !== undefined;
 }

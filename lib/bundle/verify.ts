@@ -11,6 +11,7 @@ import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
+import { assumeBase, blameBase, scanBase } from './scanBase.ts';
 import { readDigests } from './sidecars.ts';
 import { checkTags, listSurplus } from './surplus.ts';
 import { compareWritten, judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
@@ -28,6 +29,8 @@ export interface VerifyOptions {
   readonly trust?: VerifyTrust;
   /** Digests to compare the whole file with, besides the one in `<bundle>.sha256`. */
   readonly expected?: readonly ExpectedDigest[];
+  /** Believe that whatever a delta leaves out is there, and do not look for it. */
+  readonly assumeBase?: boolean;
 }
 
 /** What a check of a bundle found; it is good when there are no problems. */
@@ -49,6 +52,8 @@ export interface VerifyReport {
   readonly attachments: number;
   readonly manifests: number;
   readonly blobs: number;
+  /** The version that it leaves out of, as a delta. */
+  readonly base: string | undefined;
   /** How many bytes were read. */
   readonly bytes: number;
   /** The good signatures of the release, and of the images in it. */
@@ -59,17 +64,20 @@ export interface VerifyReport {
 /**
  * Checks a bundle from the signature to the last blob, reading everything once (the few files that describe the release
  * twice): the signature vouches for the release, the release for its components, each manifest for what it points to.
- * Nothing that metadata.json says is believed. Everything that is wrong is listed. Throws what reading the bundle or a
+ * Nothing that metadata.json says is believed. Everything that is wrong is listed. What a delta leaves out is read where addBases found it. Throws what reading the bundle or a
  * keyring does.
  */
 export async function verifyBundle(bundle: Bundle, options: VerifyOptions, context: Context): Promise<VerifyReport> {
   const { metadata, described } = bundle;
   const { trust } = options;
-  const scanned = await scanContent(bundle, context);
-  const compared = await compareDigests(bundle, scanned, options.expected ?? []);
-  const problems: (readonly Problem[])[] = [checkForm(bundle, scanned), compared.problems];
+  const own = await scanContent(bundle, context);
+  const compared = await compareDigests(bundle, own, options.expected ?? []);
+  const problems: (readonly Problem[])[] = [checkForm(bundle, own), compared.problems];
+  const assumed = assumeBase(bundle, own);
+  const scanned = options.assumeBase === true ? assumed : await scanBase(bundle, own, context);
 
-  const { digest, release, problems: ofRelease } = await findRelease(bundle, scanned, context);
+  // Of a delta without its base the release can be read all the same.
+  const { digest, release, problems: ofRelease } = await findRelease(bundle, assumed, context);
   const walk = new Walk(scanned);
   walk.visit(digest, 'release');
   problems.push(ofRelease);
@@ -82,7 +90,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     return attachment && image !== undefined ? [{ attachment, image }] : [];
   });
   for (const { attachment, image } of attachments) walk.visit(attachment, `the sigstore signature of ${image}`);
-  problems.push(walk.problems);
+  problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
   if (release)
     problems.push(
       checkTags(bundle, scanned, tagsOf(release), walk),
@@ -108,6 +116,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     attachments: attachments.length,
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
+    base: metadata.base?.version,
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
     problems: problems.flat(),

@@ -20,6 +20,7 @@ import { compareSignatures } from './agreement.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedConfig } from './scan.ts';
+import { isUnpackedDelta } from './surplus.ts';
 
 /** Whom to believe about a bundle. */
 export interface VerifyTrust {
@@ -49,10 +50,10 @@ export interface SignatureFile {
 /**
  * Reads the signatures out of the configuration manifests. These are made to be applied to a cluster, so nothing may be
  * among them but signatures of `digests`, the release and the images in it, mirror sets in config/mirrors, and in a
- * directory the update service of a mirror. Nothing vouches for the latter two, which is said.
+ * directory the update service of a mirror, and the signature of the base of a delta. Nothing vouches for these, which is said.
  */
 export function readConfig(
-  { form }: Bundle,
+  bundle: Bundle,
   config: readonly ScannedConfig[],
   digests: ReadonlySet<string>,
   context: Context,
@@ -72,10 +73,11 @@ export function readConfig(
       const stray = [...signatures.keys()].find((digest) => !digests.has(digest));
       const folder = dirname(path);
       const isForMirror = mirrorObjects[folder];
-      const mayBeThere = form === 'directory' || folder === 'config/mirrors';
+      const mayBeThere = bundle.form === 'directory' || folder === 'config/mirrors';
       if (isForMirror && mayBeThere && objects.length > 0 && objects.every(isForMirror)) unvouched.push(path);
       else if (signatures.size === 0 || !objects.every(isSignatures))
         note('superfluous', 'is no signature: nothing vouches for it');
+      else if (stray && isUnpackedDelta(bundle)) unvouched.push(path);
       else if (stray) note('superfluous', `has a signature of ${stray}, which is no image of this release`);
       else files.push({ path, text, signatures });
     } catch (error) {

@@ -1,0 +1,152 @@
+import { readdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { ContentSource } from '../store/store.ts';
+import { listVolumeSets } from '../store/volumes.ts';
+import type { BlobRecord, BundleMetadata } from './metadata.ts';
+import { openBundle, type Bundle } from './open.ts';
+
+/** Where else to look for what a delta leaves out. */
+export interface CompleteOptions {
+  /** Bundles or mirror directories that somebody named for it. */
+  readonly bases: readonly string[];
+  /** Tells of a blob that it is where it is going already, and need not be had. */
+  readonly isThere?: (blob: BlobRecord) => boolean;
+}
+
+/**
+ * Opens a bundle with everything that its images need: a delta together with bundles that have what it leaves out, those
+ * that were named and those beside it. Throws `incomplete`, with the list, where blobs are not to be had, and what openBundle does.
+ */
+export async function openComplete(path: string, options: CompleteOptions, context: Context): Promise<Bundle> {
+  const bundle = await addBases(await openBundle(path, context), options.bases, context);
+  const missing = (await listLacking(bundle)).filter((blob) => options.isThere?.(blob) !== true);
+  if (missing.length === 0) return bundle;
+  await bundle.close();
+  throw lackingError(bundle, missing);
+}
+
+/**
+ * Gives a delta the content of those bundles that have what it leaves out: of those that are named, and, where something is
+ * still lacking, of those in its folder. Closing it closes them. Any other bundle is returned as it is. Throws what opening one
+ * that was named does, and has closed everything then.
+ */
+export async function addBases(bundle: Bundle, bases: readonly string[], context: Context): Promise<Bundle> {
+  if (!bundle.metadata.base) {
+    if (bases.length > 0) context.log('warn', `${bundle.path} is no delta: --base is not needed`);
+    return bundle;
+  }
+  const others: Bundle[] = [];
+  const close = async (): Promise<void> => {
+    for (const opened of [...others, bundle]) await opened.close();
+  };
+  try {
+    for (const base of bases) others.push(await openBundle(base, context));
+    const named = layer(bundle, others);
+    for (const path of (await listLacking(named)).length > 0 ? await listNeighbours(bundle) : []) {
+      const other = await openBundle(path, context).catch(passOver);
+      if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
+      else await other?.close();
+    }
+    if (others.length > 0) {
+      const names = others.map(({ path }) => path).join(', ');
+      context.log('info', `what ${basename(bundle.path)} leaves out is taken from ${names}`);
+    }
+    return { ...layer(bundle, others), close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** The blobs that a bundle leaves out as a delta, and that are not to be had from it. */
+export async function listLacking({ content, metadata }: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
+  const blobs = metadata.base?.blobs ?? [];
+  const found = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
+  return blobs.filter((_, index) => found[index] !== true);
+}
+
+/** What to do about a delta without its base. */
+export function baseHint({ base }: BundleMetadata): string {
+  return `Give the bundle of ${base?.version ?? ''} with --base, or put it into the same folder.`;
+}
+
+/** A descriptor for a blob whose media type does not matter. */
+export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
+  return { mediaType: 'application/octet-stream', digest, size };
+}
+
+function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
+  const lines = missing.map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
+  const what = `${path} leaves out what ${metadata.base?.release ?? ''} (${metadata.base?.version ?? ''}) has, and`;
+  const count = missing.length === 1 ? 'a blob is' : `${String(missing.length)} blobs are`;
+  return new PluginError('incomplete', [`${what} ${count} not to be had:`, ...lines].join('\n  '), {
+    hint: baseHint(metadata),
+  });
+}
+
+function layer(bundle: Bundle, others: readonly Bundle[]): Bundle {
+  return {
+    ...bundle,
+    content: new LayeredContent(
+      bundle.content,
+      others.map(({ content }) => content),
+    ),
+  };
+}
+
+/** The other bundles in the folder of one that lies in files. */
+async function listNeighbours({ path, form, volumes }: Bundle): Promise<string[]> {
+  if (form === 'directory' || volumes.some(({ size }) => size === Infinity)) return [];
+  const folder = dirname(path);
+  const tars = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.tar'));
+  const names = new Set([...tars, ...(await listVolumeSets(folder).catch(() => []))]);
+  names.delete(basename(path));
+  return [...names].sort().map((name) => join(folder, name));
+}
+
+async function hasAny(content: ContentSource, { base }: BundleMetadata): Promise<boolean> {
+  for (const blob of base?.blobs ?? []) if (await content.exists(descriptorOf(blob))) return true;
+  return false;
+}
+
+function passOver(error: unknown): undefined {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+}
+
+/** One store’s content, with that of others for what it lacks. */
+class LayeredContent implements ContentSource {
+  readonly name: string;
+  readonly #own: ContentSource;
+  readonly #others: readonly ContentSource[];
+
+  constructor(own: ContentSource, others: readonly ContentSource[]) {
+    this.name = own.name;
+    this.#own = own;
+    this.#others = others;
+  }
+
+  resolve(tagOrDigest: string): Promise<Descriptor> {
+    return this.#own.resolve(tagOrDigest);
+  }
+
+  async fetch(descriptor: Descriptor, start?: number): Promise<Readable> {
+    return ((await this.#find(descriptor)) ?? this.#own).fetch(descriptor, start);
+  }
+
+  async exists(descriptor: Descriptor): Promise<boolean> {
+    return (await this.#find(descriptor)) !== undefined;
+  }
+
+  tags(): Promise<string[]> {
+    return this.#own.tags();
+  }
+
+  async #find(descriptor: Descriptor): Promise<ContentSource | undefined> {
+    for (const source of [this.#own, ...this.#others]) if (await source.exists(descriptor)) return source;
+    return undefined;
+  }
+}

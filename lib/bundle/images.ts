@@ -1,0 +1,46 @@
+import { formatReference, parseReference } from '../oci/reference.ts';
+import type { SignedRelease } from '../release/load.ts';
+import { componentTag, releaseTag } from '../release/version.ts';
+import type { BundleImage } from './contents.ts';
+import type { Origin } from './origin.ts';
+
+/** Finds the digests of extra images, each image once, in an order that depends on the images alone. Throws what `resolve` does. */
+export async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<ExtraImage[]> {
+  const resolved = await Promise.all(
+    pullspecs.map(async (pullspec): Promise<[string, ExtraImage]> => {
+      const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
+      const descriptor = await origin
+        .sourceOf({ registry, repository, ...(digest && { digest }) })
+        .resolve(digest ?? tag);
+      const reference = { registry, repository, digest: descriptor.digest };
+      const name = formatReference(reference);
+      return [name, { name, reference }];
+    }),
+  );
+  // However they were spelled, and in whichever order, the same images make the same bundle.
+  return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
+}
+
+/** Lists what goes into a bundle: the release, its components, and extra images. */
+export function listImages(
+  { release }: Pick<SignedRelease, 'release'>,
+  extraImages: readonly ExtraImage[],
+): BundleImage[] {
+  const { version, arch, reference, digest, images } = release;
+  const components = [...images].map(([name, image]): BundleImage => {
+    return { name, reference: { ...image.reference, digest: image.digest }, tag: componentTag(version, arch, name) };
+  });
+  const extras = extraImages.map((image): BundleImage => {
+    const name = image.reference.repository.split('/').at(-1) ?? '';
+    const suffix = image.reference.digest.slice(7, 19);
+    return { ...image, tag: `${releaseTag(version, arch)}-extra-${name}`.slice(0, 115) + `-${suffix}` };
+  });
+  return [
+    { name: 'release', reference: { ...reference, digest }, tag: releaseTag(version, arch) },
+    ...components,
+    ...extras,
+  ];
+}
+
+/** An image that goes in besides those of the release, before it has a tag. */
+export type ExtraImage = Omit<BundleImage, 'tag'>;
