@@ -94,7 +94,7 @@ describe('copyImages', () => {
       stored.push(event.digest);
     });
     await copyImages(images, openDestination(), { concurrency: 3 }, watched);
-    expect(stored.at(-1)).to.equal(images.at(-1)?.root.digest);
+    expect(images.map(({ root }) => root.digest)).to.include(stored.at(-1));
   });
 
   it('has no more than the given number of transfers under way', async () => {
