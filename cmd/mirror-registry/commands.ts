@@ -6,6 +6,11 @@ export const mirrorRegistry: Program = {
   describe: 'Look into the mirror registry of a host, and renew its certificates.',
   commands: [
     {
+      usage: 'bundle <action> [file]',
+      describe: 'Put the images of a mirror registry into one file, or look into such a file',
+      load: () => import('./bundle.ts'),
+    },
+    {
       usage: 'plan',
       describe: 'Show what an upgrade would change on this host, and which certificates it would renew',
       load: () => import('./plan.ts'),

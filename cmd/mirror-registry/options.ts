@@ -5,6 +5,10 @@ import type { DetectedInstallation } from '../../lib/host/installation.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { TargetImages } from '../../lib/host/plan.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import type { Context } from '../../lib/context.ts';
+import { imagesOfBundle } from '../../lib/host/registryBundle.ts';
+import { imagesOfVersion } from '../../lib/host/versions.ts';
 import { checkImage } from '../checks.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 
@@ -68,18 +72,44 @@ export const renewalOptions = {
 
 /** Options that say which images a registry is to run. */
 export const targetOptions = {
-  'target-quay': { type: 'string', describe: 'Image of Quay that is to run', check: checkImage },
-  'target-redis': { type: 'string', describe: 'Image of Redis that is to run', check: checkImage },
-  'target-pause': { type: 'string', describe: 'Image of the pod that is to run', check: checkImage },
+  version: { type: 'string', describe: 'Release of the mirror registry that is to run, such as 2.0.11' },
+  'target-quay': { type: 'string', describe: 'Image of Quay, instead of that of the release', check: checkImage },
+  'target-redis': { type: 'string', describe: 'Image of Redis, instead of that of the release', check: checkImage },
+  'target-pause': { type: 'string', describe: 'Image of the pod, instead of that of the release', check: checkImage },
 } as const satisfies OptionRecord;
 
-/** The images that the options name. */
-export function targetOf({ targetQuay, targetRedis, targetPause }: Arguments<typeof targetOptions>): TargetImages {
+/** The images that the options name, with those of a release that is known. */
+export function targetImages(args: Arguments<typeof targetOptions>): TargetImages {
+  const { version, targetQuay, targetRedis, targetPause } = args;
   return {
+    ...(version !== undefined && imagesOfVersion(version)),
     ...(targetQuay !== undefined && { quay: targetQuay }),
     ...(targetRedis !== undefined && { redis: targetRedis }),
     ...(targetPause !== undefined && { pause: targetPause }),
   };
+}
+
+/** Options that say what a registry is to run, a bundle among them. */
+export const upgradeOptions = {
+  bundle: { type: 'string', describe: 'Bundle with the images that are to run, as bundle create makes it' },
+  ...targetOptions,
+} as const satisfies OptionRecord;
+
+/** The images that a bundle or the options name. Throws `usage` for a release that is not known, and what `openBundle` throws. */
+export async function targetOf(args: Arguments<typeof upgradeOptions>, context: Context): Promise<TargetImages> {
+  if (args.version !== undefined && imagesOfVersion(args.version) === undefined) {
+    throw new PluginError('usage', `the release ${args.version} of the mirror registry is not known to this program`, {
+      hint: 'Name its images with --target-quay, --target-redis and --target-pause, or a bundle with --bundle.',
+    });
+  }
+  if (args.bundle === undefined) return targetImages(args);
+  const bundle = await openBundle(args.bundle, context);
+  try {
+    const { quay, redis, pause } = imagesOfBundle(bundle.metadata, args.bundle);
+    return { quay: quay.image, redis: redis.image, pause: pause.image };
+  } finally {
+    await bundle.close();
+  }
 }
 
 /** What the options say about renewing. Throws `usage` for spans that do not go together. */

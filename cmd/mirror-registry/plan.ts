@@ -5,7 +5,7 @@ import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
-import { findInstallation, hostOptions, renewalOf, renewalOptions, targetOf, targetOptions } from './options.ts';
+import { findInstallation, hostOptions, renewalOf, renewalOptions, targetOf, upgradeOptions } from './options.ts';
 
 /** `plan`: what `upgrade` would do to this host. */
 export const command = defineCommand({
@@ -13,7 +13,7 @@ export const command = defineCommand({
     'Compares the host with what it is to have: its images, the words of its units that newer images need, its certificates. Nothing is ' +
     'run and nothing is written. What is not named stays as it is, byte for byte.',
   options: {
-    ...targetOptions,
+    ...upgradeOptions,
     diff: { type: 'boolean', describe: 'Show how the units would change, as a unified diff' },
     'detailed-exitcode': {
       type: 'boolean',
@@ -25,15 +25,16 @@ export const command = defineCommand({
   },
   examples: [
     ['', 'Show whether certificates have to be renewed'],
-    ['--target-quay=registry.redhat.io/quay/quay-rhel8:v3.12.18 --diff', 'Show what a newer Quay would change'],
+    ['--version=2.0.11 --diff', 'Show what a newer release would change'],
+    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'The same, for the images in a bundle'],
     ['--detailed-exitcode --quiet', 'Let a script find out whether there is something to do'],
   ],
-  async run(args, { terminal, environment, setExitCode }) {
+  async run(args, { terminal, environment, context, setExitCode }) {
     const options = renewalOf(args, new Date());
     const detected = await findInstallation(args, environment);
     const { status, ...certificates } = await readCertificates(detected.files, detected.installation, options.now);
     const renewals = findRenewals({ status, ...certificates }, detected.installation, options);
-    const target: TargetImages = targetOf(args);
+    const target: TargetImages = await targetOf(args, context);
     const plan = planUpgrade({ detected, certificates: status, renewals, target });
     if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) ? 0 : 2);
     if (args.format === undefined) terminal.print(describePlan(plan, args.diff));

@@ -33,3 +33,15 @@ export function compareTags(a: string, b: string): number {
   }
   return 0;
 }
+
+/** The images of a release of the mirror registry, by tag, from 2.0.0 on; undefined for an unknown one. */
+export function imagesOfVersion(version: string): { quay: string; redis: string; pause: string } | undefined {
+  const quay = quayVersions[version];
+  if (quay === undefined || !version.startsWith('2.')) return undefined;
+  const redis = compareTags(version, '2.0.10') >= 0 ? '1-1766406130' : '1-190';
+  return {
+    quay: `registry.redhat.io/quay/quay-rhel8:v${quay}`,
+    redis: `registry.redhat.io/rhel8/redis-6:${redis}`,
+    pause: 'registry.access.redhat.com/ubi8/pause:8.10-5',
+  };
+}
