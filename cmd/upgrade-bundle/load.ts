@@ -1,16 +1,22 @@
 import { constants, setPriority } from 'node:os';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defaultStorePath } from '../../lib/node/additionalStore.ts';
 import { loadBundle, type LoadResult } from '../../lib/node/load.ts';
+import { checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { isDigest } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
+import type { Connections } from '../../lib/store/connections.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
+import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { formatOption, registryOptions, trustOptions } from '../options.ts';
 import { hostOptions } from './host.ts';
+import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 /** `load`: the images of a bundle into the image store of a node. */
@@ -19,8 +25,15 @@ export const command = defineCommand({
     'Who signed the release is checked first, without a network unless --signature-store names one. Then every image goes into the store ' +
     'under its own name and digest, by skopeo or podman, straight from where the bundle lies, with lowered priority. What is there is ' +
     'skipped, so a load that was cut off goes on when the same command is run again. Each image is checked afterwards, and all are ' +
-    'counted again at the end. An additional store is made beside its path, and renamed when it is whole.',
-  positionals: bundleArgument,
+    'counted again at the end. An additional store is made beside its path, and renamed when it is whole. A bundle that another machine ' +
+    'serves is brought here first, by its URL and the digest to expect; it is kept, so that this machine can serve it to the next.',
+  positionals: {
+    bundle: {
+      type: 'string',
+      required: true,
+      describe: 'A bundle, a device that holds one, a mirror directory, or the URL of a serve on another machine',
+    },
+  },
   options: {
     store: {
       type: 'string',
@@ -38,6 +51,17 @@ export const command = defineCommand({
       describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
     },
     'parallel-images': { type: 'number', default: 3, range: [1, 16], describe: 'How many images are loaded at a time' },
+    digest: { type: 'string', describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)' },
+    'token-file': {
+      type: 'string',
+      describe: 'File with the token of the server, for a bundle that another machine has',
+      check: checkFile,
+    },
+    'download-dir': {
+      type: 'string',
+      default: '/var/lib/oc-upgrade-bundle',
+      describe: 'Where a bundle from another machine is kept',
+    },
     ...hostOptions,
     ...formatOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
@@ -46,6 +70,7 @@ export const command = defineCommand({
   examples: [
     ['/dev/sdb', 'Load a bundle from a stick into the image store of this machine'],
     ['/dev/sdb --store=additional', 'Make an additional image store of it'],
+    ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
     ['upgrade-4.12.4-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -55,25 +80,63 @@ export const command = defineCommand({
     }
     // Whatever else the machine does comes first.
     setPriority(constants.priority.PRIORITY_LOW);
-    const loading = { ...context, onEvent: terminal.transfer('Loading') };
-    const bundle = await openBundle(args.bundle, loading);
-    const registries = new Registries(await openAccess(args, environment), loading);
+    const registries = new Registries(await openAccess(args, environment), context);
     try {
-      const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
-      const signed = await checkSigned(bundle, trust, loading);
-      const host = { root: args.root, environment };
-      const store =
-        args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
-      terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result, signed, bundle));
+      const path = await bringBundle(args, registries.connections, {
+        ...context,
+        onEvent: terminal.transfer('Downloading'),
+      });
+      const loading = { ...context, onEvent: terminal.transfer('Loading') };
+      const bundle = await openBundle(path, loading);
+      try {
+        const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
+        const signed = await checkSigned(bundle, trust, loading);
+        const host = { root: args.root, environment };
+        const store =
+          args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
+        const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
+        terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result, signed, bundle));
+      } finally {
+        await bundle.close();
+      }
     } finally {
-      await bundle.close();
       await registries.close();
     }
   },
 });
 
-function toWords(result: LoadResult, signed: SignedRelease, { metadata }: Bundle): string {
+/** Gives the path of the bundle, which is downloaded where it is a URL, and is the one that has the digest. */
+async function bringBundle(
+  { bundle, digest, tokenFile, downloadDir }: Asked,
+  connections: Connections,
+  context: Context,
+): Promise<string> {
+  if (digest !== undefined && !isDigest(digest)) {
+    throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
+  }
+  if (!/^https?:\/\//i.test(bundle)) {
+    if (digest !== undefined) await checkWholeDigest(bundle, digest, context);
+    return bundle;
+  }
+  if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
+  if (digest === undefined) {
+    throw new PluginError('usage', 'a bundle from another machine needs --digest', {
+      hint: 'It is in the .sha256 file that stands beside the bundle.',
+    });
+  }
+  const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
+  return fetchBundle({ url: new URL(bundle), token, digest }, downloadDir, connections, context);
+}
+
+/** The bundle as it is named on the command line. */
+interface Asked {
+  readonly bundle: string;
+  readonly digest: string | undefined;
+  readonly tokenFile: string | undefined;
+  readonly downloadDir: string;
+}
+
+function toWords(result: LoadResult, signed: SignedRelease, { metadata, path }: Bundle): string {
   const { store, images, loaded, skipped, bytes, countedBy } = result;
   const rows = [
     ['Release', `${metadata.version} ${metadata.arch}`],
@@ -84,6 +147,7 @@ function toWords(result: LoadResult, signed: SignedRelease, { metadata }: Bundle
       `${String(images.length)}: ${String(loaded)} loaded (${formatBytes(bytes)}), ${String(skipped)} there already`,
     ],
     ['Store', `${store.graphRoot} (${store.driver})`],
+    ['Bundle', path],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
   ];
   return [loaded === 0 ? 'Nothing to do: everything is there' : 'Loaded', formatFields(rows)].join('\n');

@@ -6,8 +6,10 @@ import { PluginError } from '../../lib/errors.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
+import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { baseOption, bundleArgument, registryOptions, trustOptions } from '../options.ts';
+import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 /** `serve`: a bundle as a registry. */
@@ -25,15 +27,22 @@ export const command = defineCommand({
       describe: 'Address and port to listen at; port 0 is any that is free',
     },
     ...baseOption,
+    'token-file': {
+      type: 'string',
+      describe: 'File with a token that every client must send: Authorization: Bearer',
+      check: checkFile,
+    },
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
   },
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
     ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a stick at a port of your choice'],
+    ['/dev/sdb --listen=0.0.0.0:5000 --token-file=token', 'Serve it to other machines that have the token'],
   ],
   async run(args, { context, terminal, environment }) {
-    const listen = parseListen(args.listen);
+    const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
+    const listen = { ...parseListen(args.listen), token };
     const bundle = await openComplete(args.bundle, { bases: args.base }, context);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
@@ -44,17 +53,16 @@ export const command = defineCommand({
       const { version, arch } = bundle.metadata;
       terminal.print(address);
       if (!isLoopback(server.host)) {
-        context.log(
-          'warn',
-          `whoever reaches ${address} can read the bundle: it is served by plain HTTP, without a login`,
-        );
+        const who = token === undefined ? 'whoever reaches it' : 'whoever reads the token off the network';
+        const how = token === undefined ? 'without a login' : 'and the token is sent by it';
+        context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
       }
       context.log('info', `The release is signed by ${nameSigners(signed)}`);
       context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
       const place = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
       context.log(
         'info',
-        `  skopeo inspect --tls-verify=false docker://${place}/${releaseRepository}:${version}-${arch}`,
+        `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${place}/${releaseRepository}:${version}-${arch}`,
       );
       // Being interrupted is how a server ends, and no failure.
       if (!context.signal.aborted) await once(context.signal, 'abort');

@@ -98,8 +98,13 @@ export class Conversations {
     const { registry, repository, target } = request;
     const host = hostOf(registry);
     const known = this.#schemes.get(registry);
-    if (target instanceof URL)
-      return await go(target, target.origin === new URL(`${known ?? 'https'}://${host}`).origin);
+    if (target instanceof URL) {
+      const schemes = known ? [known] : this.#insecure ? ['https', 'http'] : ['https'];
+      return await go(
+        target,
+        schemes.some((scheme) => target.origin === new URL(`${scheme}://${host}`).origin),
+      );
+    }
     const at = (scheme: string): URL => new URL(`${scheme}://${host}/v2/${repository}/${target}`);
     if (known || !this.#insecure) return await go(at(known ?? 'https'), true);
     try {

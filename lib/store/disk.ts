@@ -55,7 +55,7 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
     'disk-full',
     `${path} needs ${gibibytes(needed)} more, and ${dirname(path)} has ${gibibytes(free)} free`,
     {
-      hint: 'Choose another --output folder, or make room.',
+      hint: 'Choose another folder, or make room.',
     },
   );
 }

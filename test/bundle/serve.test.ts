@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -257,6 +257,28 @@ describe('serve', () => {
     expect(address).to.match(/^0\.0\.0\.0:\d+$/);
     child.kill('SIGTERM');
     expect((await ended).stderr).to.match(/warning: .*plain HTTP, without a login/);
+  });
+
+  it('lets nobody in without the token in a file, and refuses a file without one', async () => {
+    const file = join(made.folder, 'token');
+    await writeFile(file, 'short\n');
+    const refused = await (await start(`--token-file=${file}`)).ended;
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.contain('openssl rand').and.not.to.contain('short');
+    const token = '0123456789abcdef';
+    await writeFile(file, `${token}\n`);
+    const { child, ended, address } = await start(`--token-file=${file}`, '--listen=0.0.0.0:0');
+    const url = `http://${address.replace('0.0.0.0', '127.0.0.1')}/bundle.tar`;
+    expect((await fetch(url)).status).to.equal(401);
+    const headers = { Authorization: `Bearer ${token}`, Range: 'bytes=0-511' };
+    const answer = await fetch(url, { headers });
+    expect(answer.status).to.equal(206);
+    expect(Buffer.from(await answer.arrayBuffer()).toString()).to.match(/^metadata\.json/);
+    child.kill('SIGTERM');
+    const { stderr } = await ended;
+    expect(stderr)
+      .to.match(/warning: .*whoever reads the token/)
+      .and.not.to.contain(token);
   });
 
   it('says that a port is taken', async () => {

@@ -1,0 +1,157 @@
+import { createHash, type Hash } from 'node:crypto';
+import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { writeSync } from 'node:fs';
+import { servedTar } from '../bundle/serve.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { hexOf, type Digest } from '../oci/digest.ts';
+import type { Connections } from '../store/connections.ts';
+import { checkSpace, describeWriteError, syncFolder } from '../store/disk.ts';
+import { takeLock } from '../store/lock.ts';
+import type { Authorizer } from '../store/tokens.ts';
+import { Transport } from '../store/transport.ts';
+
+/** A bundle that another machine has. */
+export interface ReplicaSource {
+  /** Of a server of this program, or of the tar itself on any other server that knows ranges. */
+  readonly url: URL;
+  /** What the server lets one in with. */
+  readonly token: string | undefined;
+  /** Of the whole tar: whoever sends it need not be trusted. */
+  readonly digest: Digest;
+}
+
+/**
+ * Brings a bundle from another machine into a folder and returns its path. A transfer that was cut off is resumed where
+ * it stopped, in the same run and in a later one. Only a file with the expected digest gets its final name. Throws `busy`, `disk-full`,
+ * `not-writable`, `digest-mismatch`, and what asking the server throws.
+ */
+export async function fetchBundle(
+  source: ReplicaSource,
+  folder: string,
+  connections: Connections,
+  context: Context,
+): Promise<string> {
+  const path = join(folder, `bundle-${hexOf(source.digest).slice(0, 12)}.tar`);
+  if (await stat(path).catch(() => undefined)) {
+    await checkWholeDigest(path, source.digest, context);
+    return path;
+  }
+  try {
+    await mkdir(folder, { recursive: true });
+  } catch (error) {
+    throw describeWriteError(error, folder);
+  }
+  const unlock = await takeLock(`${path}.lock`, path);
+  try {
+    await download(source, path, connections, context);
+  } finally {
+    await unlock();
+  }
+  return path;
+}
+
+/** Reads a file whole and compares its digest. Throws `digest-mismatch` and what reading throws. */
+export async function checkWholeDigest(path: string, digest: Digest, context: Context): Promise<void> {
+  await using file = await open(path, 'r');
+  const hash = createHash('sha256');
+  await hashFile(file, hash, Infinity, context);
+  const found = `sha256:${hash.digest('hex')}`;
+  if (found === digest) return;
+  throw new PluginError(
+    'digest-mismatch',
+    `${path} is not the expected bundle: its digest is ${found}, not ${digest}`,
+    {
+      hint: 'Do not use it: copy it again from where it came from.',
+    },
+  );
+}
+
+async function download(
+  { url, token, digest }: ReplicaSource,
+  path: string,
+  connections: Connections,
+  context: Context,
+): Promise<void> {
+  const target = new URL(url);
+  if (target.pathname === '/') target.pathname = servedTar;
+  const authorization = token === undefined ? undefined : `Bearer ${token}`;
+  const authorizer: Authorizer = { authorize: () => Promise.resolve(authorization) };
+  // The digest is what makes the bundle the right one, over http as well.
+  const transport = new Transport(connections, authorizer, context, { insecure: true });
+  const request = {
+    registry: target.host,
+    repository: basename(target.pathname),
+    what: 'the bundle',
+    target,
+    actions: 'pull' as const,
+  };
+  const size = await askSize(transport, request);
+  const partial = `${path}.partial`;
+  try {
+    await using file = await open(partial, 'a+');
+    let start = (await file.stat()).size;
+    if (start > size) await file.truncate((start = 0));
+    context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: start });
+    await checkSpace(partial, size - start);
+    for (;;) {
+      const hash = createHash('sha256');
+      await hashFile(file, hash, start, context);
+      await transport.download(request, size, start, (chunk) => {
+        // The chunk is only valid during this call; what is received is hashed and written before more comes.
+        for (let done = 0; done < chunk.length;) done += writeSync(file.fd, chunk, done);
+        hash.update(chunk);
+        context.onEvent({ kind: 'bytes', digest, bytes: chunk.length });
+      });
+      const found = `sha256:${hash.digest('hex')}`;
+      if (found === digest) break;
+      // Whatever of it is wrong, it is not worth being gone on with.
+      await file.truncate(0);
+      if (start === 0) throw wrongBundle(target, size, found, digest);
+      context.log('warn', `${partial}, which an earlier run left, does not belong to that bundle: beginning anew`);
+      start = 0;
+    }
+    await file.sync();
+    await rename(partial, path);
+    await syncFolder(dirname(path));
+  } catch (error) {
+    throw describeWriteError(error, partial);
+  }
+}
+
+function wrongBundle(url: URL, size: number, found: string, digest: Digest): PluginError {
+  return new PluginError(
+    'digest-mismatch',
+    `${url.host} has another bundle: the digest of its ${String(size)} bytes is ${found}, not ${digest}`,
+    { hint: 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.' },
+  );
+}
+
+type Request = Parameters<Transport['download']>[0];
+
+async function askSize(transport: Transport, request: Request): Promise<number> {
+  const { headers } = await transport.send({ ...request, method: 'HEAD' }).catch((error: unknown) => {
+    if (!isPluginError(error, 'unauthorized')) throw error;
+    throw new PluginError('unauthorized', `${request.registry} gives the bundle to nobody without its token`, {
+      hint: 'Name the file with the token that the server has: --token-file.',
+      cause: error,
+    });
+  });
+  const size = Number(headers['content-length'] ?? Number.NaN);
+  if (Number.isSafeInteger(size) && size > 0) return size;
+  throw new PluginError('server-error', `${request.registry} does not say how large the bundle is`, {
+    hint: 'Name a server of this program, or a bundle on a server that states its Content-Length.',
+  });
+}
+
+async function hashFile(file: FileHandle, hash: Hash, size: number, context: Context): Promise<void> {
+  const buffer = Buffer.allocUnsafe(1024 * 1024);
+  for (let at = 0; at < size;) {
+    checkInterrupted(context.signal);
+    const { bytesRead } = await file.read(buffer, 0, Math.min(buffer.length, size - at), at);
+    if (bytesRead === 0) return;
+    hash.update(buffer.subarray(0, bytesRead));
+    at += bytesRead;
+  }
+}

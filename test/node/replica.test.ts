@@ -1,0 +1,208 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { serveBundle } from '../../lib/bundle/serve.ts';
+import { checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { Certificates } from '../../lib/store/certificates.ts';
+import { Connections } from '../../lib/store/connections.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
+import { failureOf } from '../support/failure.ts';
+import { requirePeer } from '../support/peers.ts';
+import { requireRoot } from '../support/storeReader.ts';
+
+const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const token = '0123456789abcdef0123';
+
+describe('fetchBundle', () => {
+  let made: TestBundle;
+  let bytes: Buffer;
+  let digest: Digest;
+  let folder: string;
+  let connections: Connections;
+  let cleanups: (() => Promise<unknown>)[] = [];
+
+  before(async () => {
+    made = await makeBundle({ layerSize: 200_000 });
+    bytes = await readFile(made.path);
+    digest = digestOf(bytes);
+  });
+  after(() => made.remove());
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'replica-'));
+    connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
+  });
+  afterEach(async () => {
+    for (const clean of cleanups) await clean();
+    cleanups = [];
+    connections.close();
+    await rm(folder, { recursive: true });
+  });
+
+  /** The server of the serve command. */
+  const serve = async (path = made.path): Promise<URL> => {
+    const context = makeContext();
+    const bundle = await openBundle(path, context);
+    const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, token }, context);
+    cleanups.push(
+      () => server.close(),
+      () => bundle.close(),
+    );
+    return new URL(server.url);
+  };
+  /** Somebody else's server of the tar: knows ranges, and ends each answer after `most` bytes, or when `gate` opens in the middle. */
+  const serveBadly = async (most: number, gate?: Promise<unknown>): Promise<{ url: URL; starts: number[] }> => {
+    const starts: number[] = [];
+    const server: Server = createServer((request, response) => {
+      const start = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
+      response.writeHead(start > 0 ? 206 : 200, {
+        'Content-Length': bytes.length - start,
+        ...(start > 0 && {
+          'Content-Range': `bytes ${String(start)}-${String(bytes.length - 1)}/${String(bytes.length)}`,
+        }),
+      });
+      if (request.method === 'HEAD') return response.end();
+      starts.push(start);
+      const end = Math.min(start + most, bytes.length);
+      response.write(bytes.subarray(start, end), () => {
+        if (gate) void gate.then(() => response.end(bytes.subarray(end)));
+        else response.destroy();
+      });
+      return undefined;
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    cleanups.push(async () => {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    });
+    return { url: new URL(`http://127.0.0.1:${String((server.address() as AddressInfo).port)}/bundle.tar`), starts };
+  };
+  const fetchFrom = (url: URL, context: TestContext = makeContext(), secret: string | undefined = token) => {
+    return fetchBundle({ url, token: secret, digest }, folder, connections, context);
+  };
+  const moved = ({ events }: TestContext): number => {
+    return events.reduce((sum, event) => sum + (event.kind === 'bytes' ? event.bytes : 0), 0);
+  };
+
+  it('brings a bundle, which can be served on', async () => {
+    const path = await fetchFrom(await serve());
+    expect(await readFile(path)).to.deep.equal(bytes);
+    const second = join(folder, 'second');
+    const again = await fetchBundle({ url: await serve(path), token, digest }, second, connections, makeContext());
+    expect(await readFile(again)).to.deep.equal(bytes);
+    expect(basename(again)).to.match(/^bundle-[0-9a-f]{12}\.tar$/);
+  });
+
+  it('asks for nothing when the bundle is there, and notices when that has been altered', async () => {
+    const path = await fetchFrom(await serve());
+    const context = makeContext();
+    expect(await fetchFrom(new URL('http://127.0.0.1:1'), context)).to.equal(path);
+    await truncate(path, 1000);
+    await failureOf(fetchFrom(new URL('http://127.0.0.1:1'), context), 'digest-mismatch');
+  });
+
+  it('needs the token, and does not say it', async () => {
+    const url = await serve();
+    for (const wrong of [undefined, 'another-token-0123456789']) {
+      const source = { url, token: wrong, digest };
+      const error = await failureOf(fetchBundle(source, folder, connections, makeContext()), 'unauthorized');
+      expect(error.hint).to.contain('--token-file');
+      expect(JSON.stringify([error.message, error.hint])).not.to.contain(token);
+    }
+  });
+
+  it('goes on through connections that are lost', async () => {
+    const { url, starts } = await serveBadly(Math.ceil(bytes.length / 3));
+    const context = makeContext();
+    expect(await readFile(await fetchFrom(url, context))).to.deep.equal(bytes);
+    expect(starts).to.have.length(3);
+    expect(moved(context)).to.equal(bytes.length);
+  });
+
+  it('goes on with what an earlier run left, and begins anew where that is of another bundle', async () => {
+    const partial = join(folder, `bundle-${digest.slice(7, 19)}.tar.partial`);
+    const half = Math.floor(bytes.length / 2);
+    const url = await serve();
+    await writeFile(partial, bytes.subarray(0, half));
+    const context = makeContext();
+    await rm(await fetchFrom(url, context));
+    expect(moved(context)).to.equal(bytes.length - half);
+    await writeFile(partial, Buffer.alloc(half, 'x'));
+    const other = makeContext();
+    expect(await readFile(await fetchFrom(url, other))).to.deep.equal(bytes);
+    expect(other.lines.join()).to.match(/warn: .* does not belong to that bundle/);
+  });
+
+  it('refuses another bundle, and gives it no final name', async () => {
+    const other = await makeBundle({ seed: 'other' });
+    cleanups.push(() => other.remove());
+    const error = await failureOf(fetchFrom(await serve(other.path)), 'digest-mismatch');
+    expect(error.message).to.contain('another bundle').and.to.contain(digest);
+    expect(existsSync(join(folder, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
+  });
+
+  it('checks the digest of a bundle on a device or in a file', async () => {
+    await checkWholeDigest(made.path, digest, makeContext());
+    const error = await failureOf(checkWholeDigest(made.path, digestOf('other'), makeContext()), 'digest-mismatch');
+    expect(error.message).to.contain(digest);
+  });
+
+  describe('in two processes', function () {
+    this.timeout(120_000);
+    before(async function () {
+      requirePeer(this, 'skopeo');
+      await requireRoot(this);
+    });
+
+    it('lets one be killed and go on, while the other loads what it brought', async () => {
+      const tokenFile = join(folder, 'token');
+      await writeFile(tokenFile, `${token}\n`);
+      let open: () => void = () => undefined;
+      const gate = new Promise<void>((resolve) => (open = resolve));
+      const { url, starts } = await serveBadly(Math.ceil(bytes.length / 2), gate);
+      const start = (node: string) => {
+        const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+        const store = [
+          '--store=additional',
+          `--store-path=${folder}/${node}/store`,
+          `--download-dir=${folder}/${node}`,
+        ];
+        const source = [url.href, `--digest=${digest}`, `--token-file=${tokenFile}`];
+        const child = spawn(process.execPath, [program, 'load', ...source, ...store, ...trust, '--images=release'], {
+          stdio: ['ignore', 'pipe', 'pipe'],
+        });
+        let output = '';
+        for (const stream of [child.stdout, child.stderr])
+          stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
+        return { child, ended: once(child, 'close').then(([code]) => ({ code: code as number | null, output })) };
+      };
+      const [first, second] = [start('a'), start('b')];
+      const partial = (node: string): string => join(folder, node, `bundle-${digest.slice(7, 19)}.tar.partial`);
+      const isHalf = async (node: string): Promise<boolean> => {
+        return ((await stat(partial(node)).catch(() => undefined))?.size ?? 0) >= bytes.length / 2;
+      };
+      while (!(await isHalf('a')) || !(await isHalf('b'))) await sleep(20);
+      first.child.kill('SIGKILL');
+      await first.ended;
+      open();
+      const { code, output } = await second.ended;
+      expect(code, output).to.equal(0);
+      expect(output).to.contain('1 loaded');
+      const again = await start('a').ended;
+      expect(again.code, again.output).to.equal(0);
+      expect(starts.at(-1)).to.be.at.least(bytes.length / 2);
+      expect(await readFile(partial('a').replace('.partial', ''))).to.deep.equal(bytes);
+    });
+  });
+});
