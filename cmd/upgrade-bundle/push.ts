@@ -3,7 +3,7 @@ import type { Bundle } from '../../lib/bundle/open.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { isRepository, parseRepository } from '../../lib/oci/reference.ts';
+import { isRepository, parseRepository, repositoryIn } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
@@ -98,9 +98,7 @@ function toWords(
 ): string {
   const { release, images, attachments, tags, blobs, bytes } = result;
   const nothing = blobs.uploaded + blobs.mounted === 0;
-  const sources = [
-    ...new Set([metadata.release, ...metadata.images].map((image) => image.slice(0, image.indexOf('@')))),
-  ];
+  const sources = [...new Set([metadata.release, ...metadata.images].map(repositoryIn))];
   const config = form === 'directory' ? `oc apply -Rf ${path}/config` : `tar -xf ${path} config && oc apply -Rf config`;
   const rows = [
     ['Release', release],

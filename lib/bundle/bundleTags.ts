@@ -17,9 +17,3 @@ export async function readBundleTags(bundle: Bundle, context: Context): Promise<
   };
   return new Map((await Promise.all(tags.map(resolve))).flat());
 }
-
-/** The image to which a tag attaches a sigstore signature (`sha256-<hex>.sig`); undefined for any other tag. */
-export function attachedTo(tag: string): Digest | undefined {
-  const hex = /^sha256-([0-9a-f]{64})\.sig$/.exec(tag)?.[1];
-  return hex === undefined ? undefined : `sha256:${hex}`;
-}

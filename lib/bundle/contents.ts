@@ -1,7 +1,8 @@
 import { CopyFailure, describeFailures } from '../copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { attachmentTag } from '../oci/attachment.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
-import { hexOf, type Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/digest.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
@@ -129,7 +130,7 @@ async function resolveAttachment(
   source: ContentSource,
   digest: Digest,
 ): Promise<{ tag: string; descriptor: Descriptor } | undefined> {
-  const tag = `sha256-${hexOf(digest)}.sig`;
+  const tag = attachmentTag(digest);
   try {
     return { tag, descriptor: await source.resolve(tag) };
   } catch (error) {

@@ -1,8 +1,10 @@
 import { readAllSignatures } from '../config/signatures.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, type PluginError } from '../errors.ts';
+import { attachmentTag } from '../oci/attachment.ts';
 import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
-import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { digestIn } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
 import type { Bundle } from './open.ts';
@@ -176,7 +178,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
 function listSubjects({ release, components, extraImages, osImages, images }: BundleMetadata): Iterable<Subject> {
   const subjects = new Map<Digest, Subject>();
   const add = (name: string, kind: Subject['kind'], pullspec: string): void => {
-    const digest = pullspec.slice(pullspec.indexOf('@') + 1);
+    const digest = digestIn(pullspec);
     const known = isDigest(digest) ? subjects.get(digest) : undefined;
     if (kind === 'component') known?.aliases.push(name);
     if (!known && isDigest(digest)) subjects.set(digest, { name, aliases: [], kind, pullspec, digest });
@@ -219,7 +221,7 @@ async function walkImage(
           if (!left.has(child.digest) && !(await content.exists(child))) missing += 1;
         }
       }
-      const tag = `sha256-${hexOf(digest)}.sig`;
+      const tag = attachmentTag(digest);
       if (attached || !tags.has(tag)) return;
       hasAttachment = true;
       await visit(tag, true);

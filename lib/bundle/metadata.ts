@@ -1,4 +1,5 @@
 import { PluginError, messageOf } from '../errors.ts';
+import { digestIn } from '../oci/reference.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 
 /** The name of the first entry of every bundle. */
@@ -114,7 +115,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   const metadata = value as unknown as BundleMetadata;
   const { release, images, base } = metadata;
   const nameless = [release, ...images, ...(base ? [base.release] : [])].find(
-    (image) => !/@sha256:[0-9a-f]{64}$/.test(image),
+    (image) => !image.includes('@') || !isDigest(digestIn(image)),
   );
   if (nameless !== undefined) throw invalid(where, `names ${nameless.slice(0, 100)}, which is not by digest`);
   return metadata;

@@ -116,6 +116,7 @@ async function readRepository(folder: string, context: Context): Promise<string 
   }
 }
 
+// It may have a tag besides the digest.
 function repositoryOf({ release }: BundleMetadata): string {
   const { registry, repository } = parseReference(release);
   return formatReference({ registry, repository });

@@ -1,11 +1,12 @@
 import type { Context } from '../context.ts';
 import { copyImages, type Image } from '../copy.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { attachedTo } from '../oci/attachment.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
 import type { ContentStore } from '../store/store.ts';
-import { attachedTo, readBundleTags } from './bundleTags.ts';
+import { readBundleTags } from './bundleTags.ts';
 import { gatherContents, type BundleImage, type Contents } from './contents.ts';
 import { metadataPath } from './metadata.ts';
 import type { Bundle } from './open.ts';

@@ -1,5 +1,6 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { attachedTo } from '../oci/attachment.ts';
 import { isIndex, parseManifest } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
@@ -12,7 +13,8 @@ import {
   type SizedContent,
 } from '../store/server.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
-import { attachedTo, readBundleTags } from './bundleTags.ts';
+import { readBundleTags } from './bundleTags.ts';
+import { placeOf } from './place.ts';
 import type { Bundle } from './open.ts';
 
 /** The path under which the whole of a bundle is served. */
@@ -90,9 +92,9 @@ async function readRepositories({ metadata, content }: Bundle, context: Context)
 
 function readSizes({ files, metadata }: Bundle): ReadonlyMap<Digest, number> {
   const sizes = new Map(metadata.base?.blobs.map(({ digest, size }) => [digest, size]));
-  for (const { path, size, target } of files) {
-    const hex = new RegExp(`^v2/${releaseRepository}/(?:blobs|manifests)/sha256[:-]([0-9a-f]{64})$`).exec(path)?.[1];
-    if (hex !== undefined && target === undefined) sizes.set(`sha256:${hex}`, size);
+  for (const file of files) {
+    const place = placeOf(file);
+    if ('digest' in place) sizes.set(place.digest, file.size);
   }
   return sizes;
 }

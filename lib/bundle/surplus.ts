@@ -1,5 +1,5 @@
+import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
-import { attachedTo } from './bundleTags.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedContent } from './scan.ts';
 import type { Bundle } from './open.ts';

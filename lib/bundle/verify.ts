@@ -1,12 +1,13 @@
 import { basename } from 'node:path';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
+import { attachedTo } from '../oci/attachment.ts';
 import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
+import { digestIn, repositoryIn } from '../oci/reference.ts';
 import { readPayload, type Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
 import { componentTag, isReleaseTag, releaseTag } from '../release/version.ts';
 import { compareBlobs, compareRelease } from './agreement.ts';
-import { attachedTo } from './bundleTags.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
@@ -108,7 +109,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     path: bundle.path,
     version: release?.version ?? metadata.version,
     arch: release?.arch ?? metadata.arch,
-    release: `${repositoryOf(metadata)}@${digest}`,
+    release: `${repositoryIn(metadata.release)}@${digest}`,
     digest: scanned.digest,
     volumes: scanned.volumes,
     confirmedBy: compared.confirmedBy,
@@ -190,7 +191,7 @@ async function findRelease(
   scanned: ScannedContent,
   context: Context,
 ): Promise<{ digest: Digest; release?: Release; problems: Problem[] }> {
-  const named = parseDigest(metadata.release.slice(metadata.release.indexOf('@') + 1));
+  const named = parseDigest(digestIn(metadata.release));
   const tagged = [...scanned.tags].flatMap(([tag, { digest }]) => (isReleaseTag(tag) && digest ? [digest] : []));
   const problems: Problem[] = [];
   const note = (digest: Digest, words: string): number =>
@@ -198,7 +199,7 @@ async function findRelease(
   for (const digest of new Set([named, ...tagged])) {
     if (!new Walk(scanned).visit(digest, 'release')) continue;
     try {
-      const options = { repository: repositoryOf(metadata) };
+      const options = { repository: repositoryIn(metadata.release) };
       const release = await readPayload(content, await content.resolve(digest), options, context);
       if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
       return { digest, release, problems };
@@ -210,10 +211,6 @@ async function findRelease(
   return { digest: named, problems };
 }
 
-function repositoryOf({ release }: BundleMetadata): string {
-  return release.slice(0, release.indexOf('@'));
-}
-
 /** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
 function listImages(
   metadata: BundleMetadata,
@@ -223,13 +220,13 @@ function listImages(
   const components = release
     ? [...release.images].map(([name, image]) => [name, image.pullspec] as const)
     : Object.entries(metadata.components);
-  const named = [['release', `${repositoryOf(metadata)}@${digest}`] as const, ...components];
+  const named = [['release', `${repositoryIn(metadata.release)}@${digest}`] as const, ...components];
   const known = new Set(named.map(([, pullspec]) => pullspec));
   const extras = (release ? metadata.extraImages : metadata.images).filter((pullspec) => !known.has(pullspec));
   const all = [...named, ...extras.map((pullspec) => [pullspec, pullspec] as const)];
   const images = new Map<Digest, string[]>();
   for (const [name, pullspec] of all) {
-    const image = pullspec.slice(pullspec.indexOf('@') + 1);
+    const image = digestIn(pullspec);
     // What is not by digest was reported with the other lies of metadata.json.
     if (isDigest(image)) images.set(image, [...(images.get(image) ?? []), name]);
   }

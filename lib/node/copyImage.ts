@@ -2,7 +2,7 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { parseReference } from '../oci/reference.ts';
+import { repositoryIn, parseReference } from '../oci/reference.ts';
 import { describeHost, findProgram, pathOnHost, runProgram, type Host, type ProgramResult } from './host.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
@@ -55,7 +55,7 @@ export async function prepareWork(images: readonly StoreImage[], { host, work, s
   // A run that was killed left what it had on the way.
   await rm(pathOnHost(host, work), { recursive: true, force: true });
   await mkdir(pathOnHost(host, join(work, 'tmp')), { recursive: true, mode: 0o700 });
-  const repositories = new Set(images.map(({ name }) => name.slice(0, name.indexOf('@'))));
+  const repositories = new Set(images.map(({ name }) => repositoryIn(name)));
   const tables = [...repositories].map((name) => {
     const { repository } = parseReference(name);
     return `[[registry]]\nprefix = "${name}"\nlocation = "${server}/${repository}"\ninsecure = true\n`;

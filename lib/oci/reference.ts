@@ -56,6 +56,16 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   return { registry, repository };
 }
 
+/** What stands behind the `@` of a pullspec by digest; all of it where there is none. Whether that is a digest is not checked. */
+export function digestIn(pullspec: string): string {
+  return pullspec.slice(pullspec.indexOf('@') + 1);
+}
+
+/** What stands before the `@` of a pullspec by digest: registry and repository. */
+export function repositoryIn(pullspec: string): string {
+  return pullspec.split('@', 1)[0] ?? pullspec;
+}
+
 /** Writes a reference back as text; with both a tag and a digest, both are kept. */
 export function formatReference(reference: Reference): string {
   const { registry, repository, tag, digest } = reference;

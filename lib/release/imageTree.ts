@@ -1,6 +1,7 @@
 import { isPluginError } from '../errors.ts';
+import { attachmentTag } from '../oci/attachment.ts';
 import { childrenOf, isIndex, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { hexOf, type Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/digest.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
 /** An image, or a list of them, with what is attached to it: read, but for its blobs. */
@@ -42,7 +43,7 @@ export function isList({ root }: ImageTree): boolean {
 }
 
 async function findAttachment(source: ContentSource, subject: Digest): Promise<[string, Descriptor] | undefined> {
-  const tag = `sha256-${hexOf(subject)}.sig`;
+  const tag = attachmentTag(subject);
   try {
     return [tag, await source.resolve(tag)];
   } catch (error) {
