@@ -1,8 +1,6 @@
-import { mkdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { signatureConfigMap } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference } from '../oci/reference.ts';
 import {
@@ -14,7 +12,6 @@ import {
 } from '../release/load.ts';
 import type { Architecture } from '../release/version.ts';
 import { ArchiveWriter } from '../store/archiveWriter.ts';
-import { describeWriteError } from '../store/disk.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { withAdvice } from './advice.ts';
@@ -27,6 +24,7 @@ import { listImages, resolveExtraImages } from './images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import type { BundleMetadata } from './metadata.ts';
 import type { Origin } from './origin.ts';
+import { checkFolder, checkOutput, lockOf, makeFolder } from './output.ts';
 import { prepareSidecars } from './sidecars.ts';
 
 /** What a bundle is to be made of, and where it goes. */
@@ -89,6 +87,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   };
   const existing = wanted && (await findExisting(pathOf(wanted)));
   if (existing) return existing;
+  if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
 
   context.log('info', `reading the release ${formatReference(found.reference)}`);
   const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
@@ -98,7 +97,10 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const late = wanted ? undefined : await findExisting(path);
   if (late) return late;
 
-  if (!request.dryRun) origin.prepare();
+  if (!request.dryRun) {
+    await checkOutput(path);
+    origin.prepare();
+  }
   context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
   const { contents, left } = leaveOut(
     await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference)),
@@ -142,7 +144,7 @@ async function write(
   context: Context,
 ): Promise<CreateResult> {
   await makeFolder(folder);
-  const unlock = await takeLock(`${path}.lock`, path);
+  const unlock = await takeLock(lockOf(path), path);
   try {
     const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
     try {
@@ -157,23 +159,5 @@ async function write(
     }
   } finally {
     await unlock();
-  }
-}
-
-/** Finds out that a folder cannot be one before anything is fetched for it. */
-async function checkFolder(path: string): Promise<void> {
-  const found = await stat(path).catch(() => undefined);
-  if (!found || found.isDirectory()) return;
-  throw new PluginError('not-writable', `${path} is not a folder`, { hint: 'Give a folder with --output.' });
-}
-
-async function makeFolder(path: string): Promise<void> {
-  try {
-    // The reason why the last part cannot be made is told by mkdir without `recursive` only.
-    await mkdir(path, { recursive: true }).catch(() => mkdir(path));
-  } catch (error) {
-    const described = describeWriteError(error, path);
-    if (isPluginError(described)) throw described;
-    throw new PluginError('not-writable', `the folder ${path} cannot be made: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -8,8 +8,9 @@ import { takeLock } from '../store/lock.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { isBegun } from '../store/unfinished.ts';
-import { parseVolumeName, volumeName } from '../store/volumes.ts';
+import { parseVolumeName, volumeName, type Volume } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
+import { lockOf } from './output.ts';
 
 /**
  * Writes what stands beside a bundle, `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an UpgradeBundle ready to apply,
@@ -51,7 +52,7 @@ export async function prepareSidecars(
 /** Removes what a run that was killed left beside a bundle that it had finished, unless another run is at work there. */
 export async function removeLeftovers(path: string): Promise<void> {
   const sidecars = [`${path}.yaml.partial`, `${path}.sha256.partial`];
-  const lock = `${path}.lock`;
+  const lock = lockOf(path);
   const journal = `${path}.partial.journal`;
   const isUnfinished = await isBegun(path);
   const leftovers = isUnfinished ? sidecars : [...sidecars, journal];
@@ -73,6 +74,20 @@ const sizeLimit = 1024 * 1024;
 /** The digest that `<bundle>.sha256` gives for a bundle; undefined where there is no such file, or nothing about it. */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   return (await readDigests(path)).get(basename(path));
+}
+
+/**
+ * As readDigestFile, for a finished bundle in some files; undefined too where the .yaml file is missing, or where one of the files was written
+ * after the .sha256 file, which then may be that of another bundle.
+ */
+export async function readCurrentDigest(
+  path: string,
+  files: readonly Pick<Volume, 'path'>[],
+): Promise<Digest | undefined> {
+  const paths = [`${path}.yaml`, `${path}.sha256`, ...files.map((file) => file.path)];
+  const [yaml, sha256 = 0, ...times] = await Promise.all(paths.map(timeOf));
+  if (yaml === undefined || times.some((time) => time === undefined || time > sha256)) return undefined;
+  return readDigestFile(path);
 }
 
 /** The digests that `<bundle>.sha256` gives, by the names of the files: of a bundle, and of its volumes. */
@@ -121,6 +136,10 @@ async function writeDurably(path: string, content: string): Promise<void> {
   await using file = await open(path, 'w', 0o644);
   await file.writeFile(content);
   await file.sync();
+}
+
+async function timeOf(path: string): Promise<number | undefined> {
+  return (await stat(path).catch(() => undefined))?.mtimeMs;
 }
 
 async function exists(path: string): Promise<boolean> {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, readlinkSync } from 'node:fs';
 import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
@@ -10,18 +10,33 @@ import { isMissing } from './fileContent.ts';
  * Throws `busy` when another process has it, or this one; `disk-full`, `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
-  const mine = JSON.stringify({ host: hostname(), pid: process.pid, started: startOf(process.pid) });
+  const mine = JSON.stringify({ host: whereabouts(), pid: process.pid, started: startOf(process.pid) });
   try {
     while (!(await create(path, mine))) {
-      const theirs = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
-      if (theirs === undefined) continue;
-      if (isHeld(theirs) || (theirs === '' && (await isFresh(path)))) throw busy(path, what);
-      await removeStale(path, theirs);
+      const theirs = await readLock(path, what);
+      if (theirs !== undefined) await removeStale(path, theirs);
     }
   } catch (error) {
     throw describeWriteError(error, path);
   }
   return () => rm(path, { force: true });
+}
+
+/** Throws `busy` when a process has a lock file, and leaves it as it is. */
+export async function checkLock(path: string, what: string): Promise<void> {
+  try {
+    await readLock(path, what);
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+}
+
+/** What a lock file says that nobody holds; undefined where there is none. Throws `busy`. */
+async function readLock(path: string, what: string): Promise<string | undefined> {
+  const content = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
+  if (content === undefined) return undefined;
+  if (isHeld(content) || (content === '' && (await isFresh(path)))) throw busy(path, what);
+  return content;
 }
 
 /** Writes a lock file; returns false where there is one already. */
@@ -59,12 +74,25 @@ function unlessMissing<T>(action: Promise<T>): Promise<T | undefined> {
 function isHeld(content: string): boolean {
   try {
     const { host, pid, started } = JSON.parse(content) as { host: string; pid: number; started: string };
-    // Of another machine’s processes nothing is known.
-    if (host !== hostname()) return true;
+    // Of the processes of another machine, or another container, nothing is known.
+    if (host !== whereabouts()) return true;
     return started === startOf(pid) && isRunning(pid);
   } catch {
     return false;
   }
+}
+
+/** Tells the processes that are seen from here from those of other machines and containers, which may have the same name and the same folder. */
+function whereabouts(): string {
+  const read = (ask: () => string): string => {
+    try {
+      return ask().trim();
+    } catch {
+      return '';
+    }
+  };
+  const machine = read(() => readFileSync('/etc/machine-id', 'utf8'));
+  return [hostname(), machine, read(() => readlinkSync('/proc/self/ns/pid'))].filter((part) => part !== '').join(' ');
 }
 
 /** Whether there is a symbolic link: one that leads nowhere is in the way, and yet cannot be read. */
@@ -101,6 +129,6 @@ function isRunning(pid: number): boolean {
 
 function busy(path: string, what: string): PluginError {
   return new PluginError('busy', `another run is writing ${what}`, {
-    hint: `Wait for it to end. If no other machine is working in that folder, remove ${path} and try again.`,
+    hint: `Wait for it to end. If no other machine or container is working in that folder, remove ${path} and try again.`,
   });
 }

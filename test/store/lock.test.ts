@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { mkdir, readdir, readFile, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { takeLock } from '../../lib/store/lock.ts';
+import { checkLock, takeLock } from '../../lib/store/lock.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 
@@ -52,7 +52,7 @@ describe('takeLock', () => {
   });
 
   it('takes it over from a process that was killed, and not before', async () => {
-    const code = `import { takeLock } from ${JSON.stringify(new URL('../../lib/store/lock.ts', import.meta.url).href)};
+    const code = `import { checkLock, takeLock } from ${JSON.stringify(new URL('../../lib/store/lock.ts', import.meta.url).href)};
       await takeLock(${JSON.stringify(path)}, 'x'); console.log('taken'); setInterval(() => {}, 1000);`;
     const child = spawn(process.execPath, ['--input-type=module', '-e', code], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -72,6 +72,23 @@ describe('takeLock', () => {
   it('leaves it to another machine, of whose processes nothing is known', async () => {
     await leave({ ...(await mine()), host: `not-${hostname()}`, pid: 999_999_999 });
     await failureOf(takeLock(path, 'x'), 'busy');
+  });
+
+  it('leaves it to a process of the same number in another container of the same name', async () => {
+    const { host, ...process } = await mine();
+    expect(host).to.contain(hostname());
+    await leave({ ...process, host: host.replace(/pid:\[\d+\]$/, 'pid:[1]') });
+    if (host.endsWith(']')) await failureOf(takeLock(path, 'x'), 'busy');
+  });
+
+  it('is looked at without being taken', async () => {
+    await checkLock(path, 'x');
+    const release = await takeLock(path, 'x');
+    expect((await failureOf(checkLock(path, 'the bundle'), 'busy')).message).to.contain('the bundle');
+    await release();
+    await leave({ ...(await mine()), started: '1' });
+    await checkLock(path, 'x');
+    expect(await readdir(folder)).to.have.length(1);
   });
 
   it('leaves an empty one to whoever is just about to write it, for a while', async () => {

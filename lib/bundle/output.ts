@@ -1,0 +1,47 @@
+import { constants } from 'node:fs';
+import { access, mkdir, stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { describeWriteError } from '../store/disk.ts';
+import { checkLock } from '../store/lock.ts';
+
+/** Finds out that a folder cannot be one before anything is asked or fetched for it. Throws `not-writable`. */
+export async function checkFolder(path: string): Promise<void> {
+  const found = await stat(path).catch(() => undefined);
+  if (!found || found.isDirectory()) return;
+  throw new PluginError('not-writable', `${path} is not a folder`, { hint: 'Give a folder with --output.' });
+}
+
+/**
+ * Finds out, without writing anything, that a bundle cannot be written: where it goes, or where its folder is to be made, nobody
+ * may write, or another run is at it. Throws `not-writable` and `busy`.
+ */
+export async function checkOutput(path: string): Promise<void> {
+  await checkLock(lockOf(path), path);
+  for (let folder = dirname(resolve(path)); ; folder = dirname(folder)) {
+    try {
+      await access(folder, constants.W_OK | constants.X_OK);
+      return;
+    } catch (error) {
+      const isAbsent = (error as NodeJS.ErrnoException).code === 'ENOENT' && folder !== dirname(folder);
+      if (!isAbsent) throw describeWriteError(error, folder);
+    }
+  }
+}
+
+/** Makes the folder that a bundle goes into, where it is not there. Throws `disk-full` and `not-writable`. */
+export async function makeFolder(path: string): Promise<void> {
+  try {
+    // The reason why the last part cannot be made is told by mkdir without `recursive` only.
+    await mkdir(path, { recursive: true }).catch(() => mkdir(path));
+  } catch (error) {
+    const described = describeWriteError(error, path);
+    if (isPluginError(described)) throw described;
+    throw new PluginError('not-writable', `the folder ${path} cannot be made: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** The lock file of a bundle that is being written. */
+export function lockOf(path: string): string {
+  return `${path}.lock`;
+}
