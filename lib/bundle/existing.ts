@@ -3,12 +3,13 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
+import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { findArchive } from '../store/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './create.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
-import { prepareSidecars, readDigestFile, removeLeftovers } from './sidecars.ts';
+import { prepareSidecars, readCurrentDigest, removeLeftovers } from './sidecars.ts';
 import { checkSigned } from './signedBundle.ts';
 import { describeVolumes } from './split.ts';
 import { verifyBundle } from './verify.ts';
@@ -25,7 +26,7 @@ interface ExpectedBundle {
 
 /**
  * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
- * size, and by every byte when that is asked for or its .sha256 file is missing, which is then written again. An
+ * size, and by every byte when that is asked for, or when its .sha256 or .yaml file is missing or out of date, which are then written again. An
  * unsigned bundle counts only where unsigned releases are allowed. Undefined where there is none, or another one.
  */
 export async function checkExisting(
@@ -35,7 +36,8 @@ export async function checkExisting(
   trust: VerifyTrust,
   context: Context,
 ): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
-  if (!(await findArchive(path).catch(() => undefined))) return undefined;
+  const archive = await findArchive(path).catch(() => undefined);
+  if (!archive) return undefined;
   try {
     const bundle = await openBundle(path, context);
     try {
@@ -48,7 +50,7 @@ export async function checkExisting(
       }
       // What metadata.json says of signatures is for anybody to write.
       await checkSigned(bundle, trust, context);
-      const known = verifyExisting ? undefined : await readDigestFile(path);
+      const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
       if (known) {
         if (!dryRun) await removeLeftovers(path);
         return { metadata, digest: known };
@@ -59,10 +61,7 @@ export async function checkExisting(
         return undefined;
       }
       if (!dryRun) {
-        const digests = { digest: report.digest, volumes: report.volumes };
-        const place = await prepareSidecars(path, digests, metadata);
-        await place();
-        await removeLeftovers(path);
+        await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
       }
       return { metadata, digest: report.digest };
     } finally {
@@ -72,6 +71,23 @@ export async function checkExisting(
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     context.log('warn', `${error.message}; making it anew`);
     return undefined;
+  }
+}
+
+/** Writes what stands beside a bundle anew; where that cannot be, the bundle is no worse for it. */
+async function writeSidecars(
+  path: string,
+  digests: ArchiveDigests,
+  metadata: BundleMetadata,
+  context: Context,
+): Promise<void> {
+  try {
+    const place = await prepareSidecars(path, digests, metadata);
+    await place();
+    await removeLeftovers(path);
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    context.log('warn', `the files beside ${path} cannot be written: ${error.message}`);
   }
 }
 

@@ -4,10 +4,12 @@ import {
   copyFile,
   mkdir,
   open as openFile,
-  readdir,
   readFile,
+  readdir,
   rm,
+  rmdir,
   stat,
+  utimes,
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -220,6 +222,32 @@ describe('create, again', () => {
       await expectReference();
     });
 
+    it('writes what stands beside it again where a part of that is missing, if it may', async () => {
+      const path = await workshop.make();
+      const texts = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
+      await rm(`${path}.yaml`);
+      await mkdir(`${path}.yaml.partial`);
+      const { code, stdout, stderr } = await workshop.create();
+      expect(stdout).to.match(/^Nothing to do/);
+      expect(stderr).to.match(/^warning: the files beside .*\.tar cannot be written: /m);
+      expect(code).to.equal(0);
+      await rmdir(`${path}.yaml.partial`);
+      expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+      const again = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
+      expect(again).to.deep.equal(texts);
+    });
+
+    it('reads one whole that was written to after its checksum', async () => {
+      const path = await workshop.make();
+      const file = await openFile(path, 'r+');
+      await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
+      await file.close();
+      const { stdout, stderr } = await workshop.create();
+      expect(stderr).to.match(/^warning: .*damaged.*anew/m);
+      expect(stdout).to.match(/^Created/);
+      await expectReference();
+    });
+
     it('makes one anew that was cut short', async () => {
       const path = await workshop.make();
       const file = await openFile(path, 'r+');
@@ -236,6 +264,8 @@ describe('create, again', () => {
       const file = await openFile(path, 'r+');
       await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
       await file.close();
+      // As if it had never been written to.
+      await utimes(path, 1, 1);
       expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
       const { code, stdout, stderr } = await workshop.create({ 'verify-existing': true });
       expect(code, stderr).to.equal(0);
@@ -263,7 +293,7 @@ describe('create, again', () => {
       slowly();
       const first = workshop.start();
       await until(() => stat(workshop.bundle + suffixes.lock).catch(() => undefined));
-      await expectFailure(await workshop.create(), workshop.output, [
+      await expectFailure(await workshop.create({ 'signature-store': 'http://127.0.0.1:9' }), workshop.output, [
         /^error: another run is writing .*upgrade-4\.12\.4-x86_64\.tar$/m,
         /^hint: Wait for it to end/m,
       ]);
@@ -327,7 +357,11 @@ describe('create, again', () => {
         /^error: .*cannot be written: .*read-only/im,
         /^hint: /m,
       ]);
-      await expectFailure(await workshop.create({ output: join(folder, 'new') }), folder, [/^error: .*read-only/im]);
+      const before = workshop.registry.requests.length;
+      // Before it asks who signed the release.
+      const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
+      await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*--output/m]);
+      expect(blobBytes(workshop.registry, before)).to.equal(0);
     });
 
     it('says that the output is a file, before anything is asked for', async () => {
