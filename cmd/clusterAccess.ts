@@ -10,7 +10,9 @@ export function openCluster(
   context: Context,
 ): Promise<Cluster> {
   const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid } = args;
-  const { clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout } = args;
+  const { clientCertificate, clientKey, tlsServerName, requestTimeout } = args;
+  // Not given is no wish to verify where the kubeconfig says otherwise.
+  const insecureSkipTlsVerify = args.insecureSkipTlsVerify || undefined;
   return connectCluster(
     {
       ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },

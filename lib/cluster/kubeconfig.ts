@@ -135,7 +135,9 @@ function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: 
 }
 
 function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
-  const insecure = options.insecureSkipTlsVerify ?? cluster['insecure-skip-tls-verify'] === true;
+  // An authority that is named is there to verify with, whatever the file says.
+  const usual = cluster['insecure-skip-tls-verify'] === true && !options.certificateAuthority;
+  const insecure = options.insecureSkipTlsVerify ?? usual;
   return present({
     ...cluster,
     ...(options.server && { server: options.server }),

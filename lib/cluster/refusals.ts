@@ -70,8 +70,11 @@ export function explainRefusal(
 /** What a failed connection to the cluster means, in a cluster’s words instead of a registry’s. */
 export function explainConnection(error: PluginError, target: KubeTarget): PluginError {
   const certificate =
-    `Check certificate-authority-data of the cluster “${target.clusterName}” in ${target.source}, ` +
-    'give its authority with --certificate-authority, or log in anew with “oc login”.';
+    (target.clusterName === ''
+      ? 'Use a kubeconfig that has the authority of the cluster'
+      : `Check certificate-authority-data of the cluster “${target.clusterName}” in ${target.source}`) +
+    ', or log in anew with “oc login”; “apply” takes the authority with --certificate-authority, ' +
+    'and --insecure-skip-tls-verify verifies nothing.';
   const network =
     `Check that the cluster is up and that ${new URL(target.server).host} of ${target.source} is its address; ` +
     'HTTPS_PROXY, NO_PROXY and proxy-url decide on the way to it.';

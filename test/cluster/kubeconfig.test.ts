@@ -90,6 +90,17 @@ describe('findTarget', () => {
     expect((await findTarget({ environment: {}, server: 'https://c' })).server).to.equal('https://c');
   });
 
+  it('verifies by an authority that is named, although the file says not to', async () => {
+    const kubeconfig = await folder.write({ cluster: { server: 'https://a', 'insecure-skip-tls-verify': true } });
+    const clusterOf = async (flags: object) => (await findTarget({ kubeconfig, environment: {}, ...flags })).cluster;
+    expect(await clusterOf({})).to.have.property('insecure-skip-tls-verify', true);
+    expect(await clusterOf({ certificateAuthority: '/ca' })).not.to.have.property('insecure-skip-tls-verify');
+    expect(await clusterOf({ certificateAuthority: '/ca', insecureSkipTlsVerify: true })).to.have.property(
+      'insecure-skip-tls-verify',
+      true,
+    );
+  });
+
   it('logs in as the flags say, instead of as the file does', async () => {
     const user = { token: 'filed', username: 'filed', password: 'filed', 'client-certificate': '/cert', as: 'alice' };
     const kubeconfig = await folder.write({ cluster: { server: 'https://a' }, user: { ...user, 'as-uid': '1' } });

@@ -5,6 +5,7 @@ import { parse } from 'yaml';
 import { hexOf } from '../../lib/oci/digest.ts';
 import { updateServiceKind } from '../support/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import { makeAuthority } from '../support/certificates.ts';
 import { openWorkshop, type Outcome, type Workshop, startExecutable } from '../support/creation.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { makeArchive, soundFiles } from '../support/graphArchive.ts';
@@ -128,6 +129,32 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       const { code, stderr } = await apply(path);
       expect(code, path).to.equal(1);
       expect(stderr).to.contain(words).and.contain('hint: ');
+    }
+  });
+
+  it('verifies the certificate of the API server, unless the kubeconfig or the command line says not to', async function () {
+    requirePeer(this, 'openssl');
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const secure = await startApiServer({ openshift: '4.14.3', tls: { cert, key } });
+    try {
+      const clusters = { strict: {}, lax: { 'insecure-skip-tls-verify': true } };
+      const written = Object.entries(clusters).map(async ([file, cluster]) => {
+        return `--kubeconfig=${await kubeconfigs.write({ file, cluster: { server: secure.url, ...cluster } })}`;
+      });
+      const [strict = '', lax = ''] = await Promise.all(written);
+      kubeconfig = strict;
+      expect((await apply('mirror')).stderr).to.contain('is not trusted');
+      expect((await apply('mirror', '--insecure-skip-tls-verify')).stdout).to.contain(' created');
+      kubeconfig = lax;
+      expect((await apply('mirror')).stdout).to.contain(' unchanged');
+      const named = await apply('mirror', `--certificate-authority=${authority.certificateFile}`);
+      expect(named.stdout, named.stderr).to.contain(' unchanged');
+    } finally {
+      await secure.stop();
+      await authority.remove();
     }
   });
 
