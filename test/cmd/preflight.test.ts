@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import type { Preflight } from '../../lib/cluster/preflight.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeAuthority } from '../support/certificates.ts';
 import { startProgram, type Outcome } from '../support/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { furnish, podSpec, workload } from '../support/site.ts';
@@ -68,6 +69,21 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(report.findings[0]).to.have.all.keys('check', 'severity', 'subject', 'message', 'advice');
     expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocks' });
     expect((await preflight(bundle.path, '--allow-unsigned')).code).to.equal(0);
+  });
+
+  it('does not verify the certificate of a cluster whose kubeconfig says so', async () => {
+    const authority = await makeAuthority();
+    const { key, certificate: cert } = await authority.issue();
+    const secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
+    try {
+      const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
+      const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
+      const run = startProgram(kubeconfigs.folder, 'preflight', [file]);
+      expect((await run.outcome).stderr).to.equal('');
+    } finally {
+      await secure.stop();
+      await authority.remove();
+    }
   });
 
   it('reads the bundle before it asks the cluster', async () => {
