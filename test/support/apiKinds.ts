@@ -1,3 +1,5 @@
+import type { ApiSchema } from './apiSchema.ts';
+
 /** A kind as an API server serves it. */
 export interface ApiKind {
   /** '' for the core group. */
@@ -11,6 +13,8 @@ export interface ApiKind {
   readonly status?: boolean;
   /** Whether it came by a CustomResourceDefinition, whose objects are stricter about updates. */
   readonly custom?: boolean;
+  /** What its objects have to be like. */
+  readonly schema?: ApiSchema;
 }
 
 const core = { group: '', version: 'v1' } as const;
@@ -111,11 +115,16 @@ export function kindsOfDefinition(definition: Readonly<Record<string, unknown>>)
     group: string;
     scope: string;
     names: { kind: string; plural: string };
-    versions: { name: string; served: boolean; subresources?: { status?: object } }[];
+    versions: {
+      name: string;
+      served: boolean;
+      subresources?: { status?: object };
+      schema?: { openAPIV3Schema?: ApiSchema };
+    }[];
   };
   return spec.versions
     .filter(({ served }) => served)
-    .map(({ name, subresources }) => ({
+    .map(({ name, subresources, schema }) => ({
       group: spec.group,
       version: name,
       kind: spec.names.kind,
@@ -123,5 +132,6 @@ export function kindsOfDefinition(definition: Readonly<Record<string, unknown>>)
       namespaced: spec.scope === 'Namespaced',
       status: subresources?.status !== undefined,
       custom: true,
+      ...(schema?.openAPIV3Schema && { schema: schema.openAPIV3Schema }),
     }));
 }

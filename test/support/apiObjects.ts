@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { applyFields, noteUpdate } from './apiFields.ts';
 import { apiVersionOf, type ApiKind } from './apiKinds.ts';
 import { isJson, type Json } from './apiPatch.ts';
+import { shapeBySchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 import { validate } from './apiValidation.ts';
 
@@ -82,7 +83,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     }
     this.#demandNamespace(namespace);
     const { status, ...rest } = structuredClone(body);
-    const object: ApiObject = {
+    const object = shape(kind, {
       ...rest,
       ...(!kind.status && status !== undefined && { status }),
       apiVersion: apiVersionOf(kind),
@@ -96,7 +97,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
         generation: 1,
         creationTimestamp: new Date().toISOString().replace(/\.\d+/, ''),
       },
-    };
+    });
     validate(kind, object);
     if (!entries(body)) noteUpdate(undefined, object, manager);
     return this.#store('ADDED', place, object, dryRun);
@@ -111,7 +112,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       throw new Refusal(422, 'Invalid', message);
     }
     this.#checkCurrent(place, before, stated);
-    const after = this.#carryOver(place.kind, before, body, writing);
+    const after = shape(place.kind, this.#carryOver(place.kind, before, body, writing));
     validate(place.kind, after, before);
     noteUpdate(before, after, writing.manager);
     return this.#storeChanged(place, before, after, writing.dryRun);
@@ -131,7 +132,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       return { object: this.create(place, made, { manager, dryRun }), created: true };
     }
     this.#checkCurrent(place, before, body['metadata'] as Partial<ApiObject['metadata']>);
-    const after = applyFields(before, body, manager, force) as ApiObject;
+    const after = shape(place.kind, applyFields(before, body, manager, force) as ApiObject);
     validate(place.kind, after, before);
     return { object: this.#storeChanged(place, before, after, dryRun), created: false };
   }
@@ -219,6 +220,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     this.history.push(change);
     this.emit('change', change);
   }
+}
+
+function shape({ schema }: ApiKind, object: ApiObject): ApiObject {
+  return schema ? (shapeBySchema(schema, object) as ApiObject) : object;
 }
 
 function entries(body: Json): boolean {

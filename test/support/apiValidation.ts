@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { ApiKind } from './apiKinds.ts';
 import type { ApiObject } from './apiObjects.ts';
 import { isJson } from './apiPatch.ts';
+import { checkSchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 
 /** What a real server refuses with 422 (and 400 for what it cannot decode), as far as tests meet it. */
@@ -13,8 +14,9 @@ export function validate(kind: ApiKind, object: ApiObject, before?: ApiObject): 
     causes.push({ field: 'metadata.name', message });
   }
   if (kind.kind === 'ConfigMap') causes.push(...configMapCauses(object, before));
+  if (kind.schema) causes.push(...checkSchema(kind.schema, object, before));
   if (causes.length === 0) return;
-  const listed = causes.map(({ field, message }) => `${field}: ${message}`).join(', ');
+  const listed = causes.map(({ field, message }) => `${field || '<nil>'}: ${message}`).join(', ');
   const words = `${kind.kind}${kind.group && '.'}${kind.group} "${name}" is invalid: ${listed}`;
   throw new Refusal(422, 'Invalid', words, { name, kind: kind.kind, causes });
 }

@@ -1,0 +1,78 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+
+/** The group and version of UpgradeBundle objects. */
+export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;
+
+/** How far an update with a bundle has come, in the order in which it goes; `Failed` may follow any of them but the last. */
+export const phases = [
+  ...(['Detected', 'Verified', 'Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading', 'Completed', 'Failed'] as const),
+];
+
+/** See `phases`. */
+export type Phase = (typeof phases)[number];
+
+/** How far one node has come. */
+export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] as const;
+
+/** See `nodePhases`. */
+export type NodePhase = (typeof nodePhases)[number];
+
+/** Where nodes keep the images: chosen by the version of the cluster, in their own storage, or in a store beside it. */
+export const stores = ['auto', 'main', 'additional'] as const;
+
+/** What one node reports. */
+export interface NodeProgress {
+  readonly name: string;
+  readonly phase: NodePhase;
+  readonly imagesLoaded: number;
+  readonly imagesTotal: number;
+  /** Of the blobs that it has, in bytes. */
+  readonly bytes: number;
+  readonly message?: string;
+}
+
+/** The cluster’s record of a bundle: which one it may be updated with, and how far that has come. */
+export interface UpgradeBundle extends KubernetesObject {
+  readonly spec: {
+    readonly bundle: {
+      /** A device or a file on some node; looked for where it is absent. */
+      readonly file?: string;
+      /** Of the whole file. Without it nothing goes past `Detected`. */
+      readonly digest?: string;
+    };
+    /** Stop before the update itself begins. */
+    readonly hold: boolean;
+    readonly store: (typeof stores)[number];
+  };
+  readonly status?: UpgradeBundleStatus;
+}
+
+/** What the agents write into an UpgradeBundle. */
+export interface UpgradeBundleStatus {
+  readonly phase?: Phase;
+  readonly version?: string;
+  /** The release image by digest. */
+  readonly release?: string;
+  /** How many nodes have all images, and of how many: `2/3`. */
+  readonly nodesReady?: string;
+  /** How many of the images of all nodes are loaded: `64%`. */
+  readonly progress?: string;
+  readonly observedGeneration?: number;
+  readonly conditions?: readonly object[];
+  readonly nodes?: readonly NodeProgress[];
+}
+
+/** Sums up what nodes report, for the columns of `oc get`. */
+export function summarizeNodes(
+  nodes: readonly NodeProgress[],
+): Required<Pick<UpgradeBundleStatus, 'nodesReady' | 'progress'>> {
+  const ready = nodes.filter(({ phase }) => phase === 'Loaded' || phase === 'Pinned').length;
+  const [loaded, total] = [nodes.map((node) => node.imagesLoaded), nodes.map((node) => node.imagesTotal)].map(sum);
+  // Not before the last image is there may it say that all are.
+  const percent = total === undefined || total === 0 ? 0 : Math.floor(((loaded ?? 0) / total) * 100);
+  return { nodesReady: `${String(ready)}/${String(nodes.length)}`, progress: `${String(percent)}%` };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}

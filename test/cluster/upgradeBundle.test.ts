@@ -1,0 +1,204 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { parse } from 'yaml';
+import { readFile } from 'node:fs/promises';
+import { connectCluster, type Cluster, type StoredObject } from '../../lib/cluster/client.ts';
+import { summarizeNodes, upgradeBundleApi } from '../../lib/cluster/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
+import { formatManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
+import { startApiServer } from '../support/apiServer.ts';
+import { makeBundle } from '../support/bundle.ts';
+import { connectTo } from '../support/cluster.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/failure.ts';
+import { expectGolden } from '../support/golden.ts';
+
+const digest = `sha256:${'a'.repeat(64)}`;
+const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
+const node = { name: 'a', phase: 'Loading', imagesLoaded: 1, imagesTotal: 2, bytes: 0 };
+
+const bundleOf = (name: string, spec: object = { bundle: { digest } }): KubernetesObject => ({
+  apiVersion,
+  kind: 'UpgradeBundle',
+  metadata: { name },
+  spec,
+});
+
+/** What any API server makes of UpgradeBundle objects; the rules in CEL where it knows them. */
+function describeDefinition(title: string, connect: () => Promise<{ cluster: Cluster; close(): Promise<void> }>): void {
+  describe(title, () => {
+    let connected: Awaited<ReturnType<typeof connect>>;
+    let cluster: Cluster;
+    let knowsRules: boolean;
+
+    before(async () => {
+      connected = await connect();
+      ({ cluster } = connected);
+      knowsRules = await cluster.apply(upgradeBundleDefinition(), { force: true }).then(
+        () => true,
+        () => false,
+      );
+      if (!knowsRules) await cluster.apply(upgradeBundleDefinition({ rules: false }), { force: true });
+      for (let attempt = 0; attempt < 100 && !(await cluster.findKind(apiVersion, 'UpgradeBundle')); attempt += 1) {
+        await sleep(100);
+      }
+    });
+    after(async () => {
+      await cluster.delete(upgradeBundleDefinition());
+      await connected.close();
+    });
+    afterEach(async () => {
+      for (const each of await cluster.list(apiVersion, 'UpgradeBundle')) await cluster.delete(each);
+    });
+
+    const refused = async (object: KubernetesObject | StoredObject, words: string): Promise<void> => {
+      const written = !('resourceVersion' in object.metadata) ? cluster.create(object) : cluster.update(object);
+      expect((await failureOf(written, 'invalid-object')).message).to.contain(words);
+    };
+
+    it('takes what stands beside a bundle, and puts in what is not said', async () => {
+      const made = await makeBundle();
+      const object = parse(await readFile(`${made.path}.yaml`, 'utf8')) as KubernetesObject;
+      await made.remove();
+      const stored = await cluster.create(object);
+      expect(stored['spec']).to.deep.equal({ bundle: { digest: made.result.digest }, hold: false, store: 'auto' });
+      const bare = await cluster.create(bundleOf('bare', {}));
+      expect(bare['spec']).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
+    });
+
+    it('refuses nonsense', async () => {
+      await refused(bundleOf('a', { bundle: { digest: 'sha256:12' } }), 'spec.bundle.digest');
+      for (const file of ['dev/sdb', '/dev//sdb', '/dev/', '']) {
+        await refused(bundleOf('a', { bundle: { file } }), 'spec.bundle.file');
+      }
+      await refused(bundleOf('a', { bundle: { digest }, store: 'other' }), 'spec.store');
+      await refused(bundleOf('a', { bundle: { digest }, hold: 'yes' }), 'spec.hold');
+      const stored = await cluster.create(bundleOf('a', { bundle: { digest, file: '/dev/sdb' }, stray: 1 }));
+      expect(stored['spec']).not.to.have.property('stray');
+    });
+
+    it('refuses by rule what contradicts itself, or what was', async function () {
+      if (!knowsRules) this.skip();
+      await refused(bundleOf('a', { bundle: { file: '/dev/../etc/passwd' } }), 'must be a path without');
+      const stored = await cluster.create(bundleOf('a'));
+      const other = { ...stored, spec: { bundle: { digest: `sha256:${'b'.repeat(64)}` } } };
+      await refused(other, 'digest cannot be changed');
+      await refused({ ...stored, spec: {} }, 'digest cannot be changed');
+      const later = await cluster.create(bundleOf('b', {}));
+      await cluster.update({ ...later, spec: { bundle: { digest } } });
+    });
+  });
+}
+
+describeDefinition('UpgradeBundle, with the API server in this process', async () => {
+  const server = await startApiServer({ openshift: '4.19.3' });
+  const connected = await connectTo(server);
+  return {
+    cluster: connected.cluster,
+    close: async () => {
+      await connected.close();
+      await server.stop();
+    },
+  };
+});
+
+const kubeconfig = process.env['TEST_KUBECONFIG'];
+if (kubeconfig) {
+  describeDefinition('UpgradeBundle, with the cluster of TEST_KUBECONFIG', async () => {
+    const cluster = await connectCluster({ kubeconfig, environment: process.env }, makeContext());
+    return {
+      cluster,
+      close: async () => {
+        cluster.close();
+      },
+    };
+  });
+}
+
+describe('the status of an UpgradeBundle', () => {
+  /** Puts an object with one status, then changes it; what the server says about it. */
+  const change = async (
+    before: object,
+    after: object,
+    spec: object = {},
+    specAfter: object = spec,
+  ): Promise<string> => {
+    const server = await startApiServer();
+    try {
+      const definition = upgradeBundleDefinition();
+      server.put({ ...definition });
+      const base = { ...bundleOf('x', { bundle: { digest }, ...spec }) };
+      server.put({ ...base, status: before });
+      const stored = server.find(apiVersion, 'UpgradeBundle', 'x');
+      const path = `/apis/${apiVersion}/upgradebundles/x`;
+      const put = (suffix: string, fields: object) =>
+        fetch(`${server.url}${path}${suffix}`, {
+          method: 'PUT',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify({ ...stored, ...fields }),
+        });
+      const answer =
+        spec === specAfter
+          ? await put('/status', { status: after })
+          : await put('', { spec: { bundle: { digest }, ...specAfter } });
+      const { message = 'done' } = (await answer.json()) as { message?: string };
+      return message;
+    } finally {
+      await server.stop();
+    }
+  };
+
+  it('may go on, and not back from its end', async () => {
+    expect(await change({ phase: 'Detected' }, { phase: 'Verified' })).to.equal('done');
+    expect(await change({ phase: 'Completed' }, { phase: 'Loading' })).to.contain('what is completed stays so');
+    expect(await change({}, { phase: 'Extracted' })).to.contain('Unsupported value: "Extracted"');
+  });
+
+  it('goes past Detected only with a digest that is allowed', async () => {
+    const without = { bundle: {} };
+    expect(await change({}, { phase: 'Detected' }, without)).to.equal('done');
+    expect(await change({}, { phase: 'Verified' }, without)).to.contain('does not allow cannot go past Detected');
+  });
+
+  it('has nodes once each, whose counts make sense', async () => {
+    expect(await change({}, { nodes: [node, { ...node, name: 'b' }] })).to.equal('done');
+    expect(await change({}, { nodes: [node, node] })).to.contain('Duplicate value');
+    expect(await change({}, { nodes: [{ ...node, imagesLoaded: 3 }] })).to.contain('imagesLoaded exceeds imagesTotal');
+    expect(await change({}, { nodes: [{ ...node, bytes: -1 }] })).to.contain('minimum is 0');
+    expect(await change({}, { progress: '101%' })).to.contain('progress');
+    expect(await change({}, { release: 'quay.io/x:latest' })).to.contain('release');
+  });
+
+  it('tells what may still be changed', async () => {
+    expect(await change({ phase: 'Upgrading' }, {}, { hold: false }, { hold: true })).to.contain('cannot be held');
+    expect(await change({ phase: 'Pinned' }, {}, { hold: false }, { hold: true })).to.equal('done');
+    expect(await change({ phase: 'Held' }, {}, { hold: true }, { hold: false })).to.equal('done');
+    expect(await change({ phase: 'Loading' }, {}, { store: 'main' }, { store: 'auto' })).to.contain('store cannot be');
+    expect(await change({ phase: 'Verified' }, {}, { store: 'main' }, { store: 'auto' })).to.equal('done');
+  });
+});
+
+describe('upgradeBundleDefinition', () => {
+  it('is the one that is written down', async () => {
+    expect(JSON.stringify(upgradeBundleDefinition({ rules: false }))).not.to.contain('oldSelf');
+    await expectGolden('cluster/upgradebundles.yaml', formatManifest(upgradeBundleDefinition()));
+  });
+});
+
+describe('summarizeNodes', () => {
+  const progress = (phase: 'Loading' | 'Loaded' | 'Pinned', imagesLoaded: number) => ({
+    ...{ name: 'a', phase, imagesLoaded, imagesTotal: 200, bytes: 0 },
+  });
+
+  it('counts the nodes that have everything, and rounds down', () => {
+    expect(summarizeNodes([])).to.deep.equal({ nodesReady: '0/0', progress: '0%' });
+    expect(summarizeNodes([progress('Pinned', 200), progress('Loading', 199)])).to.deep.equal({
+      nodesReady: '1/2',
+      progress: '99%',
+    });
+    expect(summarizeNodes([progress('Pinned', 200), progress('Loaded', 200)])).to.deep.equal({
+      nodesReady: '2/2',
+      progress: '100%',
+    });
+  });
+});
