@@ -36,6 +36,11 @@ export const upgradeBundle: Program = {
       load: () => import('./load.ts'),
     },
     {
+      usage: 'pin [bundle]',
+      describe: 'Keep the images of a bundle from being removed by the kubelet',
+      load: () => import('./pin.ts'),
+    },
+    {
       usage: 'preflight [bundle]',
       describe: 'Find what would keep a cluster from booting or updating without a registry',
       load: () => import('./preflight.ts'),
