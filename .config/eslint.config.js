@@ -8,7 +8,7 @@ export default defineConfig(
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
     languageOptions: {
       parserOptions: {
-        projectService: { allowDefaultProject: ['.config/*.ts'] },
+        projectService: true,
         tsconfigRootDir: import.meta.dirname + '/..',
       },
     },

@@ -4,6 +4,7 @@ import { writeReference } from './reference.ts';
 import { mirrorRegistry } from '../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
+import { krewManifests } from '../../.config/krew.ts';
 import { errorCodes } from '../../lib/errors.ts';
 
 /** The executables of this project. */
@@ -11,7 +12,7 @@ export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig,
 
 /** Every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {
-  const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)]]);
+  const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)], ...krewManifests()]);
   for (const program of programs) {
     texts.set(helpPath(program), `${await helpOf(program)}\n`);
     for (const entry of program.commands) {

@@ -1,0 +1,128 @@
+/**
+ * Makes, of the sources, one executable for each platform that has everything in it, Node.js too, in archives with licences, checksums and krew
+ * manifests: in dist/packages, or in the folder that is the first argument. Further arguments choose platforms: linux-x64.
+ */
+import { createHash } from 'node:crypto';
+import { execFileSync } from 'node:child_process';
+import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { create, extract } from 'tar';
+import lock from '../package-lock.json' with { type: 'json' };
+import { bundle } from './bundle.ts';
+import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
+import { packagesOf, writeNotices } from './notices.ts';
+import { makeZip } from './zip.ts';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const [folder = `${root}/dist/packages`, ...chosen] = process.argv.slice(2);
+const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
+const work = await mkdtemp(join(tmpdir(), 'package-'));
+try {
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(`${folder}/krew`, { recursive: true });
+  const main = join(work, 'main.js');
+  const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, main);
+  const notices = await writeNotices(root, packagesOf(inputs));
+  const checksums = new Map<string, string>();
+  for (const platform of wanted) {
+    // Whatever is altered in an executable for macOS breaks its signature, and only macOS can sign it anew.
+    if (platform.os === 'darwin' && process.platform !== 'darwin') {
+      say(`${archiveOf(platform)} is left out: executables for macOS have to be signed on macOS.`);
+      continue;
+    }
+    const archive = await makeArchive(platform, main, notices);
+    const content = await readFile(archive);
+    checksums.set(archiveOf(platform), createHash('sha256').update(content).digest('hex'));
+    say(`${archive}: ${(content.length / 1e6).toFixed(1)} MB`);
+  }
+  const lines = [...checksums].map(([name, sum]) => `${sum}  ${name}\n`);
+  await writeFile(`${folder}/SHA256SUMS`, lines.join(''));
+  for (const [name, text] of krewManifests(checksums, { onlyKnown: true }))
+    await writeFile(`${folder}/krew/${name}`, text);
+} finally {
+  await rm(work, { recursive: true, force: true });
+}
+
+async function makeArchive(platform: Platform, main: string, notices: string): Promise<string> {
+  const node = await findRuntime(platform);
+  const place = join(work, `${platform.os}-${platform.cpu}`);
+  await mkdir(place);
+  const executable = join(place, executableOf(platform));
+  await makeExecutable(platform, main, { node, executable });
+  await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
+  const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readFile(`${homeOf(own())}/LICENSE`, 'utf8')}`;
+  await writeFile(join(place, 'THIRD-PARTY-NOTICES'), licences);
+
+  const archive = `${folder}/${archiveOf(platform)}`;
+  const names = [executableOf(platform), ...papers];
+  for (const paper of papers) await chmod(join(place, paper), 0o644);
+  if (platform.os === 'win32') {
+    const entries = names.map(async (name) => ({
+      ...{ name, content: await readFile(join(place, name)), mode: name === names[0] ? 0o755 : 0o644 },
+    }));
+    await writeFile(archive, makeZip(await Promise.all(entries)));
+  } else {
+    // Owners, times and the umask of whoever packs stay out of it.
+    await create({ cwd: place, file: archive, gzip: { level: 9 }, portable: true, mtime: new Date(0) }, names);
+  }
+  return archive;
+}
+
+/** Puts the program into Node.js. The compiled code is for the platform that compiled it, and for none other. */
+async function makeExecutable(
+  platform: Platform,
+  main: string,
+  { node, executable }: { readonly node: string; readonly executable: string },
+): Promise<void> {
+  const { os, cpu } = platform;
+  const config = join(work, `${os}-${cpu}.json`);
+  const settings = {
+    main,
+    output: executable,
+    executable: node,
+    useCodeCache: platform === own(),
+    disableExperimentalSEAWarning: true,
+  };
+  // Options for Node.js in NODE_OPTIONS are meant for other programs.
+  await writeFile(config, JSON.stringify({ ...settings, execArgvExtension: 'none' }));
+  execFileSync(process.execPath, ['--build-sea', config], { stdio: ['ignore', 'ignore', 'inherit'] });
+  if (os === 'darwin') execFileSync('codesign', ['--sign', '-', executable]);
+  await chmod(executable, 0o755);
+}
+
+/** The Node.js of a platform, of the pinned version and with the digest that the lock file has: what is installed, or fetched by npm. */
+async function findRuntime(platform: Platform): Promise<string> {
+  const { runtime, os } = platform;
+  const entries: Readonly<Record<string, { version?: string; integrity?: string } | undefined>> = lock.packages;
+  const { version = '', integrity = '' } = entries[`node_modules/${runtime}`] ?? {};
+  let home = homeOf(platform);
+  if (platform !== own()) {
+    const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
+    const archive = join(work, execFileSync('npm', words, { encoding: 'utf8' }).trim());
+    const digest = createHash('sha512').update(await readFile(archive));
+    if (`sha512-${digest.digest('base64')}` !== integrity) {
+      throw new Error(`${runtime} ${version} is not what package-lock.json says`);
+    }
+    home = join(work, runtime);
+    await mkdir(home);
+    await extract({ file: archive, cwd: home, strip: 1 });
+  }
+  return `${home}/bin/${os === 'win32' ? 'node.exe' : 'node'}`;
+}
+
+function homeOf({ runtime }: Platform): string {
+  return `${root}/node_modules/${runtime}`;
+}
+
+/** The platform that this runs on. Throws where it is none that archives are made for. */
+function own(): Platform {
+  const found = platforms.find(({ os, cpu }) => os === process.platform && cpu === process.arch);
+  if (!found) throw new Error(`${process.platform}-${process.arch} is no platform that archives are made for`);
+  return found;
+}
+
+function say(line: string): void {
+  process.stderr.write(`${line}\n`);
+}

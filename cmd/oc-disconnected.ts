@@ -1,0 +1,14 @@
+#!/usr/bin/env node
+import { basename } from 'node:path';
+import { mirrorRegistry } from './mirror-registry/commands.ts';
+import { runProgram } from './program.ts';
+import { chooseProgram } from './programChoice.ts';
+import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
+import { upgradeBundle } from './upgrade-bundle/commands.ts';
+
+const { program, argv } = chooseProgram(
+  [upgradeBundle, releaseMirrorConfig, mirrorRegistry],
+  basename(process.argv0),
+  process.argv.slice(2),
+);
+void runProgram(program, argv);

@@ -1,0 +1,22 @@
+import type { Program } from './command.ts';
+
+/**
+ * Which of several programs in one executable is meant: the one that the executable is called by, such as `oc-adm_upgrade_bundle` or
+ * `kubectl-adm_upgrade_bundle.exe`; else the one that is the first word, `adm-upgrade-bundle`; else the first. Throws nothing.
+ */
+export function chooseProgram(
+  programs: readonly [Program, ...Program[]],
+  calledBy: string,
+  argv: readonly string[],
+): { readonly program: Program; readonly argv: readonly string[] } {
+  const called = calledBy.replace(/\.exe$/i, '').replace(/^(oc|kubectl)-/, '');
+  const byName = programs.find((program) => wordOf(program) === called.replaceAll('_', '-'));
+  if (byName) return { program: byName, argv };
+  const byWord = programs.find((program) => wordOf(program) === argv[0]);
+  return byWord ? { program: byWord, argv: argv.slice(1) } : { program: programs[0], argv };
+}
+
+/** What is typed after `oc`. */
+function wordOf({ name }: Program): string {
+  return name.replace(/^oc /, '');
+}
