@@ -23,7 +23,7 @@ export async function tryEach<Place extends { readonly name: string }, Result>(
   }
   const last = failures.at(-1)?.error ?? new PluginError('internal', 'there was no place to ask');
   if (failures.length < 2) throw last;
-  const reached = failures.filter(({ error }) => error.code !== 'unreachable' && error.code !== 'tls');
+  const reached = failures.filter(({ error }) => !isSilence(error));
   const isNowhere = reached.length > 0 && reached.every(({ error }) => error.code === 'not-found');
   const said = failures.map(({ place, error: { message } }) => {
     return message.includes(place.name) ? message : `${place.name}: ${message}`;
@@ -31,19 +31,37 @@ export async function tryEach<Place extends { readonly name: string }, Result>(
   throw new PluginError(isNowhere ? 'not-found' : last.code, said.join('; '), { hint: last.hint, cause: last });
 }
 
+function isSilence({ code }: PluginError): boolean {
+  return code === 'unreachable' || code === 'tls';
+}
+
 /** A repository that is to be had in several places, mirrors first: each call goes to the first that can answer it. */
 export class Mirrored implements ContentSource {
   readonly name: string;
   readonly #places: readonly ContentSource[];
+  readonly #onDoubt: (reason: PluginError) => void;
 
-  /** `places` in the order to ask; the name is that of the last, the repository itself. */
-  constructor(places: readonly [ContentSource, ...ContentSource[]]) {
+  /**
+   * `places` in the order to ask; the name is that of the last, the repository itself. `onDoubt` is told why that could not be
+   * asked for a tag or a digest that no mirror has, and that counts as absent therefore.
+   */
+  constructor(
+    places: readonly [ContentSource, ...ContentSource[]],
+    onDoubt: (reason: PluginError) => void = () => undefined,
+  ) {
     this.#places = places;
+    this.#onDoubt = onDoubt;
     this.name = (places.at(-1) ?? places[0]).name;
   }
 
-  resolve(tagOrDigest: string): Promise<Descriptor> {
-    return tryEach(this.#places, (place) => place.resolve(tagOrDigest));
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    try {
+      return await tryEach(this.#places, (place) => place.resolve(tagOrDigest));
+    } catch (error) {
+      const last = isPluginError(error, 'not-found') ? error.cause : undefined;
+      if (isPluginError(last) && isSilence(last)) this.#onDoubt(last);
+      throw error;
+    }
   }
 
   /** As ContentSource has it. Of a manifest and other small content, what a place has wrong is sought in the next one. */

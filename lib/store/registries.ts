@@ -26,6 +26,7 @@ export class Registries {
   readonly #context: Context;
   readonly #tokens = Promise.withResolvers<Tokens>();
   readonly #session: RegistrySession;
+  readonly #doubted = new Set<string>();
   #threads: Promise<DownloadThreads> | undefined;
 
   constructor(access: RegistryAccess, context: Context) {
@@ -51,7 +52,12 @@ export class Registries {
   /** The repository of an image, for reading: its mirrors first. Throws `not-found` where it must not be asked for and has none. */
   sourceOf(reference: Reference): ContentSource {
     const [first, ...others] = this.#locationsOf(reference).map((location) => this.repository(location));
-    if (first) return others.length === 0 ? first : new Mirrored([first, ...others]);
+    if (first) {
+      const doubt = (reason: PluginError): void => {
+        this.#doubt(reference, reason);
+      };
+      return others.length === 0 ? first : new Mirrored([first, ...others], doubt);
+    }
     throw new PluginError('not-found', `${formatReference(reference)} must not be asked for itself and has no mirror`, {
       hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',
     });
@@ -89,6 +95,15 @@ export class Registries {
   async close(): Promise<void> {
     await (await this.#threads)?.close();
     this.#session.close();
+  }
+
+  /** Warns, once for each repository, that what its mirrors lack is taken for absent, though it cannot be asked itself. */
+  #doubt({ registry, repository }: Reference, { message }: PluginError): void {
+    const name = formatReference({ registry, repository });
+    if (this.#doubted.has(name)) return;
+    this.#doubted.add(name);
+    const what = `sigstore signatures and other things that the mirrors of ${name} lack`;
+    this.#context.log('warn', `${what} are taken for absent, though they may be there: ${message}`);
   }
 
   // What a tag leads to is checked by digest and signature afterwards, so mirrors of digests may be asked for tags too.

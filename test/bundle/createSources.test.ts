@@ -281,6 +281,21 @@ describe('create --idms-file', () => {
     }
   });
 
+  it('warns once that signatures may be missing that a mirror lacks, when their source cannot be asked', async () => {
+    const workshop = await openWorkshop({ release: { registry: '127.0.0.1:9' } });
+    try {
+      const policy = idms('127.0.0.1:9', workshop.registry.host).replace('NeverContactSource', 'AllowContactingSource');
+      const outcome = await workshop.create({ 'idms-file': await workshop.write('idms.yaml', policy) });
+      expect(outcome.code, outcome.stderr).to.equal(0);
+      const warnings = outcome.stderr.match(/^warning: .*$/gm) ?? [];
+      // Not for each of the images.
+      expect(warnings).to.have.length(1);
+      expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are taken for absent/);
+    } finally {
+      await workshop.close();
+    }
+  });
+
   it('asks a mirror of digests and of tags once', async () => {
     const workshop = await openWorkshop();
     const mirror = await startRegistry();

@@ -58,6 +58,25 @@ describe('Mirrored', () => {
     await Promise.all([mirror.stop(), source.stop()]);
   });
 
+  it('tells of the doubt about what the mirrors lack when the repository itself cannot be asked, and then only', async () => {
+    const reasons: string[] = [];
+    const { host: silent } = source;
+    const { connections: own, transport } = connect();
+    try {
+      const at = ({ host }: TestRegistry): Registry =>
+        new Registry({ registry: host, repository: sample.repository }, transport, makeContext());
+      const doubting = new Mirrored([at(mirror), at(source)], ({ message }) => reasons.push(message));
+      await failureOf(doubting.resolve('none'), 'not-found');
+      expect(reasons).to.deep.equal([]);
+      await source.stop();
+      await failureOf(doubting.resolve('none'), 'not-found');
+      expect(reasons).to.have.length(1);
+      expect(reasons[0]).to.match(new RegExp(`^${silent} cannot be reached`));
+    } finally {
+      own.close();
+    }
+  });
+
   it('is called as the source, and leaves it alone while the mirror can answer', async () => {
     expect(both.name).to.contain(source.host);
     await both.resolve('1.0-multi');
