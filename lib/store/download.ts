@@ -12,13 +12,16 @@ export interface DownloadSource {
   download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
 }
 
-/** Progress is told after so many bytes, and not more often than so many milliseconds apart. */
-const noteEvery = { bytes: 1024 * 1024, time: 50 };
+/** Progress is told after so many bytes, and not more often than so many milliseconds apart; on a slow line after fewer, but then seldom. */
+const noteEvery = [
+  { bytes: 1024 * 1024, time: 50 },
+  { bytes: 256 * 1024, time: 1000 },
+] as const;
 const chunkSize = 1024 * 1024;
 
 /**
  * Brings content into its place in a file, verified as it comes, from the first of the sources that has it right. What
- * is there already counts, and is hashed first. `onProgress` is told how many bytes are in place, every megabyte or so.
+ * is there already counts, and is hashed first. `onProgress` is told how many bytes are in place, every megabyte or so, on a slow line every second.
  * Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and whatever the sources say.
  */
 export async function downloadInto(
@@ -56,7 +59,8 @@ async function receiveInto(
   await source.download(descriptor, present, (chunk) => {
     write(place, chunk, verifier.length);
     verifier.update(chunk);
-    if (verifier.length - noted.bytes < noteEvery.bytes || performance.now() - noted.time < noteEvery.time) return;
+    const fresh = { bytes: verifier.length - noted.bytes, time: performance.now() - noted.time };
+    if (!noteEvery.some(({ bytes, time }) => fresh.bytes >= bytes && fresh.time >= time)) return;
     noted = { bytes: verifier.length, time: performance.now() };
     onProgress(noted.bytes);
   });

@@ -1,4 +1,6 @@
 import { expect } from 'chai';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { digestOf } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
 import { downloadInto } from '../../lib/store/download.ts';
@@ -74,6 +76,24 @@ describe('downloadInto', () => {
     expect(told).to.deep.equal(told.toSorted((a, b) => a - b));
     expect(told[0]).to.be.above(present.length);
     expect(told.at(-1)).to.be.at.most(descriptor.size);
+  });
+
+  it('tells of less than a megabyte where that takes a while', async () => {
+    const pieces = Array.from({ length: 4 }, () => Buffer.alloc(300 * 1024, 'x'));
+    const { descriptor } = addBlob(first.content, 'slow', 100);
+    const slow = {
+      name: 'a slow line',
+      download: async (_: unknown, _start: number, receive: (chunk: Buffer) => void): Promise<void> => {
+        for (const piece of pieces) {
+          receive(piece);
+          await sleep(1100);
+        }
+      },
+    };
+    const content = { ...descriptor, digest: digestOf(Buffer.concat(pieces)), size: 1200 * 1024 };
+    const told: number[] = [];
+    await downloadInto(await places.next(content.size), content, [slow], (present) => told.push(present / 1024));
+    expect(told).to.deep.equal([300, 600, 900, 1200]);
   });
 
   it('does not trust what is there, though the server is right, and asks for all of it once', async () => {
