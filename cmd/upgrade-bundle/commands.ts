@@ -41,6 +41,11 @@ export const upgradeBundle: Program = {
       load: () => import('./pin.ts'),
     },
     {
+      usage: 'watch',
+      describe: 'Find bundles on sticks and discs as they come and go',
+      load: () => import('./watch.ts'),
+    },
+    {
       usage: 'preflight [bundle]',
       describe: 'Find what would keep a cluster from booting or updating without a registry',
       load: () => import('./preflight.ts'),

@@ -19,7 +19,8 @@ export type Peer =
   | 'kubectl'
   | 'bash'
   | 'zsh'
-  | 'fish';
+  | 'fish'
+  | 'udevadm';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */
 export interface RunResult {

@@ -1,0 +1,143 @@
+import { chmod, mkdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from 'mocha';
+import { run, runSuccessfully } from './peers.ts';
+
+/** Skips a test, with a line on standard error. */
+export function skipLoudly(context: Context, reason: string): never {
+  const { test } = context as { test?: { fullTitle(): string } };
+  console.error(`SKIPPED “${test?.fullTitle() ?? 'a suite'}”: ${reason}`);
+  return context.skip();
+}
+
+/** Skips a suite where this process cannot make loop devices and mount them. */
+export async function requireLoopDevices(context: Context): Promise<void> {
+  const tools = await Promise.all(['losetup', 'lsblk', 'blkid'].map((tool) => run(tool, ['--version'])));
+  if (process.getuid?.() !== 0) skipLoudly(context, 'only root can make loop devices');
+  if (tools.some(({ code }) => code !== 0) || (await run('losetup', ['--find'])).code !== 0) {
+    skipLoudly(context, 'there are no loop devices here');
+  }
+}
+
+/** A stick: an image file with a loop device on it, which is listed as removable. */
+export interface Stick {
+  readonly device: string;
+  readonly image: string;
+  /** Pulls it out, whatever is mounted of it. */
+  pull(): Promise<void>;
+}
+
+/**
+ * The sticks that this test has, and nothing else that the machine has or other tests make. A folder for PATH has an lsblk that lists
+ * them, with all that it says of a stick but that they are removable; devices that are mounted cannot be taken away otherwise.
+ */
+export class Sticks {
+  readonly #folder: string;
+  readonly #sticks = new Map<string, { removable: boolean }>();
+  readonly #devices = new Set<string>();
+  #count = 0;
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Puts everything into a folder, which has to be there. */
+  static async open(folder: string): Promise<Sticks> {
+    const sticks = new Sticks(folder);
+    await mkdir(join(folder, 'bin'));
+    const list = join(folder, 'devices.json');
+    const script = `#!/bin/sh\nexec /bin/cat '${list}'\n`;
+    await writeFile(join(folder, 'bin', 'lsblk'), script);
+    await chmod(join(folder, 'bin', 'lsblk'), 0o755);
+    await sticks.list();
+    return sticks;
+  }
+
+  /** What PATH has to be. */
+  get path(): string {
+    return `${join(this.#folder, 'bin')}:${process.env['PATH'] ?? ''}`;
+  }
+
+  /** Puts an image in. */
+  async plug(image: string, removable = true): Promise<Stick> {
+    const device = (await runSuccessfully('losetup', ['--find', '--show', image])).trim();
+    this.#devices.add(device);
+    this.#sticks.set(device, { removable });
+    await this.list();
+    const pull = async (): Promise<void> => {
+      this.#sticks.delete(device);
+      await this.list();
+      await run('losetup', ['--detach', device]);
+    };
+    return { device, image, pull };
+  }
+
+  /** Makes an empty image file of so many megabytes. */
+  async makeImage(megabytes: number): Promise<string> {
+    const image = join(this.#folder, `stick-${String((this.#count += 1))}.img`);
+    await rm(image, { force: true });
+    await writeFile(image, '');
+    await truncate(image, megabytes * 1024 ** 2);
+    return image;
+  }
+
+  /** Makes a stick with ext4, a label and the files of a folder. */
+  async makeExt4(files: string, label = '', megabytes = 8): Promise<string> {
+    const image = await this.makeImage(megabytes);
+    await runSuccessfully('mkfs.ext4', ['-q', '-L', label, '-d', files, image]);
+    return image;
+  }
+
+  /** Makes a stick with another file system, and copies the files in through the kernel. */
+  async makeMounted(mkfs: readonly string[], megabytes: number, files: string): Promise<string> {
+    const image = await this.makeImage(megabytes);
+    const [command = '', ...args] = mkfs;
+    await runSuccessfully(command, [...args, image]);
+    const place = `${image}.d`;
+    await mkdir(place);
+    await runSuccessfully('mount', ['-o', 'loop', image, place]);
+    try {
+      await runSuccessfully('sh', ['-c', `cp -r '${files}'/. '${place}'`]);
+    } finally {
+      await runSuccessfully('umount', [place]);
+    }
+    return image;
+  }
+
+  /** Writes the list anew, as after something was mounted. */
+  async list(): Promise<void> {
+    const mounts = await readFile('/proc/mounts', 'utf8');
+    const blockdevices = await Promise.all(
+      [...this.#sticks].map(async ([name, { removable: rm }]) => ({
+        name,
+        kname: name,
+        type: 'loop',
+        rm,
+        hotplug: rm,
+        size: Number(await runSuccessfully('blockdev', ['--getsize64', name])),
+        tran: null,
+        mountpoint:
+          mounts
+            .split('\n')
+            .findLast((line) => line.startsWith(`${name} `))
+            ?.split(' ')[1] ?? null,
+      })),
+    );
+    await writeFile(join(this.#folder, 'devices.json'), JSON.stringify({ blockdevices }));
+  }
+
+  /** Takes every loop device away. */
+  async close(): Promise<void> {
+    for (const device of this.#devices) {
+      while ((await run('umount', [device])).code === 0);
+      await run('losetup', ['--detach', device]);
+    }
+  }
+}
+
+/** Whether the kernel has a file system, as far as it can be known without trying. */
+export async function kernelHas(filesystem: string): Promise<boolean> {
+  await run('modprobe', [filesystem]);
+  const known = await readFile('/proc/filesystems', 'utf8').catch(() => '');
+  return known.split(/\s+/).includes(filesystem);
+}
