@@ -1,7 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { formatReference, parseReference } from '../oci/reference.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from './fields.ts';
-import type { PodTemplate } from './podTemplate.ts';
+import { normalizeImage, type PodTemplate } from './podTemplate.ts';
 
 /** A node as the cluster knows it. */
 export interface ClusterNode {
@@ -45,18 +44,6 @@ export function readNode(object: KubernetesObject): ClusterNode {
   };
 }
 
-/** An image’s name as nodes list it: with its registry, and without a tag where there is a digest. */
-export function normalizeImage(name: string): string {
-  try {
-    const { registry, repository, tag, digest } = parseReference(name);
-    const tagged =
-      tag === undefined && digest === undefined ? { tag: 'latest' } : { ...(tag !== undefined && { tag }) };
-    return formatReference({ registry, repository, ...(digest === undefined ? tagged : { digest }) });
-  } catch {
-    return name;
-  }
-}
-
 /** Whether a pod of a template may come to run on a node, as far as its node, node selector and tolerations say. */
 export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, taints }: ClusterNode): boolean {
   // Static pods are what their node’s own files say.
@@ -71,11 +58,6 @@ export function parseQuantity(value: unknown): number | undefined {
   const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([kKMGTPE])?(i)?$/.exec(String(value)) ?? [];
   if (digits === undefined) return undefined;
   return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');
-}
-
-/** The images of a template that are named by digest or tag, as nodes list them. */
-export function imagesOf({ containers }: PodTemplate): string[] {
-  return containers.flatMap(({ image }) => (image === '' ? [] : [normalizeImage(image)]));
 }
 
 // A cordon and a drain pass; a node that is to boot is there for good.

@@ -1,6 +1,6 @@
 import { goArchitecture, type Architecture } from '../release/version.ts';
 import type { Check, Finding, Severity } from './finding.ts';
-import { imagesOf, mayRunOn, type ClusterNode } from './node.ts';
+import { mayRunOn, type ClusterNode } from './node.ts';
 import { isByDigest, type PodTemplate } from './podTemplate.ts';
 
 /** What is known about the images and the disk of nodes besides their Node objects. */
@@ -89,7 +89,9 @@ function checkSpace(node: ClusterNode, { size }: BundleNeeds, { free }: NodeKnow
 }
 
 function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running: readonly string[]): Set<string> {
-  const used = templates.filter((each) => !each.idle && makesPods(each) && mayRunOn(each, node)).flatMap(imagesOf);
+  const used = templates
+    .filter((each) => !each.idle && makesPods(each) && mayRunOn(each, node))
+    .flatMap(({ images }) => images);
   return new Set([...used, ...(isControlPlane(node) ? running : [])]);
 }
 

@@ -1,4 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
+import { formatReference, parseReference } from '../oci/reference.ts';
 import { fieldsOf, listOf, textOf, type Fields } from './fields.ts';
 import { subjectOf, type Subject } from './finding.ts';
 
@@ -32,6 +33,8 @@ export interface PodTemplate {
   readonly labels: Fields;
   readonly spec: Fields;
   readonly containers: readonly Container[];
+  /** Of all containers, as nodes list them. */
+  readonly images: readonly string[];
   /** It runs nothing at present: scaled to zero or suspended. */
   readonly idle: boolean;
   /** The node that it is bound to; undefined for what only makes pods. */
@@ -51,12 +54,16 @@ export function readPodTemplate(object: KubernetesObject): PodTemplate | undefin
   const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
   const { replicas, suspend } = fieldsOf(object['spec']);
   const spec = podSpecOf(object);
+  const containers = lists.flatMap(([list, kind]) =>
+    listOf(spec[list]).map((container) => readContainer(container, kind)),
+  );
   return {
     subject: subjectOf(object),
     owner: owner && keyOf({ kind: String(owner['kind']), name: String(owner['name']), ...namespaceOf(object) }),
     labels: fieldsOf(labels),
     spec,
-    containers: lists.flatMap(([list, kind]) => listOf(spec[list]).map((container) => readContainer(container, kind))),
+    containers,
+    images: containers.flatMap(({ image }) => (image === '' ? [] : [normalizeImage(image)])),
     idle: replicas === 0 || suspend === true,
     node: object.kind === 'Pod' ? textOf(spec['nodeName']) : undefined,
   };
@@ -65,6 +72,18 @@ export function readPodTemplate(object: KubernetesObject): PodTemplate | undefin
 /** What tells an object from all others. */
 export function keyOf({ kind, name, namespace = '' }: Subject): string {
   return `${kind}/${namespace}/${name}`;
+}
+
+/** An image’s name as nodes list it: with its registry, and without a tag where there is a digest. */
+export function normalizeImage(name: string): string {
+  try {
+    const { registry, repository, tag, digest } = parseReference(name);
+    const tagged =
+      tag === undefined && digest === undefined ? { tag: 'latest' } : { ...(tag !== undefined && { tag }) };
+    return formatReference({ registry, repository, ...(digest === undefined ? tagged : { digest }) });
+  } catch {
+    return name;
+  }
 }
 
 /** Whether an image is named by its digest, so that no registry is needed to know which it is. */
