@@ -74,11 +74,12 @@ function checkArchitecture({ architecture }: ClusterNode, { version, arch }: Bun
   return [find('nodes', 'blocks', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
 }
 
-function checkSpace(node: ClusterNode, { size }: BundleNeeds, { free }: NodeKnowledge, find: Find): Finding[] {
+function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
   const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
-  // The blobs themselves are there until every node has unpacked them.
-  const needed = size * (1 + unpackedFactor) + reserve;
-  const has = free.get(node.name);
+  // The blobs themselves are there until every node has unpacked them. What is loaded already takes its space already.
+  const needed = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted)) + reserve;
+  const has = knowledge.free.get(node.name);
   const room = has ?? node.allocatable;
   const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(needed - reserve)} for the images, the rest stays free)`;
   if (room !== undefined && room < needed) {
@@ -112,18 +113,18 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
   return [find('images', 'warns', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
 }
 
-function checkNext(
-  node: ClusterNode,
-  { version, images }: BundleNeeds,
-  knowledge: NodeKnowledge,
-  find: Find,
-): Finding[] {
-  const wanted = images.filter(isByDigest);
-  const present = wanted.filter((image) => holds(node, image, knowledge)).length;
-  if (present === wanted.length) return [];
+function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
+  if (present === wanted) return [];
   const unsure = isTruncated(node, knowledge) ? ', as far as it lists them' : '';
-  const what = `has ${String(present)} of the ${String(wanted.length)} images of ${version}${unsure}`;
+  const what = `has ${String(present)} of the ${String(wanted)} images of ${bundle.version}${unsure}`;
   return [find('images', 'notes', what, advice.next)];
+}
+
+/** How many images of a bundle a node is known to have, and of how many. */
+function countNext(node: ClusterNode, { images }: BundleNeeds, knowledge: NodeKnowledge) {
+  const wanted = images.filter(isByDigest);
+  return { present: wanted.filter((image) => holds(node, image, knowledge)).length, wanted: wanted.length };
 }
 
 function holds({ name, images }: ClusterNode, image: string, { pinned }: NodeKnowledge): boolean {

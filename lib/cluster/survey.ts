@@ -1,6 +1,6 @@
 import { isPluginError } from '../errors.ts';
 import type { Cluster, StoredObject } from './client.ts';
-import { fieldsOf, listOf, textOf } from './fields.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import type { Finding } from './finding.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
@@ -113,21 +113,22 @@ export function pinnedOf({
 }: Pick<Survey, 'pinnedSets' | 'poolNodes'>): Map<string, Set<string>> {
   const role = 'machineconfiguration.openshift.io/role';
   return new Map(
-    poolNodes.filter(hasPinned).map(({ metadata: { name }, spec }) => {
-      const pool = textOf(fieldsOf(fieldsOf(spec)['pool'])['name']);
+    poolNodes.map((node) => {
+      const pool = textOf(fieldsOf(fieldsOf(node['spec'])['pool'])['name']);
       const sets = pinnedSets.filter(({ metadata: { labels } }) => pool !== undefined && labels?.[role] === pool);
-      const images = sets.flatMap((set) => listOf(fieldsOf(set['spec'])['pinnedImages']));
-      return [name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
+      const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
+      return [node.metadata.name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
     }),
   );
 }
 
-function hasPinned({ status }: StoredObject): boolean {
-  const { conditions, pinnedImageSets } = fieldsOf(status);
-  const states = new Map(listOf(conditions).map(({ type, status: is }) => [type, is]));
-  return (
-    states.get('PinnedImageSetsProgressing') === 'False' &&
-    states.get('PinnedImageSetsDegraded') === 'False' &&
-    listOf(pinnedImageSets).every(({ currentGeneration, desiredGeneration }) => currentGeneration === desiredGeneration)
+/** Whether a node reports a set as pinned, as it is now. */
+function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
+  const conditions = conditionsOf(node);
+  const settled = ['Progressing', 'Degraded'].every(
+    (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',
   );
+  const reported = listOf(fieldsOf(node['status'])['pinnedImageSets']);
+  return ({ metadata: { name, generation } }) =>
+    settled && reported.some((each) => each['name'] === name && each['currentGeneration'] === generation);
 }

@@ -247,27 +247,36 @@ describe('runPreflight', () => {
         metadata: { name: 'p', labels },
         spec: { pinnedImages },
       });
-      const report = (name: string, degraded: string): void => {
+      const report = (name: string, degraded: string, generation = 1): void => {
         const conditions = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: degraded };
         const object = withConditions(machines, 'MachineConfigNode', name, conditions);
-        server.put({ ...object, spec: { pool: { name: 'worker' } } });
+        const pinnedImageSets = [{ name: 'p', currentGeneration: generation, desiredGeneration: 1 }];
+        const status = { ...(object['status'] as Json), pinnedImageSets };
+        server.put({ ...object, spec: { pool: { name: 'worker' } }, status });
       };
       report('worker-0', 'False');
       report('worker-1', 'True');
       const { findings } = await run(plan);
       expect(findings.map(({ subject }) => subject.name)).to.deep.equal(['master-0', 'worker-1']);
+      report('worker-0', 'False', 0);
+      report('worker-1', 'False');
+      expect((await run(plan)).findings.map(({ subject }) => subject.name)).to.deep.equal(['master-0', 'worker-0']);
     });
 
     it('adds up the space that a bundle needs', async () => {
       await start();
+      const absent = ['master-0', 'worker-0', 'worker-1'].map((name) => `notes images node/${name}`);
+      const fresh = { ...plan, images: [next] };
       setFree(server, 'master-0', 60);
       server.nodeStats.delete('worker-0');
-      expect(await find(plan)).to.deep.equal(['blocks space node/master-0', 'notes space node/worker-0']);
-      expect(await messageOf('blocks space node/master-0', plan)).to.equal(
+      expect(await find(fresh)).to.deep.equal(['blocks space node/master-0', 'notes space node/worker-0', ...absent]);
+      expect(await messageOf('blocks space node/master-0', fresh)).to.equal(
         'has 60 GiB only; 66 GiB of free space are needed (48 GiB for the images, the rest stays free)',
       );
+      // What is loaded already needs no more space.
+      expect(await messageOf('blocks space node/master-0', plan)).not.to.match(/GiB/);
       server.put(node('worker-0', 'worker', { allocatable: { 'ephemeral-storage': '50Gi' } }));
-      expect(await find(plan)).to.include('blocks space node/worker-0');
+      expect(await find(fresh)).to.include('blocks space node/worker-0');
     });
   });
 
