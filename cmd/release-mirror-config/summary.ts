@@ -38,7 +38,7 @@ export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgument
   ];
   const sections = [
     images.map((image) => formatImage(image, dryRun, present)).join('\n'),
-    imported > 0 ? `${String(imported)} images imported into imagestream/${args.toImageStream ?? ''}` : '',
+    formatImport(imported, args),
     ...formatSuccess(outcome, args),
     changes.join('\n'),
     formatUpload(outcome, args),
@@ -80,6 +80,11 @@ export function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgumen
     files,
     applied: applied.map(toPlainOutcome),
   };
+}
+
+function formatImport(imported: number, { toImageStream = '', dryRun }: MirrorArguments): string {
+  if (imported === 0) return '';
+  return `${String(imported)} images imported into imagestream/${toImageStream}${dryRun === 'none' ? '' : ' (dry run)'}`;
 }
 
 function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<MirrorImage>): string {

@@ -146,7 +146,11 @@ function notFound(version: string, arch: Architecture, answers: readonly Answer[
   const answered = answers.filter((answer) => !answer.problem || answer.nodes.length > 0);
   if (answered.length === 0 && problem) {
     return new PluginError(problem.code, `${version} cannot be looked up: ${problem.message}`, {
-      hint: 'Without a graph, name the release image itself: --from=REGISTRY/REPOSITORY@sha256:DIGEST.',
+      hint:
+        // What is wrong on this side keeps the release image from being reached as well.
+        problem.code === 'usage'
+          ? problem.hint
+          : 'Without a graph, name the release image itself: --from=REGISTRY/REPOSITORY@sha256:DIGEST.',
       cause: problem,
     });
   }

@@ -53,6 +53,9 @@ const reasons: Readonly<Record<string, string | undefined>> = {
   ECONNREFUSED: 'nothing listens there (connection refused)',
   ENOTFOUND: 'its name is not known',
   EAI_AGAIN: 'its name cannot be looked up now',
+  ENETUNREACH: 'no network leads there',
+  EHOSTUNREACH: 'no way leads there (no route to host)',
+  ETIMEDOUT: 'it does not answer (connection timed out)',
   ECONNRESET: 'the connection was closed in the middle',
   EPIPE: 'the connection was closed in the middle',
 };

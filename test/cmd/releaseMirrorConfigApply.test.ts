@@ -197,6 +197,8 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       const made = importing.imports.flatMap(({ spec }) => spec.images.map(({ from, to }) => [to.name, from.name]));
       const components = [...release.images].map(([name, { pullspec }]) => [name, pullspec]);
       expect(made).to.have.deep.members([['release', release.pullspec], ...components]);
+      const tried = await mirroring.succeed([...args, '--dry-run']);
+      expect(tried).to.contain('5 images imported into imagestream/release (dry run)\n');
     } finally {
       await importing.stop();
     }

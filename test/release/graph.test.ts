@@ -166,6 +166,9 @@ describe('resolveVersion', () => {
       const graphs = new Graphs({}, { 'graph.example': new PluginError(code, 'no') });
       await failureOf(resolve(graphs, '4.12.4', { graphUrl }), code);
     }
+    // A proxy that cannot be used is in the way of release images as well.
+    const graphs = new Graphs({}, { 'graph.example': new PluginError('usage', 'no', { hint: 'set it right' }) });
+    expect((await failureOf(resolve(graphs, '4.12.4', { graphUrl }), 'usage')).hint).to.equal('set it right');
   });
 
   it('passes over nodes that are malformed', async () => {
