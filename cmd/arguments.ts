@@ -65,7 +65,8 @@ function checkWords(words: readonly string[], options: OptionRecord): void {
   }
 }
 
-async function readValue(name: string, option: Option, value: unknown): Promise<unknown> {
+async function readValue(name: string, option: Option, given: unknown): Promise<unknown> {
+  const value = option.anyCase && typeof given === 'string' ? given.toLowerCase() : given;
   const values: unknown[] = [value ?? []].flat();
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);

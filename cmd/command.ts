@@ -12,6 +12,8 @@ export interface Option {
   readonly required?: true;
   readonly default?: string | number | boolean;
   readonly choices?: readonly string[];
+  /** The choices are in small letters, and may be given in capitals. */
+  readonly anyCase?: true;
   /** The smallest and the largest number that is accepted. */
   readonly range?: readonly [number, number];
   /** Throws PluginError for a value that cannot be right, whatever else is asked for; the option's name is put before the message. */

@@ -21,9 +21,5 @@ export const releaseMirrorConfig: Program = {
     '--dry-run': '--dry-run=client',
     '--dry-run=true': '--dry-run=client',
     '--dry-run=false': '--dry-run=none',
-    // oc reads these in either case.
-    '--print-mirror-instructions=IDMS': '--print-mirror-instructions=idms',
-    '--print-mirror-instructions=ICSP': '--print-mirror-instructions=icsp',
-    '--print-mirror-instructions=NONE': '--print-mirror-instructions=none',
   },
 };

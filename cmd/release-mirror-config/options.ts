@@ -76,6 +76,8 @@ export const mirrorOptions = {
   'print-mirror-instructions': {
     type: 'string',
     choices: ['idms', 'icsp', 'none'],
+    // As oc reads them.
+    anyCase: true,
     default: 'idms',
     describe: 'Which kind of mirror set is written and printed, if any',
     group: configuration,

@@ -375,7 +375,7 @@ describe('oc adm-release-mirror-config', () => {
 
     it('prints what to put into a cluster and an install-config.yaml, as oc does', async () => {
       await open();
-      const args = [`--to=${workshop.registry.host}/site/release`, '--print-mirror-instructions=ICSP', '--dry-run'];
+      const args = [`--to=${workshop.registry.host}/site/release`, '--print-mirror-instructions', 'Icsp', '--dry-run'];
       const stdout = await mirroring.succeed(args);
       expect(stdout)
         .to.contain('\nimageContentSources:\n')
