@@ -3,6 +3,7 @@ import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
 import { clusterOptions, formatOption } from '../options.ts';
 import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
+import { tellOfResuming } from './interruption.ts';
 import { dryRunOption } from './options.ts';
 import { readConfiguration } from './readConfiguration.ts';
 
@@ -41,7 +42,7 @@ export const command = defineCommand({
     checkKinds(manifests, args.config);
     const cluster = await openCluster(args, environment, context);
     try {
-      const outcomes = await applyConfiguration(cluster, manifests, args, context);
+      const outcomes = await tellOfResuming(() => applyConfiguration(cluster, manifests, args, context));
       if (args.format === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
       else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, args.dryRun));
       checkOutcomes(outcomes, args.dryRun);

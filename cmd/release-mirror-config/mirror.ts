@@ -20,6 +20,7 @@ import { applyConfiguration, checkOutcomes, writeConfiguration, writeSignatureFi
 import { copyImages } from './copy.ts';
 import { describeUpdateService, findGraphData, listImages, listMirrors, namedImages } from './images.ts';
 import { importRelease } from './imageStream.ts';
+import { tellOfResuming } from './interruption.ts';
 import { mirrorOptions } from './options.ts';
 import { readRequest, type MirrorArguments, type MirrorRequest } from './request.ts';
 import { formatMirrorOutcome, toPlainMirrorOutcome, type MirrorOutcome } from './summary.ts';
@@ -49,7 +50,8 @@ export const command = defineCommand({
     const registries = new Registries(await openAccess(args, session.environment), context);
     const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
     try {
-      await mirror({ args, request, registries, fetchFile: fetch, session: { ...session, context } });
+      const run = { args, request, registries, fetchFile: fetch, session: { ...session, context } };
+      await tellOfResuming(() => mirror(run));
     } finally {
       await registries.close();
     }

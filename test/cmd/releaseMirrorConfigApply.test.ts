@@ -1,4 +1,5 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { parse } from 'yaml';
@@ -156,6 +157,34 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       await secure.stop();
       await authority.remove();
     }
+  });
+
+  it('goes on where it was interrupted, or the cluster went away', async () => {
+    await open();
+    await mkdir(mirroring.path('config'));
+    for (const name of ['first', 'second', 'third']) {
+      const metadata = { name, namespace: 'default' };
+      await writeFile(
+        mirroring.path(`config/${name}.json`),
+        JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata }),
+      );
+    }
+    const isSecond = () => server.find('v1', 'ConfigMap', 'first', 'default') !== undefined;
+    const held = server.fault(({ method }) => method === 'POST' && isSecond(), { noAnswer: 'hold' });
+    const { child, outcome } = startExecutable('oc-adm_release_mirror_config', workshop.folder, [
+      ...['apply', 'config', kubeconfig],
+    ]);
+    while (held.hits === 0 && child.exitCode === null) await setTimeout(20);
+    child.kill('SIGINT');
+    const { code, stderr } = await outcome;
+    expect(code).to.equal(130);
+    expect(stderr).to.contain('hint: Run the same command again: what is done stays, and is skipped.');
+    server.clearFaults();
+    const lost = server.fault(({ method }) => method === 'POST', { noAnswer: 'reset' }, { times: 1 });
+    const broken = await apply('config');
+    expect(lost.hits).to.equal(1);
+    expect(broken.code).to.equal(0);
+    expect(broken.stdout).to.equal('configmap/first unchanged\nconfigmap/second created\nconfigmap/third created\n');
   });
 
   it('shows what it would do in a dry run, and prints JSON', async () => {
