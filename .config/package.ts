@@ -88,7 +88,7 @@ async function makeExecutable(
   // Options for Node.js in NODE_OPTIONS are meant for other programs.
   await writeFile(config, JSON.stringify({ ...settings, execArgvExtension: 'none' }));
   execFileSync(process.execPath, ['--build-sea', config], { stdio: ['ignore', 'ignore', 'inherit'] });
-  if (os === 'darwin') execFileSync('codesign', ['--sign', '-', executable]);
+  if (os === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', executable]);
   await chmod(executable, 0o755);
 }
 
