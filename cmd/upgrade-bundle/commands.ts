@@ -41,6 +41,11 @@ export const upgradeBundle: Program = {
       load: () => import('./pin.ts'),
     },
     {
+      usage: 'mirror <bundle>',
+      describe: 'Answer in place of the registries of a bundle, on this machine',
+      load: () => import('./mirror.ts'),
+    },
+    {
       usage: 'watch',
       describe: 'Find bundles on sticks and discs as they come and go',
       load: () => import('./watch.ts'),
