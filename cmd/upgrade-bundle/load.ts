@@ -1,5 +1,6 @@
 import { constants, setPriority } from 'node:os';
-import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { openComplete } from '../../lib/bundle/complete.ts';
+import type { Bundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
@@ -14,7 +15,7 @@ import { openAccess } from '../access.ts';
 import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { formatOption, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, formatOption, registryOptions, trustOptions } from '../options.ts';
 import { hostOptions } from './host.ts';
 import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
@@ -62,6 +63,7 @@ export const command = defineCommand({
       default: '/var/lib/oc-upgrade-bundle',
       describe: 'Where a bundle from another machine is kept',
     },
+    ...baseOption,
     ...hostOptions,
     ...formatOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
@@ -87,7 +89,7 @@ export const command = defineCommand({
         onEvent: terminal.transfer('Downloading'),
       });
       const loading = { ...context, onEvent: terminal.transfer('Loading') };
-      const bundle = await openBundle(path, loading);
+      const bundle = await openComplete(path, { bases: args.base }, loading);
       try {
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);

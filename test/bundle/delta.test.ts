@@ -22,6 +22,8 @@ import {
   type ProgramOptions,
   type Workshop,
 } from '../support/creation.ts';
+import { requirePeer } from '../support/peers.ts';
+import { requireRoot } from '../support/storeReader.ts';
 import { failureOf } from '../support/failure.ts';
 import { rewrite } from '../support/repack.ts';
 import { buildRelease, type TestRelease } from '../support/release.ts';
@@ -200,9 +202,9 @@ describe('a delta', () => {
     expect(stdout).to.include(`the blob ${digest} is altered in the base 4.12.3`);
   });
 
-  it('is neither pushed nor served without its base, and the blobs are listed', async () => {
+  it('is neither pushed, served nor loaded without its base, and the blobs are listed', async () => {
     const to = `--to=${workshop.registry.host}/alone`;
-    for (const [verb, ...options] of [['push', to, '--insecure'], ['serve']] as const) {
+    for (const [verb, ...options] of [['push', to, '--insecure'], ['serve'], ['load']] as const) {
       const { code, stderr } = await program(verb, delta, ...options);
       expect(code).to.equal(1);
       expect(stderr).to.match(
@@ -238,6 +240,16 @@ describe('a delta', () => {
     }
     child.kill('SIGINT');
     await outcome;
+  });
+
+  it('is loaded with its base, with no network', async function () {
+    requirePeer(this, 'skopeo');
+    await requireRoot(this);
+    const path = at('store');
+    const options = [`--base=${base}`, '--store=additional', `--store-path=${path}`, '-o', 'json'];
+    const { code, stdout, stderr } = await program('load', delta, ...options);
+    expect(code, stderr).to.equal(0);
+    expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 0 });
   });
 
   it('makes a mirror directory whole when it is unpacked over that of its base', async () => {
