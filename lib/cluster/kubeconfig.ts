@@ -115,7 +115,7 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     content = await readFile(file, 'utf8');
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
-    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${messageOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, { cause });
   }
   try {
     return { ...readObjects(content, `the kubeconfig ${file}`)[0], folder: dirname(resolve(file)) };
@@ -168,6 +168,10 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
     ...(asGroup && asGroup.length > 0 && { 'as-groups': asGroup }),
     ...(asUid && { 'as-uid': asUid }),
   });
+  const has = (name: string): boolean => text(merged[name]) !== '' || text(merged[`${name}-data`]) !== '';
+  if ((clientCertificate || clientKey) && has('client-certificate') !== has('client-key')) {
+    throw new PluginError('usage', '--client-certificate and --client-key are of use only together');
+  }
   if (password && text(merged['username']) === '') {
     throw new PluginError('usage', '--password needs --username: the kubeconfig has none');
   }
@@ -181,6 +185,11 @@ const noLogin = {
   ...{ token: undefined, tokenFile: undefined, exec: undefined, 'auth-provider': undefined },
   ...{ username: undefined, password: undefined },
 };
+
+function reasonOf(cause: unknown): string {
+  const { code } = cause as NodeJS.ErrnoException;
+  return { ENOENT: 'it does not exist', EISDIR: 'it is a folder' }[code ?? ''] ?? messageOf(cause);
+}
 
 function podTarget({ environment, namespace }: KubeconfigOptions): KubeTarget | undefined {
   const host = environment['KUBERNETES_SERVICE_HOST'];

@@ -100,6 +100,16 @@ export class Session {
   async #readCluster(): Promise<Fields> {
     const { cluster } = this.#target;
     const data = await readMaterial(cluster, 'certificate-authority');
+    if (data !== undefined && !Buffer.from(data, 'base64').includes('-----BEGIN ')) {
+      const file = cluster['certificate-authority-data'] ? '' : ` ${String(cluster['certificate-authority'])}`;
+      throw new PluginError(
+        'invalid-file',
+        `The certificate-authority${file} of ${this.#target.source} has no certificate in PEM`,
+        {
+          hint: 'It begins with -----BEGIN CERTIFICATE-----.',
+        },
+      );
+    }
     return { ...cluster, ...(data !== undefined && { 'certificate-authority-data': data }) };
   }
 
@@ -215,7 +225,9 @@ async function readText(path: string, what: string): Promise<string> {
   try {
     return await readFile(path, 'utf8');
   } catch (cause) {
-    throw new PluginError('not-readable', `The ${what} ${path} cannot be read: ${messageOf(cause)}`, { cause });
+    const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
+    const reason = isMissing ? 'does not exist' : `cannot be read: ${messageOf(cause)}`;
+    throw new PluginError('not-readable', `The ${what} ${path} ${reason}`, { cause });
   }
 }
 

@@ -124,6 +124,8 @@ describe('findTarget', () => {
       [{ password: 'p' }, 'needs --username'],
       [{ asUid: '7' }, 'need --as'],
       [{ asGroup: ['g'] }, 'need --as'],
+      [{ clientCertificate: '/cert' }, 'only together'],
+      [{ clientKey: '/key' }, 'only together'],
     ] as const) {
       const failure = await failureOf(findTarget({ kubeconfig, environment: {}, ...flags }), 'usage');
       expect(failure.message).to.contain(words);

@@ -99,9 +99,13 @@ describe('Session', () => {
         'certificate-authority-data': undefined,
         'certificate-authority': 'x',
       };
-      expect((await failureOf(ask(await folder.write({ cluster })), 'not-readable')).message).to.contain(
-        'certificate-authority',
-      );
+      const absent = await failureOf(ask(await folder.write({ cluster })), 'not-readable');
+      expect(absent.message).to.match(/certificate-authority .*x does not exist/);
+      await folder.file('x', '{"auths": {}}');
+      const wrong = await failureOf(ask(await folder.write({ cluster })), 'invalid-file');
+      expect(wrong.message).to.match(/certificate-authority .*x of .* has no certificate in PEM/);
+      const data = { ...cluster, 'certificate-authority-data': 'bm9uZQ==' };
+      await failureOf(ask(await folder.write({ cluster: data })), 'invalid-file');
     });
   });
 
