@@ -43,7 +43,7 @@ export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgument
     changes.join('\n'),
     formatUpload(outcome, args),
     // In a dry run too: many make one for these lines only.
-    mirrors ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
+    mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
     ...(dryRun === 'none'
       ? [formatConfigAdvice(outcome), updateService ? formatUpdateServiceInstructions(updateService) : '']
       : ['Dry run: nothing was written.']),
@@ -116,6 +116,16 @@ function updateImageOf({ signed, images }: MirrorOutcome): string {
 // The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
 function upgradeCommand(outcome: MirrorOutcome): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${updateImageOf(outcome)}`;
+}
+
+/** Whether the cluster has the mirror set by now. */
+function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): boolean {
+  return applied.some(
+    ({ manifest, outcome }) =>
+      dryRun === 'none' &&
+      ['created', 'configured', 'unchanged'].includes(outcome) &&
+      manifest.path.startsWith('config/mirrors/'),
+  );
 }
 
 function formatConfigAdvice({ configFolder, files, applied }: MirrorOutcome): string {

@@ -50,7 +50,8 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const stdout = await mirroring.succeed(args);
     expect(stdout)
       .to.contain(`configmap/${nameOf()} created\n`)
-      .and.contain('imagedigestmirrorset/release-mirror created\n');
+      .and.contain('imagedigestmirrorset/release-mirror created\n')
+      .and.not.contain('name: example');
     expect(stored()?.['binaryData']).to.have.all.keys(`${nameOf()}-1`);
     const set = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release-mirror');
     const source = `${release.registry}/${release.componentRepository}`;
