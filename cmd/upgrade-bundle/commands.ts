@@ -41,6 +41,11 @@ export const upgradeBundle: Program = {
       load: () => import('./pin.ts'),
     },
     {
+      usage: 'storage',
+      describe: 'Make an additional image store known to a machine',
+      load: () => import('./storage.ts'),
+    },
+    {
       usage: 'mirror <bundle>',
       describe: 'Answer in place of the registries of a bundle, on this machine',
       load: () => import('./mirror.ts'),

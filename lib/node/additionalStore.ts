@@ -126,7 +126,7 @@ async function discardDamaged(host: Host, store: ImageStore, context: Context): 
 }
 
 /** Writes the file that keeps the folder of a store in being, and with it the folder. Throws `not-writable`. */
-async function writeMarker(host: Host, path: string): Promise<void> {
+export async function writeMarker(host: Host, path: string): Promise<void> {
   const file = pathOnHost(host, join(path, storeMarker.name));
   try {
     await mkdir(dirname(file), { recursive: true, mode: 0o755 });

@@ -1,0 +1,75 @@
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { PluginError } from '../errors.ts';
+import { describeWriteError, syncFolder } from '../store/disk.ts';
+import { writeMarker } from './additionalStore.ts';
+import { pathOnHost, type Host } from './host.ts';
+import { readIfThere, readStorageConfig } from './storageConfig.ts';
+import { readToml } from './toml.ts';
+
+/** The file that container runtimes read instead of the one in /usr/share/containers. */
+export const storageFile = '/etc/containers/storage.conf';
+
+const vendorFile = '/usr/share/containers/storage.conf';
+const key = 'storage.options.additionalimagestores';
+const header = '# Written by oc adm-upgrade-bundle storage, which also removes it.\n';
+
+/**
+ * The storage.conf of a host as it is, with a store added to its additional ones. Throws `unsupported` for a file that has a list of
+ * them in a form that cannot be added to safely.
+ */
+export async function describeStorage(host: Host, store: string): Promise<string> {
+  const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
+  const text =
+    (await readIfThere(host, storageFile)) ??
+    (await readIfThere(host, vendorFile)) ??
+    `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
+  if (additionalStores.includes(store)) return text;
+  const line = `additionalimagestores = [${[...additionalStores, store].map((path) => JSON.stringify(path)).join(', ')}]`;
+  const present = readToml(text).some((assignment) => assignment.key === key);
+  const pattern = /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m;
+  const added = present
+    ? text.replace(pattern, () => line)
+    : /^\[storage\.options\][ \t]*$/m.test(text)
+      ? text.replace(/^\[storage\.options\][ \t]*$/m, (table) => `${table}\n${line}`)
+      : `${text.trimEnd()}\n\n[storage.options]\n${line}\n`;
+  const has = readToml(added).some((each) => each.key === key && each.value.includes(JSON.stringify(store)));
+  if (has) return added;
+  throw new PluginError('unsupported', `${storageFile} lists additional stores in a form that is not understood`, {
+    hint: `Add ${store} to additionalimagestores by hand.`,
+  });
+}
+
+/**
+ * Makes an additional store known to a host that nobody manages: writes storage.conf where there is none, or where this program wrote it, and
+ * makes the folder of the store first. Returns whether anything changed. Throws `conflict` where there is somebody else’s file.
+ */
+export async function configureStore(host: Host, store: string): Promise<boolean> {
+  if ((await readStorageConfig(host)).additionalStores.includes(store)) return false;
+  const before = await readIfThere(host, storageFile);
+  if (before !== undefined && !before.startsWith(header)) {
+    throw new PluginError('conflict', `${storageFile} belongs to somebody else, and is left as it is`, {
+      hint: 'Without --write it is shown as it should be: bring that there the way the file came, such as by a MachineConfig.',
+    });
+  }
+  const text = await describeStorage(host, store);
+  const path = pathOnHost(host, storageFile);
+  await writeMarker(host, store);
+  try {
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(`${path}.partial`, text.startsWith(header) ? text : header + text, { flush: true });
+    await rename(`${path}.partial`, path);
+    await syncFolder(dirname(path));
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+  return true;
+}
+
+/** Removes the storage.conf that this program wrote, and nobody else’s. Returns whether there was one. */
+export async function removeStoreConfig(host: Host): Promise<boolean> {
+  const text = await readIfThere(host, storageFile);
+  if (!text?.startsWith(header)) return false;
+  await rm(pathOnHost(host, storageFile));
+  return true;
+}
