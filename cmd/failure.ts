@@ -1,4 +1,4 @@
-import { isPluginError, messageOf, PluginError } from '../lib/errors.ts';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../lib/errors.ts';
 import { callOf, defaultOf, nameOf, type Program } from './command.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -15,6 +15,8 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
   return new PluginError('usage', error.message, { hint, cause: error.cause });
 }
 
+const exitCodes: Readonly<Partial<Record<ErrorCode, number>>> = { usage: 2, 'rolled-back': 3, 'rollback-failed': 4 };
+
 /** Shows an error and gives the exit code that goes with it. */
 export function showFailure(error: unknown, terminal: Terminal, signal: AbortSignal): number {
   const { verbose } = terminal;
@@ -30,7 +32,7 @@ export function showFailure(error: unknown, terminal: Terminal, signal: AbortSig
   }
   if (isPluginError(error) && error.code !== 'internal') {
     terminal.showError(error.message, error.hint === undefined ? [] : [error.hint], details);
-    return error.code === 'usage' ? 2 : 1;
+    return exitCodes[error.code] ?? 1;
   }
   const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
   const hint = verbose ? 'Please report it with the lines below.' : 'Please report it with what -v shows besides.';

@@ -32,6 +32,9 @@ export const errorCodes = {
   'not-ready': 'A cluster is not ready for what is planned; each reason is named.',
   incomplete: 'A bundle or mirror directory lacks something, or holds something altered.',
   partial: 'Some of the images, objects or nodes failed; each is named.',
+  'command-failed': 'A program of the host, podman or systemctl, failed or is missing.',
+  'rolled-back': 'An upgrade failed, and everything was put back as it was.',
+  'rollback-failed': 'An upgrade failed, and not everything could be put back.',
   unsupported: 'Something is of a kind that this program does not handle.',
   internal: 'A defect of this program.',
 } as const;

@@ -3,7 +3,7 @@ import type { Program } from '../command.ts';
 /** What `oc adm-mirror-registry` can do. */
 export const mirrorRegistry: Program = {
   name: 'oc adm-mirror-registry',
-  describe: 'Look into the mirror registry of a host, and renew its certificates.',
+  describe: 'Look into the mirror registry of a host, upgrade it, and renew its certificates.',
   commands: [
     {
       usage: 'bundle <action> [file]',
@@ -19,6 +19,16 @@ export const mirrorRegistry: Program = {
       usage: 'certs <action>',
       describe: 'Show or renew the certificates of the mirror registry, or print what clients need to trust it',
       load: () => import('./certs.ts'),
+    },
+    {
+      usage: 'upgrade',
+      describe: 'Upgrade the mirror registry of this host, and renew its certificates',
+      load: () => import('./upgrade.ts'),
+    },
+    {
+      usage: 'rollback',
+      describe: 'Take the last upgrade back',
+      load: () => import('./rollback.ts'),
     },
     {
       usage: 'status',

@@ -1,7 +1,9 @@
 import { homedir } from 'node:os';
 import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
-import type { DetectedInstallation } from '../../lib/host/installation.ts';
+import { HostCommands } from '../../lib/host/hostCommands.ts';
+import type { DetectedInstallation, Installation } from '../../lib/host/installation.ts';
+import type { UpgradeRequest } from '../../lib/host/upgrade.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { TargetImages } from '../../lib/host/plan.ts';
@@ -126,4 +128,36 @@ export function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): Re
 function checkHost(text: string): void {
   if (isHost(text)) return;
   throw new PluginError('usage', `“${text}” is neither a host name nor an address`);
+}
+
+/** Options of what changes a host and starts its registry again. */
+export const executionOptions = {
+  'health-timeout': {
+    type: 'number',
+    default: 300,
+    range: [1, 3600],
+    describe: 'Seconds that the registry may take to come up before everything is put back',
+    group: host,
+  },
+  'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },
+  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', group: host },
+  systemctl: { type: 'string', describe: 'The systemctl of the host, needed with --root', group: host },
+} as const satisfies OptionRecord;
+
+/** Makes the request of an upgrade out of the options. Throws `usage`, and what `detectInstallation` throws. */
+export async function requestOf(
+  args: Arguments<typeof executionOptions & typeof hostOptions>,
+  what: Pick<UpgradeRequest, 'target' | 'bundle' | 'renewal'>,
+  environment: NodeJS.ProcessEnv,
+): Promise<UpgradeRequest & { installation: Installation }> {
+  const { root, scope, userHome, podman, systemctl, healthTimeout, keepBackups } = args;
+  if (root !== '/' && systemctl === undefined) {
+    throw new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
+      hint: 'Name the program that starts and stops the units of that host.',
+    });
+  }
+  const { files, installation } = await findInstallation(args, environment);
+  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl' }, installation.scope);
+  const detect = { scope, home: userHome ?? (environment['HOME'] || homedir()) };
+  return { ...what, files, installation, commands, detect, healthTimeout, keepBackups };
 }

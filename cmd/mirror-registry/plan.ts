@@ -1,3 +1,4 @@
+import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
 import { readCertificates } from '../../lib/host/certificates.ts';
 import { isUpToDate, planUpgrade, type TargetImages, type UpgradePlan } from '../../lib/host/plan.ts';
 import { findRenewals } from '../../lib/host/renewal.ts';
@@ -15,6 +16,10 @@ export const command = defineCommand({
   options: {
     ...upgradeOptions,
     diff: { type: 'boolean', describe: 'Show how the units would change, as a unified diff' },
+    timer: {
+      type: 'boolean',
+      describe: 'Print a systemd service and timer that look every week and tell, and change nothing',
+    },
     'detailed-exitcode': {
       type: 'boolean',
       describe: 'End with 0 when there is nothing to do, with 2 when there is, with 1 when it cannot be done',
@@ -30,6 +35,10 @@ export const command = defineCommand({
     ['--detailed-exitcode --quiet', 'Let a script find out whether there is something to do'],
   ],
   async run(args, { terminal, environment, context, setExitCode }) {
+    if (args.timer) {
+      terminal.print(formatCheckTimer(process.argv[1] ?? 'oc-adm_mirror_registry', args.scope === 'user').trimEnd());
+      return;
+    }
     const options = renewalOf(args, new Date());
     const detected = await findInstallation(args, environment);
     const { status, ...certificates } = await readCertificates(detected.files, detected.installation, options.now);

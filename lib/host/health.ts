@@ -1,0 +1,122 @@
+import { X509Certificate } from 'node:crypto';
+import { request as requestPlain } from 'node:http';
+import { request, type RequestOptions } from 'node:https';
+import { isIP, isIPv6 } from 'node:net';
+import { checkServerIdentity, TLSSocket } from 'node:tls';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { messageOf, PluginError } from '../errors.ts';
+import type { HostCertificates } from './certificates.ts';
+import type { DetectedInstallation } from './installation.ts';
+import { valuesOf } from './podmanCommand.ts';
+
+/** How to ask a registry whether it is well. */
+export interface HealthQuestion {
+  readonly address: string;
+  readonly port: number;
+  /** The name or address that its certificate must be for. */
+  readonly host: string;
+  /** Trusted authorities, in PEM; undefined where TLS ends elsewhere. */
+  readonly authorities: string | undefined;
+  /** The certificate that it must show, in PEM. */
+  readonly certificate: string | undefined;
+}
+
+const timeout = 10_000;
+
+/** What to ask an installation, by its files. */
+export function questionFor(
+  { installation, commands }: DetectedInstallation,
+  { status, server, authority }: HostCertificates,
+): HealthQuestion {
+  const publishes = [...valuesOf(commands.pause, 'publish'), ...valuesOf(commands.quay, 'publish')];
+  const publish = publishes.find(({ value }) => /:8443(?:\/tcp)?$/.test(value))?.value ?? '';
+  const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish)?.[1] ?? '';
+  const address = isIP(bound) && bound !== '0.0.0.0' && bound !== '::' ? bound : isIPv6(bound) ? '::1' : '127.0.0.1';
+  const isPlain = status.kind === 'external';
+  return {
+    ...{ address, port: installation.port.value, host: installation.host.value },
+    authorities: isPlain ? undefined : (authority ?? server),
+    certificate: isPlain ? undefined : server,
+  };
+}
+
+/**
+ * Asks once: `/health/instance` says that all services are well, `/v2/` answers, and TLS is what clients need: the certificate of the
+ * disk, in date, for the host, by its authority. Returns what is wrong, undefined when nothing is.
+ */
+export async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const { status, body } = await get(question, '/health/instance', signal);
+    const services = readServices(body);
+    const ill = Object.entries(services).filter(([, well]) => well !== true);
+    if (ill.length > 0) return `it is not well: ${ill.map(([name]) => name).join(', ')}`;
+    if (status !== 200) return `/health/instance answers ${String(status)}`;
+    const { status: protocol } = await get(question, '/v2/', signal);
+    return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${String(protocol)}`;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** Waits until a registry is well three times in a row. Throws `unreachable` with the last reason after `seconds`, and `interrupted`. */
+export async function waitForHealth(question: HealthQuestion, seconds: number, signal: AbortSignal): Promise<void> {
+  const end = Date.now() + seconds * 1000;
+  for (let good = 0; ;) {
+    const problem = await askHealth(question, signal);
+    good = problem === undefined ? good + 1 : 0;
+    if (good === 3) return;
+    if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
+    if (problem !== undefined && Date.now() > end) {
+      throw new PluginError('unreachable', `the registry did not come up within ${String(seconds)} s: ${problem}`, {
+        hint: 'journalctl -u quay-app.service says more.',
+      });
+    }
+    await sleep(problem === undefined ? 300 : 1000, undefined, { signal }).catch(() => undefined);
+  }
+}
+
+function readServices(body: string): Record<string, unknown> {
+  try {
+    return (JSON.parse(body) as { data: { services: Record<string, unknown> } }).data.services;
+  } catch {
+    return {};
+  }
+}
+
+function get(
+  { address, port, host, authorities, certificate }: HealthQuestion,
+  path: string,
+  signal: AbortSignal,
+): Promise<{ status: number; body: string }> {
+  const headers = { host: `${isIPv6(host) ? `[${host}]` : host}:${String(port)}` };
+  const plain = { host: address, port, path, headers, signal, timeout, agent: false } satisfies RequestOptions;
+  const secure: RequestOptions = {
+    ...plain,
+    ca: authorities,
+    allowPartialTrustChain: true,
+    servername: isIP(host) ? '' : host,
+    checkServerIdentity: (_name, shown) => checkServerIdentity(host, shown),
+  };
+  return new Promise((resolve, reject) => {
+    const sent = authorities === undefined ? requestPlain(plain) : request(secure);
+    sent.on('response', (response) => {
+      const { socket } = response;
+      const shown = socket instanceof TLSSocket ? socket.getPeerCertificate().raw : undefined;
+      if (certificate !== undefined && !shown?.equals(new X509Certificate(certificate).raw)) {
+        sent.destroy(new Error('it shows another certificate than the one on the disk'));
+      }
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => {
+        if (body.length < 65_536) body += chunk;
+      });
+      response.on('end', () => {
+        resolve({ status: response.statusCode ?? 0, body });
+      });
+      response.on('error', reject);
+    });
+    sent.on('timeout', () => sent.destroy(new Error('it does not answer')));
+    sent.on('error', reject);
+    sent.end();
+  });
+}

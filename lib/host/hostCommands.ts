@@ -1,0 +1,64 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { messageOf, PluginError } from '../errors.ts';
+import type { Scope } from './installation.ts';
+
+/** The programs of a host that an upgrade needs, by name or path. */
+export interface HostPrograms {
+  readonly podman: string;
+  readonly systemctl: string;
+}
+
+const execute = promisify(execFile);
+
+/** Runs podman and systemctl, for the system or for the user who runs this. */
+export class HostCommands {
+  readonly #programs: HostPrograms;
+  readonly #scope: Scope;
+
+  constructor(programs: HostPrograms, scope: Scope) {
+    this.#programs = programs;
+    this.#scope = scope;
+  }
+
+  /** Runs podman and returns what it printed. Throws `command-failed`, `interrupted`. */
+  podman(args: readonly string[], signal: AbortSignal): Promise<string> {
+    return run(this.#programs.podman, args, signal);
+  }
+
+  /** Runs systemctl and returns what it printed. Throws `command-failed`, `interrupted`. */
+  systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
+    return run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
+  }
+
+  /** Copies a file with its owner and mode; the files of a user’s containers belong to users that only podman can act as. */
+  async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
+    if (this.#scope === 'user') await this.podman(['unshare', 'cp', '-p', from, to], signal);
+    else await run('cp', ['-p', from, to], signal);
+  }
+
+  /** Removes a file, as `copy` writes one. */
+  async remove(path: string, signal: AbortSignal): Promise<void> {
+    if (this.#scope === 'user') await this.podman(['unshare', 'rm', '-f', path], signal);
+    else await run('rm', ['-f', path], signal);
+  }
+}
+
+async function run(program: string, args: readonly string[], signal: AbortSignal): Promise<string> {
+  try {
+    const { stdout } = await execute(program, args, { signal, maxBuffer: 16 * 1024 * 1024 });
+    return stdout;
+  } catch (error) {
+    if (signal.aborted) throw new PluginError('interrupted', 'interrupted', { cause: error });
+    const { stderr = '', code } = error as { stderr?: string; code?: unknown };
+    const said = stderr.trim().split('\n').at(-1) ?? '';
+    const why = said === '' ? messageOf(error).split('\n')[0] : said;
+    throw new PluginError('command-failed', `${program} ${args.slice(0, 2).join(' ')} failed: ${why ?? ''}`, {
+      hint:
+        code === 'ENOENT'
+          ? `Name the program with --${program.includes('podman') ? 'podman' : 'systemctl'}.`
+          : undefined,
+      cause: error,
+    });
+  }
+}

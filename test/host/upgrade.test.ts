@@ -1,0 +1,223 @@
+import { createHash } from 'node:crypto';
+import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
+import { makeContext } from '../support/context.ts';
+import { TestContent } from '../support/image.ts';
+import { findFreePort, healthy, MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
+import { makeFixture, type Fixture } from '../support/mirrorRegistry.ts';
+import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
+import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { openOrigin } from '../support/origin.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { TestRegistry } from '../support/registry.ts';
+import { putImage } from '../support/smallImage.ts';
+
+const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+
+describe('upgradeRegistry', function () {
+  this.timeout(300_000);
+  let folder: string;
+  let bundle: string;
+  let quay: string;
+  let fixture: Fixture;
+  let host: MirrorRegistryHost;
+
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'skopeo');
+    folder = await mkdtemp(join(tmpdir(), 'upgrade-'));
+    const { content } = new TestContent();
+    for (const [name, tag] of [
+      ['quay/quay-rhel8', 'v3.12.18'],
+      ['rhel8/redis-6', '1-1766406130'],
+      ['ubi8/pause', '8.10-5'],
+    ] as const) {
+      putImage(content, name, tag);
+    }
+    const registry = new TestRegistry({ content });
+    await registry.start();
+    quay = `${registry.host}/quay/quay-rhel8:v3.12.18`;
+    const images = {
+      quay,
+      redis: `${registry.host}/rhel8/redis-6:1-1766406130`,
+      pause: `${registry.host}/ubi8/pause:8.10-5`,
+    };
+    const context = makeContext();
+    const origin = await openOrigin(context);
+    const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
+    bundle = (await createRegistryBundle(request, origin, context)).path;
+    await origin.close();
+    // The host has no network.
+    await registry.stop();
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  beforeEach(async () => {
+    const port = await findFreePort();
+    fixture = await makeFixture({
+      ...{ age: '2.0.7', hostname: `localhost:${String(port)}`, publish: `127.0.0.1:${String(port)}:8443` },
+      ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
+    });
+    await fixture.write('/srv/db/quay_sqlite.db', 'the database\n', 0o664);
+    await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
+    await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
+    host = new MirrorRegistryHost(fixture, port, '/srv/db');
+    await host.start();
+  });
+  afterEach(async () => {
+    await host.stop();
+    await fixture.remove();
+  });
+
+  const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
+
+  function call(command: string, args: readonly string[] = []): Promise<RunResult> {
+    const programs = join(fixture.root, 'programs');
+    const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`, '--health-timeout=2'];
+    const tools = [`--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
+    const words = [executable, command, ...where, ...tools, ...args];
+    return run(process.execPath, words);
+  }
+
+  const upgrade = (): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`]);
+
+  /** Every file of the host but those of this program and of its backups, with mode, owner and digest; with times, when asked. */
+  async function snapshot(withTimes = false): Promise<Record<string, string>> {
+    const entries = await readdir(fixture.root, { recursive: true, withFileTypes: true });
+    const files = entries
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name))
+      .filter((path) => !path.includes('.oc-mirror-registry'));
+    const found = files.sort().map(async (path): Promise<[string, string]> => {
+      const { mode, uid, gid, mtimeMs } = await stat(path);
+      const digest = createHash('sha256')
+        .update(await readFile(path))
+        .digest('hex');
+      return [path.slice(fixture.root.length), [mode, uid, gid, digest, withTimes ? mtimeMs : ''].join(' ')];
+    });
+    return Object.fromEntries(await Promise.all(found));
+  }
+
+  it('brings a registry up to date without a network, keeps its images and its clients’ trust, and does nothing the second time', async () => {
+    const root = join(fixture.root, 'old-root.pem');
+    const url = `https://localhost:${String(host.port)}`;
+    const certificates = at('trusted');
+    await fixture.write(`${fixture.quayRoot}/trusted/ca.crt`, await readFile(root, 'utf8'));
+    await runSuccessfully('skopeo', [
+      'copy',
+      '--insecure-policy',
+      `oci-archive:${await emptyImage()}`,
+      `docker://localhost:${String(host.port)}/test/image:1`,
+      '--dest-cert-dir',
+      certificates,
+    ]);
+
+    const { code, stdout, stderr } = await upgrade();
+    expect([code, stderr.includes('error')], stderr).to.deep.equal([0, false]);
+    expect(stdout).to.include('Done: the registry is well.').and.to.include('2.0.7 to 2.0.11');
+    expect(host.running).to.equal(quay);
+    const first = host.calls.findIndex((line) => line.startsWith('systemctl stop'));
+    expect(host.calls.findLastIndex((line) => line.startsWith('podman'))).to.be.lessThan(first);
+    const unit = await readFile(`${fixture.root}${fixture.unitFolder}/quay-app.service`, 'utf8');
+    expect(unit).to.include('--memory=4g').and.to.include('/sqlite:Z,U');
+    expect(await runSuccessfully('curl', ['-sS', '--cacert', root, `${url}/v2/`])).to.equal('{}');
+    await runSuccessfully('skopeo', [
+      'inspect',
+      '--cert-dir',
+      certificates,
+      `docker://localhost:${String(host.port)}/test/image:1`,
+    ]);
+    const strict = ['verify', '-x509_strict', '-verify_hostname', 'localhost', '-CAfile', at('quay-rootCA/rootCA.pem')];
+    await runSuccessfully('openssl', [...strict, at('quay-config/ssl.cert')]);
+
+    const [before, calls] = [await snapshot(true), host.calls.length];
+    const again = await upgrade();
+    expect([again.code, again.stdout]).to.deep.equal([
+      0,
+      'The mirror registry is up to date: there is nothing to do.\n',
+    ]);
+    expect(await snapshot(true)).to.deep.equal(before);
+    expect(host.calls).to.have.length(calls);
+  });
+
+  async function emptyImage(): Promise<string> {
+    const path = join(folder, 'image.tar');
+    const { content } = new TestContent();
+    putImage(content, 'a/b', '1');
+    const registry = new TestRegistry({ content });
+    await registry.start();
+    await rm(path, { force: true });
+    await runSuccessfully('skopeo', [
+      'copy',
+      '--insecure-policy',
+      '--src-tls-verify=false',
+      `docker://${registry.host}/a/b:1`,
+      `oci-archive:${path}`,
+    ]);
+    await registry.stop();
+    return path;
+  }
+
+  it('renews certificates alone, and restarts nothing but Quay', async () => {
+    const { code, stderr } = await call('upgrade');
+    expect(code, stderr).to.equal(0);
+    expect(host.calls).to.deep.equal(['systemctl daemon-reload', 'systemctl restart quay-app.service']);
+    expect(host.running).to.equal(imagesOf('2.0.7').quay);
+  });
+
+  for (const [what, health] of [
+    ['answers 503', { ...healthy, status: 503 }],
+    ['has one service that is not well', { status: 200, services: { ...healthy.services, database: false } }],
+  ] as const) {
+    it(`puts everything back when the new registry ${what}`, async () => {
+      const before = await snapshot();
+      host.healthOf = (image) => (image === quay ? health : healthy);
+      const { code, stderr } = await upgrade();
+      expect(code, stderr).to.equal(3);
+      expect(stderr).to.include('the upgrade was rolled back');
+      expect(await snapshot()).to.deep.equal(before);
+      expect(host.running).to.equal(imagesOf('2.0.7').quay);
+      expect(await readdir(at('.oc-mirror-registry'))).to.deep.equal(['backups']);
+    });
+  }
+
+  it('says with 4 that it could not put everything back, and does so later', async () => {
+    const before = await snapshot();
+    host.isBroken = true;
+    expect((await upgrade()).code).to.equal(4);
+    host.isBroken = false;
+    const { code, stderr } = await call('rollback');
+    expect(code, stderr).to.equal(0);
+    expect(await snapshot()).to.deep.equal(before);
+    expect(host.running).to.equal(imagesOf('2.0.7').quay);
+  });
+
+  it('touches nothing when a key cannot be read, and when the disk is full', async function () {
+    const key = at('quay-config/ssl.key');
+    await rename(key, `${key}.aside`);
+    await mkdir(key);
+    const broken = await upgrade();
+    expect(broken.code).to.equal(1);
+    expect(broken.stderr).to.include('ssl.key cannot be read');
+    await rmdir(key);
+    await rename(`${key}.aside`, key);
+
+    const before = await snapshot();
+    const state = at('.oc-mirror-registry');
+    await mkdir(state, { recursive: true });
+    const mounted = await run('mount', ['-t', 'tmpfs', '-o', 'size=8k', 'tmpfs', state]);
+    if (mounted.code !== 0) return;
+    try {
+      const { code, stderr } = await upgrade();
+      expect(code, stderr).to.equal(1);
+      expect(stderr).to.include('the disk is full');
+      expect(await snapshot()).to.deep.equal(before);
+      expect(host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
+    } finally {
+      await run('umount', [state]);
+    }
+  });
+});

@@ -1,0 +1,198 @@
+import { createServer, request as forward, type Server } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import { appendFile, readFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import type { AddressInfo, Socket } from 'node:net';
+import { join } from 'node:path';
+import { startDockerRegistry, type DockerRegistry } from './dockerRegistry.ts';
+import type { Fixture } from './mirrorRegistry.ts';
+
+/** What `/health/instance` of a Quay says. */
+export interface Health {
+  readonly status: number;
+  readonly services: Readonly<Record<string, boolean>>;
+}
+
+const services = { auth: true, database: true, disk_space: true, registry_gunicorn: true, service_key: true };
+
+/** A registry that is well. */
+export const healthy: Health = { status: 200, services };
+
+/**
+ * A host under a fixture, for programs in place of podman and systemctl: it runs what the units say. The port comes from the pod’s
+ * `--publish`, the certificates from what is mounted as Quay’s configuration, the image has to be loaded; behind the front is a
+ * docker-registry. Like systemd it reads units only when it is told to.
+ */
+export class MirrorRegistryHost {
+  readonly fixture: Fixture;
+  readonly port: number;
+  readonly images = new Set<string>();
+  /** Everything that was asked of podman and systemctl. */
+  readonly calls: string[] = [];
+  /** The image of Quay that runs. */
+  running: string | undefined;
+  /** How well an image is. */
+  healthOf: (image: string) => Health = () => healthy;
+  /** Makes every `systemctl restart` fail. */
+  isBroken = false;
+  readonly #database: string;
+  readonly #units = new Map<string, string>();
+  readonly #sockets = new Set<Socket>();
+  #installed: string | undefined;
+  #control: Server | undefined;
+  #front: Server | undefined;
+  #backend: DockerRegistry | undefined;
+
+  constructor(fixture: Fixture, port: number, database: string) {
+    this.fixture = fixture;
+    this.port = port;
+    this.#database = join(fixture.root, database, 'quay_sqlite.db');
+  }
+
+  /** Starts the registry as it is installed, and puts `podman` and `systemctl` into the folder `programs` of the fixture. */
+  async start(): Promise<void> {
+    this.#backend = await startDockerRegistry();
+    this.#control = createServer((request, response) => {
+      void (async () => {
+        let body = '';
+        for await (const chunk of request) body += String(chunk);
+        const args = JSON.parse(body) as string[];
+        const name = (request.url ?? '/').slice(1);
+        this.calls.push([name, ...args].join(' '));
+        const answer = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
+        response.end(JSON.stringify(answer));
+      })();
+    }).listen(0, '127.0.0.1');
+    await once(this.#control, 'listening');
+    const { port } = this.#control.address() as AddressInfo;
+    for (const name of ['podman', 'systemctl']) {
+      const script = `#!${process.execPath}
+fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(process.argv.slice(2)) })
+  .then((answer) => answer.json())
+  .then(({ code, text }) => { (code ? process.stderr : process.stdout).write(text); process.exitCode = code; });
+`;
+      await this.fixture.write(`/programs/${name}`, script, 0o755);
+    }
+    await this.#run('systemctl', ['daemon-reload']);
+    this.images.add(this.#wordsOf('quay-app').find((word) => word.includes('/quay-rhel8:')) ?? '');
+    await this.#run('systemctl', ['restart', 'quay-app.service']);
+  }
+
+  /** Stops everything. */
+  async stop(): Promise<void> {
+    await this.#stopFront();
+    this.#control?.closeAllConnections();
+    this.#control?.close();
+    await this.#backend?.stop();
+  }
+
+  async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
+    const done = { code: 0, text: '' };
+    const fail = (text: string) => ({ code: 125, text });
+    const words = args.filter((word) => word !== '--user');
+    const last = words.at(-1) ?? '';
+    if (name === 'systemctl') {
+      if (words[0] === 'daemon-reload') await this.#readUnits();
+      if (words[0] === 'stop') await this.#stopFront();
+      if (words[0] !== 'restart') return done;
+      if (this.isBroken) return fail('Job for the unit failed.');
+      if (last === 'quay-app.service') await this.#startFront();
+      return done;
+    }
+    switch (words.slice(0, 2).join(' ')) {
+      case 'image exists':
+        return this.images.has(last) ? done : fail('');
+      case 'tag ' + (words[1] ?? ''):
+        if (!this.images.has(words[1] ?? '')) return fail(`${words[1] ?? ''}: image not known`);
+        this.images.add(last);
+        return done;
+      case 'pull --quiet': {
+        const [host = '', ...path] = last.replace(/@.*/, '').split('/');
+        const digest = last.split('@')[1] ?? '';
+        const answer = await fetch(`http://${host}/v2/${path.join('/')}/manifests/${digest}`);
+        if (!answer.ok) return fail(`${last}: ${String(answer.status)}`);
+        this.images.add(last);
+        return done;
+      }
+      default:
+        return fail(`no such command: ${words.join(' ')}`);
+    }
+  }
+
+  async #readUnits(): Promise<void> {
+    for (const name of ['quay-app', 'quay-pod', 'quay-redis']) {
+      this.#units.set(
+        name,
+        await readFile(join(this.fixture.root, this.fixture.unitFolder, `${name}.service`), 'utf8'),
+      );
+    }
+  }
+
+  #wordsOf(unit: string): string[] {
+    const [, command = ''] = /^ExecStart=((?:.*\\\n)*.*)/m.exec(this.#units.get(unit) ?? '') ?? [];
+    return command.split(/[\s\\]+/);
+  }
+
+  async #startFront(): Promise<void> {
+    await this.#stopFront();
+    const words = this.#wordsOf('quay-app');
+    const image = words.at(-2) ?? '';
+    // As systemd sees it, the unit has started; what is in it ends at once.
+    if (!this.images.has(image) || words.at(-1) !== 'registry') return;
+    const mount = words.find((word) => word.includes(':/quay-registry/conf/stack'))?.split(':')[0] ?? '';
+    const [cert, key] = await Promise.all(
+      ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name))),
+    );
+    const [, port] = /--publish (?:[\d.]+:)?(\d+):8443/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
+    // A newer version migrates the database as it starts.
+    this.#installed ??= image;
+    if (image !== this.#installed && this.running !== image) {
+      await appendFile(this.#database, `migrated by ${image}\n`);
+      await appendFile(`${this.#database}-wal`, 'more\n');
+    }
+    this.running = image;
+    const front = createSecureServer({ cert: cert ?? '', key: key ?? '' }, (request, response) => {
+      if (request.url === '/health/instance') {
+        const { status, services: found } = this.healthOf(image);
+        response.writeHead(status, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ data: { services: found }, status_code: status }));
+        return;
+      }
+      const { method = 'GET', url = '/', headers } = request;
+      const target = new URL(url, this.#backend?.url);
+      const sent = forward(target, { method, headers: { ...headers, 'x-forwarded-proto': 'https' } }, (answer) => {
+        response.writeHead(answer.statusCode ?? 500, answer.headers);
+        answer.pipe(response);
+      });
+      sent.on('error', () => response.destroy());
+      request.pipe(sent);
+    });
+    front.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.on('close', () => this.#sockets.delete(socket));
+    });
+    front.listen(Number(port), '127.0.0.1');
+    await once(front, 'listening');
+    this.#front = front;
+  }
+
+  async #stopFront(): Promise<void> {
+    const front = this.#front;
+    this.#front = undefined;
+    if (!front) return;
+    const closed = once(front, 'close');
+    front.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}
+
+/** A port of the loopback interface that was free a moment ago. */
+export async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
