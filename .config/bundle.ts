@@ -1,10 +1,12 @@
 /**
  * Bundles a program into one file. What a worker thread runs travels along as a string, `__WORKER_SOURCE__`, since there is no second
  * file to start it from. `__COMMIT__` is the commit that is built, with a `+` where files differ from it; empty outside of a repository.
+ * Large packages that few runs need travel as compressed strings: what is not code is not read at every start.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { build, type BuildOptions } from 'esbuild';
+import { gzipSync } from 'node:zlib';
+import { build, type BuildOptions, type Plugin } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -45,10 +47,44 @@ async function bundleWorker(): Promise<string> {
   return outputFiles.map(({ text }) => text).join('');
 }
 
+/** Imported dynamically, and by no default export, which would be lost on the way. */
+const large = /^(?:@kubernetes\/client-node|@peculiar\/x509|openpgp)$/;
+
+/** Puts the large packages into the bundle as compressed strings, read on first use; their files are added to `inputs`. */
+function asStrings(inputs: Set<string>): Plugin {
+  return {
+    name: 'as-strings',
+    setup(bundling) {
+      bundling.onResolve({ filter: large }, ({ path }) => ({ path, namespace: 'string' }));
+      bundling.onLoad({ filter: /.*/, namespace: 'string' }, async ({ path }) => {
+        const stdin = { contents: `export * from '${path}'`, resolveDir: root };
+        const form = {
+          define: {},
+          banner: {},
+          legalComments: 'external',
+          outfile: 'package.js',
+          write: false,
+        } as const;
+        const { outputFiles, metafile } = await build({ ...common, ...form, metafile: true, stdin });
+        for (const input of Object.keys(metafile.inputs)) inputs.add(input);
+        const { code = '', legal = '' } = Object.fromEntries(
+          outputFiles.map((file) => [file.path.endsWith('.js') ? 'code' : 'legal', file.text]),
+        );
+        const source = `require('node:zlib').gunzipSync(Buffer.from('${gzipSync(code).toString('base64')}', 'base64'))`;
+        const contents = `new Function('module', 'exports', 'require', ${source}.toString())(module, exports, require);`;
+        return { contents: `/*! ${path}: ${legal.replaceAll('*/', '* /')} */\n${contents}` };
+      });
+    },
+  };
+}
+
 /** Writes the bundle of a program to `outfile`, and gives the paths of the files that are in it, from the project’s root. */
 export async function bundle(entryPoint: string, outfile: string): Promise<string[]> {
   worker ??= bundleWorker();
   const define = { ...common.define, __WORKER_SOURCE__: JSON.stringify(await worker) };
-  const { metafile } = await build({ ...common, entryPoints: [entryPoint], outfile, define, metafile: true });
-  return Object.keys(metafile.inputs);
+  const inputs = new Set<string>();
+  const form = { define, plugins: [asStrings(inputs)] };
+  const { metafile } = await build({ ...common, ...form, metafile: true, entryPoints: [entryPoint], outfile });
+  for (const input of Object.keys(metafile.inputs)) if (!input.startsWith('string:')) inputs.add(input);
+  return [...inputs].filter((input) => input !== '<stdin>');
 }

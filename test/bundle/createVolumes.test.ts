@@ -146,7 +146,7 @@ describe('create --volume-size', () => {
     for (let round = 1; round <= 3; round += 1) {
       const from = workshop.registry.requests.length;
       const { child, outcome } = workshop.start(split);
-      await until(() => blobBytes(workshop.registry, from) > 2_500_000 * round || child.exitCode !== null);
+      await until(() => blobBytes(workshop.registry, from) > 1_500_000 || child.exitCode !== null);
       child.kill('SIGKILL');
       expect((await outcome).code).to.equal(null);
       expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
@@ -156,7 +156,7 @@ describe('create --volume-size', () => {
     const { code, stderr } = await workshop.create(split);
     expect(code, stderr).to.equal(0);
     expect(stderr).to.match(/going on with /);
-    expect(blobBytes(workshop.registry, from, payloadBlobs(workshop.release))).to.be.below(joined.length - 2_000_000);
+    expect(blobBytes(workshop.registry, from, payloadBlobs(workshop.release))).to.be.below(joined.length - 1_000_000);
     expect((await joinVolumes(workshop.bundle)).equals(joined)).to.equal(true);
     await expectClean(workshop.bundle, 4);
   });
