@@ -17,6 +17,7 @@ import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+const killAt = fileURLToPath(new URL('../support/killAt.ts', import.meta.url));
 
 describe('upgradeRegistry', function () {
   this.timeout(300_000);
@@ -74,15 +75,15 @@ describe('upgradeRegistry', function () {
 
   const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
 
-  function call(command: string, args: readonly string[] = []): Promise<RunResult> {
+  function call(command: string, args: readonly string[] = [], env?: NodeJS.ProcessEnv): Promise<RunResult> {
     const programs = join(fixture.root, 'programs');
     const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`, '--health-timeout=2'];
     const tools = [`--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
     const words = [executable, command, ...where, ...tools, ...args];
-    return run(process.execPath, words);
+    return run(process.execPath, words, env && { env: { ...process.env, ...env } });
   }
 
-  const upgrade = (): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`]);
+  const upgrade = (env?: NodeJS.ProcessEnv): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`], env);
 
   /** Every file of the host but those of this program and of its backups, with mode, owner and digest; with times, when asked. */
   async function snapshot(withTimes = false): Promise<Record<string, string>> {
@@ -181,6 +182,21 @@ describe('upgradeRegistry', function () {
       expect(await snapshot()).to.deep.equal(before);
       expect(host.running).to.equal(imagesOf('2.0.7').quay);
       expect(await readdir(at('.oc-mirror-registry'))).to.deep.equal(['backups']);
+    });
+  }
+
+  // Before the first change, among the units and the certificates, and at the end.
+  for (const step of [3, 30, 50, 63]) {
+    it(`goes on when it was killed at its ${String(step)}th change of a name, and can still be taken back`, async () => {
+      const before = await snapshot();
+      const killed = await upgrade({ KILL_AT: String(step), NODE_OPTIONS: `--import=${killAt}` });
+      expect(killed.code, killed.stderr).to.equal(-1);
+      const again = await upgrade();
+      expect(again.code, again.stderr).to.equal(0);
+      expect(host.running).to.equal(quay);
+      const back = await call('rollback');
+      expect(back.code, back.stderr).to.equal(0);
+      expect(await snapshot()).to.deep.equal(before);
     });
   }
 
