@@ -142,11 +142,11 @@ describe('create --volume-size', () => {
   });
 
   it('goes on after it was killed, and fetches only what is missing', async () => {
-    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
-    for (let round = 1; round <= 3; round += 1) {
+    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
+    for (let round = 1; round <= 2; round += 1) {
       const from = workshop.registry.requests.length;
       const { child, outcome } = workshop.start(split);
-      await until(() => blobBytes(workshop.registry, from) > 1_500_000 || child.exitCode !== null);
+      await until(() => blobBytes(workshop.registry, from) > 4_000_000 || child.exitCode !== null);
       child.kill('SIGKILL');
       expect((await outcome).code).to.equal(null);
       expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
