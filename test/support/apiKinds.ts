@@ -20,6 +20,8 @@ export interface ApiKind {
 const core = { group: '', version: 'v1' } as const;
 const apps = { group: 'apps', version: 'v1', namespaced: true, status: true } as const;
 const batch = { group: 'batch', version: 'v1', namespaced: true, status: true } as const;
+const rbac = { group: 'rbac.authorization.k8s.io', version: 'v1' } as const;
+const admission = { group: 'admissionregistration.k8s.io', version: 'v1', namespaced: false } as const;
 const machines = {
   group: 'machineconfiguration.openshift.io',
   version: 'v1',
@@ -38,6 +40,15 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Node', resource: 'nodes', namespaced: false, status: true },
   { ...core, kind: 'Pod', resource: 'pods', namespaced: true, status: true },
   { ...core, kind: 'ReplicationController', resource: 'replicationcontrollers', namespaced: true, status: true },
+  { ...core, kind: 'Service', resource: 'services', namespaced: true, status: true },
+  { ...rbac, kind: 'ClusterRole', resource: 'clusterroles', namespaced: false },
+  { ...rbac, kind: 'ClusterRoleBinding', resource: 'clusterrolebindings', namespaced: false },
+  { ...rbac, kind: 'Role', resource: 'roles', namespaced: true },
+  { ...rbac, kind: 'RoleBinding', resource: 'rolebindings', namespaced: true },
+  { group: 'networking.k8s.io', version: 'v1', kind: 'NetworkPolicy', resource: 'networkpolicies', namespaced: true },
+  { group: 'coordination.k8s.io', version: 'v1', kind: 'Lease', resource: 'leases', namespaced: true },
+  { ...admission, kind: 'ValidatingAdmissionPolicy', resource: 'validatingadmissionpolicies', status: true },
+  { ...admission, kind: 'ValidatingAdmissionPolicyBinding', resource: 'validatingadmissionpolicybindings' },
   { ...apps, kind: 'Deployment', resource: 'deployments' },
   { ...apps, kind: 'DaemonSet', resource: 'daemonsets' },
   { ...apps, kind: 'StatefulSet', resource: 'statefulsets' },

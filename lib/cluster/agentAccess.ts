@@ -1,0 +1,75 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { upgradeBundleApi } from './upgradeBundle.ts';
+
+/** The namespace of everything that belongs to the agents, and the name that most of it has. */
+export const agentNamespace = 'oc-upgrade-bundle';
+
+const account = 'agent';
+const rbac = 'rbac.authorization.k8s.io';
+const reading = ['get', 'list', 'watch'];
+
+/** One right, and what it is needed for. */
+interface Rule {
+  readonly apiGroups: readonly string[];
+  readonly resources: readonly string[];
+  readonly resourceNames?: readonly string[];
+  readonly verbs: readonly string[];
+}
+
+function rule(group: string, resources: readonly string[], verbs: readonly string[], names?: readonly string[]): Rule {
+  return { apiGroups: [group], resources, verbs, ...(names && { resourceNames: names }) };
+}
+
+/** What the agents need of the cluster as a whole. */
+const everywhere: readonly Rule[] = [
+  // The record of what they do, made by them where a medium appears of itself.
+  rule(upgradeBundleApi.group, ['upgradebundles'], [...reading, 'create']),
+  rule(upgradeBundleApi.group, ['upgradebundles/status'], ['get', 'patch', 'update']),
+  // Guards before the update, and what becomes of it.
+  rule('', ['nodes', 'pods', 'events'], reading),
+  rule('config.openshift.io', ['clusteroperators', 'clusterversions'], reading),
+  rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], reading),
+  // The update itself.
+  rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
+  rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...reading, 'create', 'patch', 'delete']),
+  // What would replace or add nodes meanwhile is paused, and restored.
+  rule('machine.openshift.io', ['machinehealthchecks'], [...reading, 'patch']),
+  rule('autoscaling.openshift.io', ['clusterautoscalers'], [...reading, 'patch']),
+];
+
+/** What they need in their own namespace. */
+const atHome: readonly Rule[] = [
+  rule('coordination.k8s.io', ['leases'], ['get', 'update', 'patch'], ['controller']),
+  rule('', ['events'], ['create', 'patch']),
+  // Containers that see the node’s files and devices.
+  rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']),
+];
+
+/** Where the cluster looks for release signatures. A right to create cannot be bound to names. */
+const signatures: readonly Rule[] = [rule('', ['configmaps'], ['get', 'create', 'patch'])];
+
+/** Makes the account of the agents and its rights: no more than what they do. */
+export function agentAccess(): KubernetesObject[] {
+  return [
+    { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: account, namespace: agentNamespace } },
+    { apiVersion: `${rbac}/v1`, kind: 'ClusterRole', metadata: { name: agentNamespace }, rules: everywhere },
+    binding('ClusterRoleBinding', 'ClusterRole', {}),
+    ...granted(agentNamespace, atHome),
+    ...granted('openshift-config-managed', signatures),
+  ];
+}
+
+function granted(namespace: string, rules: readonly Rule[]): KubernetesObject[] {
+  const role = { apiVersion: `${rbac}/v1`, kind: 'Role', metadata: { name: agentNamespace, namespace }, rules };
+  return [role, binding('RoleBinding', 'Role', { namespace })];
+}
+
+function binding(kind: string, role: string, place: { namespace?: string }): KubernetesObject {
+  return {
+    apiVersion: `${rbac}/v1`,
+    kind,
+    metadata: { name: agentNamespace, ...place },
+    roleRef: { apiGroup: rbac, kind: role, name: agentNamespace },
+    subjects: [{ kind: 'ServiceAccount', name: account, namespace: agentNamespace }],
+  };
+}

@@ -1,0 +1,121 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { agentAccess, agentNamespace } from './agentAccess.ts';
+import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
+import { upgradeBundleDefinition } from './upgradeBundleDefinition.ts';
+
+/** What the objects of an installation depend on. */
+export interface AgentOptions {
+  /** The image that the agents run in, by digest: one that is on every node already, as that of the machine config daemon is. */
+  readonly image: string;
+  /** What to do about workloads that pull at every start; undefined for nothing. */
+  readonly admission: AdmissionMode | undefined;
+  /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
+  readonly rules: boolean;
+}
+
+const labels = { 'app.kubernetes.io/name': agentNamespace };
+const ownPods = { podSelector: { matchLabels: labels } };
+/** Where agents serve their bundle to each other. */
+const port = 8080;
+
+/** Where an agent keeps its executable and its state on its node. */
+const stateFolder = '/var/lib/oc-upgrade-bundle';
+
+/**
+ * Makes the objects by which a cluster can update itself from bundles, in the order in which they can be applied. Nothing of
+ * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
+ */
+export function agentObjects({ image, admission, rules }: AgentOptions): KubernetesObject[] {
+  return [
+    upgradeBundleDefinition({ rules }),
+    namespace,
+    ...agentAccess(),
+    networkPolicy,
+    { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec },
+    { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
+    ...(admission ? pullPolicyAdmission(admission) : []),
+    { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata: inNamespace('agent'), spec: daemonSetSpec(image) },
+  ];
+}
+
+function inNamespace(name: string) {
+  return { name, namespace: agentNamespace, labels };
+}
+
+const namespace: KubernetesObject = {
+  apiVersion: 'v1',
+  kind: 'Namespace',
+  metadata: {
+    name: agentNamespace,
+    labels: {
+      ...Object.fromEntries(
+        ['enforce', 'audit', 'warn'].map((mode) => [`pod-security.kubernetes.io/${mode}`, 'privileged']),
+      ),
+      'security.openshift.io/scc.podSecurityLabelSync': 'false',
+    },
+    // On every node, whatever the default of the cluster; and on its reserved processors.
+    annotations: { 'openshift.io/node-selector': '', 'workload.openshift.io/allowed': 'management' },
+  },
+};
+
+const networkPolicy: KubernetesObject = {
+  apiVersion: 'networking.k8s.io/v1',
+  kind: 'NetworkPolicy',
+  metadata: inNamespace('agents-only'),
+  spec: {
+    podSelector: {},
+    policyTypes: ['Ingress'],
+    ingress: [{ from: [ownPods], ports: [{ protocol: 'TCP', port }] }],
+  },
+};
+
+// Without an address of its own: its name leads to all agents, ready or not, since one that loads can serve already.
+const serviceSpec = {
+  clusterIP: 'None',
+  publishNotReadyAddresses: true,
+  selector: labels,
+  ports: [{ name: 'bundle', port, protocol: 'TCP', targetPort: port }],
+};
+
+function daemonSetSpec(image: string): object {
+  return {
+    selector: { matchLabels: labels },
+    updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
+    template: {
+      metadata: {
+        labels,
+        annotations: {
+          'openshift.io/required-scc': 'privileged',
+          'target.workload.openshift.io/management': '{"effect": "PreferredDuringScheduling"}',
+        },
+      },
+      spec: {
+        serviceAccountName: 'agent',
+        priorityClassName: 'openshift-user-critical',
+        hostPID: true,
+        tolerations: [{ operator: 'Exists' }],
+        terminationGracePeriodSeconds: 30,
+        containers: [container(image)],
+        volumes: [{ name: 'host', hostPath: { path: '/', type: 'Directory' } }],
+      },
+    },
+  };
+}
+
+function container(image: string): object {
+  return {
+    name: 'agent',
+    image,
+    imagePullPolicy: 'IfNotPresent',
+    // Until the executable is there, there is nothing to run.
+    command: ['/bin/bash', '-c', waitAndRun],
+    env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
+    ports: [{ name: 'bundle', containerPort: port, protocol: 'TCP' }],
+    resources: { requests: { cpu: '10m', memory: '100Mi' } },
+    securityContext: { privileged: true, readOnlyRootFilesystem: true },
+    volumeMounts: [{ name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' }],
+  };
+}
+
+const executable = `${stateFolder}/bin/oc-adm_upgrade_bundle`;
+const waitAndRun = `until [ -x /host${executable} ]; do sleep 2; done; exec chroot /host ${executable} agent`;

@@ -1,0 +1,59 @@
+import { expect } from 'chai';
+import { agentObjects } from '../../lib/cluster/agentObjects.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { startApiServer } from '../support/apiServer.ts';
+import { connectTo } from '../support/cluster.ts';
+import { expectGolden } from '../support/golden.ts';
+import { platformImage } from '../support/site.ts';
+
+const options = { image: platformImage('d'), admission: undefined, rules: true } as const;
+
+describe('agentObjects', () => {
+  const kinds = (objects: ReturnType<typeof agentObjects>): string[] => objects.map(({ kind }) => kind);
+
+  it('are what is written down', async () => {
+    const [, ...objects] = agentObjects(options);
+    await expectGolden('cluster/agent.yaml', objects.map((object) => formatManifest(object)).join('---\n'));
+  });
+
+  it('come in an order in which they can be applied: what others need first, the agents last', () => {
+    const order = kinds(agentObjects({ ...options, admission: 'warn' }));
+    expect(order.slice(0, 3)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'ServiceAccount']);
+    expect(order.slice(-3)).to.deep.equal([
+      ...['ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding', 'DaemonSet'],
+    ]);
+    expect(kinds(agentObjects(options))).not.to.include('ValidatingAdmissionPolicy');
+  });
+
+  it('ask for no registry: an image by digest that is not pulled', () => {
+    const text = JSON.stringify(agentObjects(options));
+    expect(text).to.contain(`"image":"${platformImage('d')}","imagePullPolicy":"IfNotPresent"`);
+    expect(text).not.to.contain('Always');
+  });
+
+  it('can be applied, and applied again without a change', async () => {
+    const server = await startApiServer({ openshift: '4.19.3' });
+    const connected = await connectTo(server);
+    const { cluster } = connected;
+    const objects = agentObjects({ ...options, admission: 'deny' });
+    for (const object of objects) await cluster.apply(object);
+    const { revision } = server.objects;
+    for (const object of objects) await cluster.apply(object);
+    expect(server.objects.revision).to.equal(revision);
+    await connected.close();
+    await server.stop();
+  });
+
+  it('have no right to everything, to secrets, or to write what is not theirs', () => {
+    const rules = agentObjects(options).flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
+    expect(rules.flatMap(({ apiGroups, resources, verbs }) => [apiGroups, resources, verbs].flat())).not.to.include(
+      '*',
+    );
+    expect(rules.flatMap(({ resources }) => resources)).not.to.include('secrets');
+    const writing = rules.filter(({ verbs = [] }) => verbs.some((verb) => !['get', 'list', 'watch'].includes(verb)));
+    const nodes = writing.filter(({ resources = [] }) => resources.includes('nodes') || resources.includes('pods'));
+    expect(nodes).to.deep.equal([]);
+    const version = writing.find(({ resources = [] }) => resources.includes('clusterversions'));
+    expect(version).to.deep.include({ verbs: ['patch'], resourceNames: ['version'] });
+  });
+});
