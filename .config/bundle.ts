@@ -59,7 +59,6 @@ function asStrings(inputs: Set<string>): Plugin {
       bundling.onLoad({ filter: /.*/, namespace: 'string' }, async ({ path }) => {
         const stdin = { contents: `export * from '${path}'`, resolveDir: root };
         const form = {
-          define: {},
           banner: {},
           legalComments: 'external',
           outfile: 'package.js',
@@ -71,7 +70,8 @@ function asStrings(inputs: Set<string>): Plugin {
           outputFiles.map((file) => [file.path.endsWith('.js') ? 'code' : 'legal', file.text]),
         );
         const source = `require('node:zlib').gunzipSync(Buffer.from('${gzipSync(code).toString('base64')}', 'base64'))`;
-        const contents = `new Function('module', 'exports', 'require', ${source}.toString())(module, exports, require);`;
+        const names = 'module, exports, require, __moduleUrl';
+        const contents = `new Function('${names}', ${source}.toString())(${names});`;
         return { contents: `/*! ${path}: ${legal.replaceAll('*/', '* /')} */\n${contents}` };
       });
     },

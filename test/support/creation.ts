@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -46,14 +46,15 @@ export function startProgram(
   return startExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
 }
 
-/** Starts one of the executables of this project in the same way. */
+/** Starts one of the executables of this project, or a built one by its path, in the same way. */
 export function startExecutable(
   name: string,
   home: string,
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Running {
-  const child = spawn(process.execPath, [join(executables, `${name}.ts`), ...args], {
+  const script = isAbsolute(name) ? name : join(executables, `${name}.ts`);
+  const child = spawn(process.execPath, [script, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: home,
     env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
