@@ -5,7 +5,7 @@ import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defaultStorePath } from '../../lib/node/additionalStore.ts';
-import { loadBundle, type LoadResult } from '../../lib/node/load.ts';
+import { listHeldBlobs, loadBundle, type LoadResult } from '../../lib/node/load.ts';
 import { checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
@@ -89,13 +89,14 @@ export const command = defineCommand({
         onEvent: terminal.transfer('Downloading'),
       });
       const loading = { ...context, onEvent: terminal.transfer('Loading') };
-      const bundle = await openComplete(path, { bases: args.base }, loading);
+      const host = { root: args.root, environment };
+      const store =
+        args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
+      const held = await listHeldBlobs({ host, store });
+      const bundle = await openComplete(path, { bases: args.base, isThere: ({ digest }) => held.has(digest) }, loading);
       try {
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
-        const host = { root: args.root, environment };
-        const store =
-          args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
         const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
         terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result, signed, bundle));
       } finally {

@@ -53,11 +53,8 @@ export async function openAdditionalStore(
   main: Pick<ImageStore, 'driver' | 'graphRoot'>,
   context: Context,
 ): Promise<AdditionalStore> {
-  const at = (graphRoot: string): ImageStore => {
-    return { kind: 'additional', driver: main.driver, graphRoot, runRoot: runRootOf(path) };
-  };
-  const isUsed = !(await StoreIndex.read(host, at(path))).isEmpty;
-  const store = at(isUsed ? path : `${path}.partial`);
+  const store = await findAdditionalStore(host, path, main);
+  const isUsed = store.graphRoot === path;
   try {
     if (!isUsed) await checkReplaceable(host, path, main.driver);
     if (!isUsed) await discardDamaged(host, store, context);
@@ -72,9 +69,19 @@ export async function openAdditionalStore(
       await relabel(host, store.graphRoot, context);
       await flush(host, store.graphRoot, context);
       if (!isUsed) await replaceFolder(pathOnHost(host, store.graphRoot), pathOnHost(host, path));
-      return at(path);
+      return { ...store, graphRoot: path };
     },
   };
+}
+
+/** Finds where images of an additional store go: into it where it has some, else beside it. Throws what reading the index throws. */
+export async function findAdditionalStore(
+  host: Host,
+  path: string,
+  { driver }: Pick<ImageStore, 'driver'>,
+): Promise<ImageStore> {
+  const store: ImageStore = { kind: 'additional', driver, graphRoot: path, runRoot: runRootOf(path) };
+  return (await StoreIndex.read(host, store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
 }
 
 /** Checks where an additional store is to be. Throws `usage` for a path that container runtimes do not take, and for the main store. */

@@ -32,6 +32,7 @@ interface LayerRecord {
   readonly id: string;
   readonly parent?: string;
   readonly 'diff-digest'?: string;
+  readonly 'compressed-diff-digest'?: string;
   readonly flags?: Readonly<Record<string, unknown>> | null;
 }
 
@@ -64,6 +65,16 @@ export class StoreIndex {
   /** Neither images nor layers are in the store. */
   get isEmpty(): boolean {
     return this.#images.size === 0 && this.#layers.size === 0;
+  }
+
+  /** The digests of the blobs whose content is in the store, and that no program asks a registry for again: layers and configurations. */
+  listBlobs(): Set<string> {
+    const layers = [...this.#layers.values()].filter(({ flags }) => flags?.['incomplete'] !== true);
+    const images = [...this.#images.values()];
+    return new Set([
+      ...layers.flatMap((layer) => layer['compressed-diff-digest'] ?? layer['diff-digest'] ?? []),
+      ...images.flatMap((image) => Object.values(image['big-data-digests'] ?? {})),
+    ]);
   }
 
   /**

@@ -2,10 +2,10 @@ import { mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
-import { checkStorePath, openAdditionalStore } from './additionalStore.ts';
+import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import { pathOnHost, type Host } from './host.ts';
@@ -71,6 +71,19 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   } finally {
     await rm(pathOnHost(host, work), { recursive: true, force: true });
     await unlock();
+  }
+}
+
+/** The digests of the blobs that the store of a load has already: what a delta leaves out need not be had if it is there. */
+export async function listHeldBlobs({ host, store }: Pick<LoadOptions, 'host' | 'store'>): Promise<Set<string>> {
+  const main: ImageStore = { kind: 'main', ...(await readStorageConfig(host)) };
+  const used = store.kind === 'main' ? main : await findAdditionalStore(host, store.path, main);
+  try {
+    return (await StoreIndex.read(host, used)).listBlobs();
+  } catch (error) {
+    // Nothing of a damaged store counts, and the load itself says so.
+    if (isPluginError(error, 'incomplete')) return new Set();
+    throw error;
   }
 }
 

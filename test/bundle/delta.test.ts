@@ -252,6 +252,16 @@ describe('a delta', () => {
     expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 0 });
   });
 
+  it('is loaded without its base into a store that has the images of the base', async function () {
+    requirePeer(this, 'skopeo');
+    await requireRoot(this);
+    const options = ['--store=additional', `--store-path=${at('used')}`, '-o', 'json'];
+    expect((await program('load', base, ...options)).code).to.equal(0);
+    const { code, stdout, stderr } = await program('load', delta, ...options);
+    expect(code, stderr).to.equal(0);
+    expect(JSON.parse(stdout)).to.include({ loaded: workshop.release.images.size + 1, skipped: 0 });
+  });
+
   it('makes a mirror directory whole when it is unpacked over that of its base', async () => {
     const folder = at('unpacked-over');
     await mkdir(folder);
