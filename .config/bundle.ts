@@ -48,7 +48,7 @@ async function bundleWorker(): Promise<string> {
 }
 
 /** Imported dynamically, and by no default export, which would be lost on the way. */
-const large = /^(?:@kubernetes\/client-node|@peculiar\/x509|openpgp)$/;
+const large = /^(?:@kubernetes\/client-node|@peculiar\/x509|openpgp|ws)$/;
 
 /** Puts the large packages into the bundle as compressed strings, read on first use; their files are added to `inputs`. */
 function asStrings(inputs: Set<string>): Plugin {

@@ -5,6 +5,7 @@ import { readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Exchange, type ExchangeOptions } from './exchange.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
+import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';
 
@@ -62,7 +63,8 @@ export async function connectCluster(options: ClusterOptions, context: Context):
   const requestTimeout = parseTimeout(options.requestTimeout);
   const target = await findTarget(options);
   const session = new Session(target, options, context);
-  return new Cluster(target, session, new Exchange(target, session, { ...options, requestTimeout }, context));
+  const exchange = new Exchange(target, session, { ...options, requestTimeout }, context);
+  return new Cluster(target, { session, exchange, exec: new PodExec(target, session, context) });
 }
 
 /**
@@ -78,14 +80,19 @@ export class Cluster {
   readonly namespace: string;
   readonly #session: Session;
   readonly #exchange: Exchange;
+  readonly #exec: PodExec;
   readonly #served = new Map<string, Promise<ServedKind[]>>();
 
-  constructor(target: KubeTarget, session: Session, exchange: Exchange) {
+  constructor(
+    target: KubeTarget,
+    { session, exchange, exec }: { session: Session; exchange: Exchange; exec: PodExec },
+  ) {
     this.name = target.name;
     this.server = target.server;
     this.namespace = target.namespace;
     this.#session = session;
     this.#exchange = exchange;
+    this.#exec = exec;
   }
 
   /** Reads an object; undefined when it does not exist. */
@@ -163,6 +170,11 @@ export class Cluster {
   /** Reads any path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
   async get(path: string): Promise<unknown> {
     return await this.#exchange.send({ method: 'GET', path });
+  }
+
+  /** Runs a command in a container of a pod, as `oc exec` does; see PodExec.run. */
+  async exec(command: PodCommand): Promise<PodCommandResult> {
+    return await this.#exec.run(command);
   }
 
   /** What the cluster version operator says about itself; undefined where there is none: not an OpenShift cluster. */

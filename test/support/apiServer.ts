@@ -7,7 +7,8 @@ import { listObjects, watchObjects } from './apiLists.ts';
 import { discover } from './apiDiscovery.ts';
 import { parseAllDocuments } from 'yaml';
 import type { Answer } from './faults.ts';
-import { FaultyServer, type Exchange, type ServerTls } from './faultyServer.ts';
+import { execute, refuseUpgrade } from './apiExec.ts';
+import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from './faultyServer.ts';
 import { json } from './tokenServer.ts';
 
 /** How an API server is set up. */
@@ -34,6 +35,8 @@ export class TestApiServer extends FaultyServer {
   readonly kinds: ApiKind[];
   /** What kubelets say of themselves (`/stats/summary`), by the names of their nodes. */
   readonly nodeStats = new Map<string, object>();
+  /** The folders that are the file systems of nodes, by their names: commands run in those, where the agents see `/host`. */
+  readonly nodeRoots = new Map<string, string>();
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
 
@@ -85,6 +88,24 @@ export class TestApiServer extends FaultyServer {
     } catch (error) {
       if (error instanceof Refusal) return statusAnswer(error);
       throw error;
+    }
+  }
+
+  protected override upgrade(exchange: Exchange, connection: Upgrade): void {
+    try {
+      const { fault, path } = exchange;
+      if (fault.answer) throw new Refusal(fault.answer.status, 'Planned', 'as planned');
+      const [, namespace = '', name = ''] = /\/namespaces\/([^/]+)\/pods\/([^/]+)\/exec$/.exec(path) ?? [];
+      const place = this.#placeOf({ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } });
+      const kind = { ...place.kind, resource: 'pods/exec' };
+      this.#access.authorize(this.#access.authenticate(exchange), 'create', { ...place, kind });
+      const { nodeName = '' } = this.objects.demand(place)['spec'] as { nodeName?: string };
+      const root = this.nodeRoots.get(nodeName);
+      if (root === undefined) throw new Refusal(500, 'InternalError', `error dialing backend: no ${nodeName}`);
+      execute(exchange, connection, root);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      refuseUpgrade(connection, error);
     }
   }
 

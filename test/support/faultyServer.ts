@@ -26,6 +26,13 @@ export interface Exchange extends RequestRecord {
   body(): AsyncGenerator<Buffer>;
 }
 
+/** A connection that is to go on in another protocol. */
+export interface Upgrade {
+  readonly request: IncomingMessage;
+  readonly socket: Socket;
+  readonly head: Buffer;
+}
+
 /**
  * An HTTP server on 127.0.0.1 and a free port which records every request and can be told to fail in any way.
  * What it answers when nothing is wrong is its subclass's business.
@@ -51,6 +58,13 @@ export abstract class FaultyServer {
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.on('error', () => undefined).once('close', () => this.#sockets.delete(socket));
+    });
+    this.#server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+      const exchange = openExchange(request, this.#faults);
+      this.requests.push(exchange);
+      if (exchange.fault.noAnswer === 'hold') return;
+      if (exchange.fault.noAnswer === 'reset') return void reset(socket);
+      this.upgrade(exchange, { request, socket, head });
     });
     this.#server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       void this.#serve(request, response);
@@ -99,6 +113,11 @@ export abstract class FaultyServer {
   /** Forgets all planned faults. */
   clearFaults(): void {
     this.#faults.clear();
+  }
+
+  /** Goes on with a connection in another protocol (Upgrade); refused unless a subclass knows one. */
+  protected upgrade(_exchange: Exchange, { socket }: Upgrade): void {
+    socket.end('HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\n\r\n');
   }
 
   /** The answer when nothing is wrong. */
