@@ -1,5 +1,7 @@
+import { dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { agentAccess, agentNamespace } from './agentAccess.ts';
+import { describeExecutables, startScript, tokenPath, type ExecutableDigests } from './agentStart.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from './upgradeBundleDefinition.ts';
 
@@ -7,25 +9,30 @@ import { upgradeBundleDefinition } from './upgradeBundleDefinition.ts';
 export interface AgentOptions {
   /** The image that the agents run in, by digest: one that is on every node already, as that of the machine config daemon is. */
   readonly image: string;
+  /** What the agents run. Nodes of another architecture have agents that wait. */
+  readonly executables: ExecutableDigests;
   /** What to do about workloads that pull at every start; undefined for nothing. */
   readonly admission: AdmissionMode | undefined;
   /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
   readonly rules: boolean;
 }
 
-const labels = { 'app.kubernetes.io/name': agentNamespace };
+/** The label of all agents, and of what belongs to them. */
+export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
+
+/** The Secret with the token by which agents know each other, under `token`. It is in no file: whoever installs makes one of his own. */
+export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } as const;
+
+const labels = agentLabels;
 const ownPods = { podSelector: { matchLabels: labels } };
 /** Where agents serve their bundle to each other. */
 const port = 8080;
-
-/** Where an agent keeps its executable and its state on its node. */
-const stateFolder = '/var/lib/oc-upgrade-bundle';
 
 /**
  * Makes the objects by which a cluster can update itself from bundles, in the order in which they can be applied. Nothing of
  * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
  */
-export function agentObjects({ image, admission, rules }: AgentOptions): KubernetesObject[] {
+export function agentObjects({ image, executables, admission, rules }: AgentOptions): KubernetesObject[] {
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
@@ -34,7 +41,12 @@ export function agentObjects({ image, admission, rules }: AgentOptions): Kuberne
     { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec },
     { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
     ...(admission ? pullPolicyAdmission(admission) : []),
-    { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata: inNamespace('agent'), spec: daemonSetSpec(image) },
+    {
+      apiVersion: 'apps/v1',
+      kind: 'DaemonSet',
+      metadata: inNamespace('agent'),
+      spec: daemonSetSpec(image, executables),
+    },
   ];
 }
 
@@ -77,7 +89,7 @@ const serviceSpec = {
   ports: [{ name: 'bundle', port, protocol: 'TCP', targetPort: port }],
 };
 
-function daemonSetSpec(image: string): object {
+function daemonSetSpec(image: string, executables: ExecutableDigests): object {
   return {
     selector: { matchLabels: labels },
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
@@ -95,27 +107,36 @@ function daemonSetSpec(image: string): object {
         hostPID: true,
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,
-        containers: [container(image)],
-        volumes: [{ name: 'host', hostPath: { path: '/', type: 'Directory' } }],
+        containers: [container(image, executables)],
+        volumes: [
+          { name: 'host', hostPath: { path: '/', type: 'Directory' } },
+          { name: 'token', secret: { secretName: tokenSecret.name } },
+        ],
       },
     },
   };
 }
 
-function container(image: string): object {
+function container(image: string, executables: ExecutableDigests): object {
   return {
     name: 'agent',
     image,
     imagePullPolicy: 'IfNotPresent',
-    // Until the executable is there, there is nothing to run.
-    command: ['/bin/bash', '-c', waitAndRun],
-    env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
+    command: ['/bin/bash', '-c', startScript],
+    env: [
+      { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
+      { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
+      { name: 'PEERS', value: `http://bundle:${String(port)}` },
+      ...describeExecutables(executables),
+    ],
     ports: [{ name: 'bundle', containerPort: port, protocol: 'TCP' }],
     resources: { requests: { cpu: '10m', memory: '100Mi' } },
     securityContext: { privileged: true, readOnlyRootFilesystem: true },
-    volumeMounts: [{ name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' }],
+    // An agent serves from its start on: one that does not is waiting for its executable.
+    readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
+    volumeMounts: [
+      { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
+      { name: 'token', mountPath: dirname(tokenPath), readOnly: true },
+    ],
   };
 }
-
-const executable = `${stateFolder}/bin/oc-adm_upgrade_bundle`;
-const waitAndRun = `until [ -x /host${executable} ]; do sleep 2; done; exec chroot /host ${executable} agent`;

@@ -6,7 +6,8 @@ import { connectTo } from '../support/cluster.ts';
 import { expectGolden } from '../support/golden.ts';
 import { platformImage } from '../support/site.ts';
 
-const options = { image: platformImage('d'), admission: undefined, rules: true } as const;
+const executables = { amd64: 'a'.repeat(64) };
+const options = { image: platformImage('d'), executables, admission: undefined, rules: true } as const;
 
 describe('agentObjects', () => {
   const kinds = (objects: ReturnType<typeof agentObjects>): string[] => objects.map(({ kind }) => kind);

@@ -1,0 +1,66 @@
+/** Where an agent keeps its executable and its state on its node. */
+export const stateFolder = '/var/lib/oc-upgrade-bundle';
+
+/** Where on a node the executable of the agents is. */
+export const executablePath = `${stateFolder}/bin/oc-adm_upgrade_bundle`;
+
+/** Where the token is by which agents know each other, in a container and in what an agent sees as its root. */
+export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';
+
+/** The architectures that there are executables for: as Kubernetes names them, and as `uname -m` does. */
+export const machines = { amd64: 'x86_64', arm64: 'aarch64' } as const;
+
+/** An architecture, by the name that Kubernetes has for it. */
+export type NodeArchitecture = keyof typeof machines;
+
+/** The SHA-256 of the executable for each architecture, in hex digits. */
+export type ExecutableDigests = Readonly<Partial<Record<NodeArchitecture, string>>>;
+
+/** The environment of an agent’s container by which it knows its executable. */
+export function describeExecutables(digests: ExecutableDigests): { name: string; value: string }[] {
+  return Object.entries(machines).flatMap(([architecture, machine]) => {
+    const digest = digests[architecture as NodeArchitecture];
+    return digest === undefined ? [] : [{ name: `EXECUTABLE_${machine}`, value: digest }];
+  });
+}
+
+/**
+ * What the container of an agent runs, with no more than bash, coreutils, curl and mount: waits until the node has the executable with the digest that is
+ * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`), and becomes the agent, which has
+ * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Nothing that has another digest is ever run.
+ */
+export const startScript = `set -o pipefail
+file=/host${executablePath}
+name=EXECUTABLE_$(uname -m)
+export EXECUTABLE=\${!name-}
+if [ -z "$EXECUTABLE" ]; then
+  echo "no executable for $(uname -m) was installed" >&2
+  sleep 60
+  exit 1
+fi
+intact() {
+  echo "$EXECUTABLE  $1" | sha256sum --check --status 2>/dev/null && [ -x "$1" ]
+}
+fetch() {
+  mkdir -p "\${file%/*}" || return
+  # The header comes through a pipe: arguments can be read by everybody on the node.
+  printf 'header = "Authorization: Bearer %s"\\n' "$(cat ${tokenPath})" |
+    curl --config - --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 1024 \\
+      --output "$file.fetched" "$PEERS/executable/$EXECUTABLE" || return
+  chmod 755 "$file.fetched"
+  if intact "$file.fetched"; then
+    sync "$file.fetched" && mv "$file.fetched" "$file"
+  else
+    echo 'what another node has is not the executable that was installed' >&2
+    rm -f "$file.fetched"
+    return 1
+  fi
+}
+until intact "$file"; do
+  fetch || sleep $((1 + RANDOM % 4))
+done
+mkdir -p /host/run/secrets
+# Of this container only: nothing is mounted on the node.
+mount --rbind /run/secrets /host/run/secrets || exit
+exec chroot /host ${executablePath} agent
+`;
