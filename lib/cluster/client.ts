@@ -32,9 +32,18 @@ export interface ServedKind {
   readonly namespaced: boolean;
 }
 
-/** How to write. `dryRun` lets the server check everything and keep nothing. */
+/** How to write. */
 export interface WriteOptions {
+  /** Lets the server check everything and keep nothing. */
   readonly dryRun?: boolean;
+  /** Who the cluster is to note as the writer of the fields, at most 128 characters; `fieldManager` by default. */
+  readonly manager?: string;
+}
+
+/** How to change what is there. */
+export interface ChangeOptions extends WriteOptions {
+  /** Change the status and nothing else, which has to exist; by default everything but that, of kinds that keep it apart. */
+  readonly subresource?: 'status';
 }
 
 /** How to choose among the objects of a kind. */
@@ -114,16 +123,16 @@ export class Cluster {
   }
 
   /** Creates an object and gives it as it was stored. Throws `conflict` (reason `AlreadyExists`) when it exists. */
-  async create(object: KubernetesObject, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
+  async create(object: KubernetesObject, options: WriteOptions = {}): Promise<StoredObject> {
     const path = await this.#pathOf(object, { collection: true });
-    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+    const query = queryOf(options);
     return (await this.#exchange.send({ method: 'POST', path, query, body: object })) as StoredObject;
   }
 
   /** Replaces an object; throws `conflict` (reason `Conflict`) when it is no longer the one of `metadata.resourceVersion`. */
-  async update(object: KubernetesObject, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
-    const path = await this.#pathOf(object);
-    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+  async update(object: KubernetesObject, options: ChangeOptions = {}): Promise<StoredObject> {
+    const path = await this.#pathOf(object, options);
+    const query = queryOf(options);
     return (await this.#exchange.send({ method: 'PUT', path, query, body: object })) as StoredObject;
   }
 
@@ -131,9 +140,9 @@ export class Cluster {
    * Server-side apply: creates the object or sets the fields that it states. Throws `conflict` when somebody else owns
    * one of them with another value (`details.causes` names them), unless `force` takes them over.
    */
-  async apply(object: KubernetesObject, { dryRun = false, force = false }: WriteOptions & { force?: boolean } = {}) {
-    const path = await this.#pathOf(object);
-    const query = { fieldManager, force: String(force), ...(dryRun && { dryRun: 'All' }) };
+  async apply(object: KubernetesObject, options: ChangeOptions & { readonly force?: boolean } = {}) {
+    const path = await this.#pathOf(object, options);
+    const query = { ...queryOf(options), force: String(options.force ?? false) };
     const contentType = 'application/apply-patch+yaml';
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: object, contentType })) as StoredObject;
   }
@@ -207,7 +216,10 @@ export class Cluster {
     }
   }
 
-  async #pathOf({ apiVersion, kind, metadata }: ObjectReference, { collection = false } = {}): Promise<string> {
+  async #pathOf(
+    { apiVersion, kind, metadata }: ObjectReference,
+    { collection = false, subresource }: { collection?: boolean; subresource?: string } = {},
+  ): Promise<string> {
     for (const part of [metadata.name, metadata.namespace ?? '']) checkSegment(part, kind);
     const served = await this.findKind(apiVersion, kind);
     if (!served) {
@@ -220,6 +232,7 @@ export class Cluster {
       ...(served.namespaced && namespace !== '' ? ['namespaces', namespace] : []),
       served.resource,
       ...(collection || name === '' ? [] : [name]),
+      ...(subresource === undefined ? [] : [subresource]),
     ];
     return `${rootOf(apiVersion)}/${segments.map(encodeURIComponent).join('/')}`;
   }
@@ -242,6 +255,10 @@ export class Cluster {
 function checkSegment(part: unknown, kind: string): void {
   if (typeof part === 'string' && part !== '.' && part !== '..' && !/[/%]/.test(part)) return;
   throw new PluginError('invalid-object', `“${String(part)}” cannot be the name or namespace of a ${kind}`);
+}
+
+function queryOf({ manager = fieldManager, dryRun = false }: WriteOptions): Record<string, string> {
+  return { fieldManager: manager, ...(dryRun && { dryRun: 'All' }) };
 }
 
 function rootOf(apiVersion: string): string {

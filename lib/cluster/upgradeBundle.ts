@@ -33,6 +33,10 @@ export interface NodeProgress {
 
 /** The cluster’s record of a bundle: which one it may be updated with, and how far that has come. */
 export interface UpgradeBundle extends KubernetesObject {
+  readonly metadata: KubernetesObject['metadata'] & {
+    readonly creationTimestamp?: string;
+    readonly deletionTimestamp?: string;
+  };
   readonly spec: {
     readonly bundle: {
       /** A device or a file on some node; looked for where it is absent. */
@@ -60,6 +64,18 @@ export interface UpgradeBundleStatus {
   readonly observedGeneration?: number;
   readonly conditions?: readonly object[];
   readonly nodes?: readonly NodeProgress[];
+}
+
+/**
+ * The UpgradeBundle that a cluster is at work on: the oldest of those that are neither completed nor failed nor being
+ * deleted. Undefined where there is none.
+ */
+export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
+  const isActive = ({ metadata, status }: UpgradeBundle): boolean =>
+    metadata.deletionTimestamp === undefined && status?.phase !== 'Completed' && status?.phase !== 'Failed';
+  const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
+    `${creationTimestamp} ${name}`;
+  return bundles.filter(isActive).sort((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1))[0];
 }
 
 /** Sums up what nodes report, for the columns of `oc get`. */

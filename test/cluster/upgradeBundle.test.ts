@@ -3,7 +3,13 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import { readFile } from 'node:fs/promises';
 import { connectCluster, type Cluster, type StoredObject } from '../../lib/cluster/client.ts';
-import { summarizeNodes, upgradeBundleApi } from '../../lib/cluster/upgradeBundle.ts';
+import {
+  activeBundle,
+  summarizeNodes,
+  upgradeBundleApi,
+  type Phase,
+  type UpgradeBundle,
+} from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { formatManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { startApiServer } from '../support/apiServer.ts';
@@ -86,6 +92,35 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       await refused({ ...stored, spec: {} }, 'digest cannot be changed');
       const later = await cluster.create(bundleOf('b', {}));
       await cluster.update({ ...later, spec: { bundle: { digest } } });
+    });
+
+    it('takes what each node says of itself, side by side', async () => {
+      await cluster.create(bundleOf('a'));
+      const report = async (manager: string, status: object): Promise<unknown> => {
+        const options = { subresource: 'status', manager, force: true } as const;
+        const { status: stored } = await cluster.apply({ ...bundleOf('a'), spec: undefined, status }, options);
+        return stored;
+      };
+      await report('controller', { phase: 'Loading', nodesReady: '0/2' });
+      await report('agent-a', { nodes: [node] });
+      await report('agent-b', { nodes: [{ ...node, name: 'b' }] });
+      const again = await report('agent-a', { nodes: [{ ...node, imagesLoaded: 2 }] });
+      const nodes = [
+        { ...node, imagesLoaded: 2 },
+        { ...node, name: 'b' },
+      ];
+      expect(again).to.deep.equal({ phase: 'Loading', nodesReady: '0/2', nodes });
+      expect(await report('controller', { phase: 'Loaded' })).to.deep.equal({ phase: 'Loaded', nodes });
+      expect(await report('agent-a', { nodes: [] })).to.deep.equal({ phase: 'Loaded', nodes: [nodes[1]] });
+    });
+
+    it('takes a status of what exists only', async () => {
+      const options = { subresource: 'status' } as const;
+      await failureOf(cluster.apply({ ...bundleOf('none'), status: { phase: 'Detected' } }, options), 'not-found');
+      const stored = await cluster.apply({ ...bundleOf('a'), status: { phase: 'Detected' } });
+      expect(stored).not.to.have.property('status');
+      const { spec, status } = await cluster.update({ ...stored, spec: {}, status: { phase: 'Verified' } }, options);
+      expect({ spec, status }).to.deep.equal({ spec: stored['spec'], status: { phase: 'Verified' } });
     });
   });
 }
@@ -182,6 +217,24 @@ describe('upgradeBundleDefinition', () => {
   it('is the one that is written down', async () => {
     expect(JSON.stringify(upgradeBundleDefinition({ rules: false }))).not.to.contain('oldSelf');
     await expectGolden('cluster/upgradebundles.yaml', formatManifest(upgradeBundleDefinition()));
+  });
+});
+
+describe('activeBundle', () => {
+  const at = (name: string, second: number, more: object = {}): UpgradeBundle => ({
+    ...(bundleOf(name) as UpgradeBundle),
+    metadata: { name, creationTimestamp: `2026-01-01T00:00:0${String(second)}Z`, ...more },
+  });
+  const withPhase = (bundle: UpgradeBundle, phase: Phase): UpgradeBundle => ({ ...bundle, status: { phase } });
+
+  it('is the oldest that is not at its end', () => {
+    expect(activeBundle([])).to.equal(undefined);
+    const ended = [withPhase(at('a', 1), 'Completed'), withPhase(at('b', 2), 'Failed')];
+    const leaving = at('c', 3, { deletionTimestamp: '2026-01-01T00:00:09Z' });
+    expect(activeBundle([...ended, leaving])).to.equal(undefined);
+    const [old, twin, young] = [withPhase(at('e', 4), 'Loading'), at('d', 4), at('f', 5)];
+    expect(activeBundle([young, old, twin, ...ended, leaving])).to.equal(twin);
+    expect(activeBundle([young, old])).to.equal(old);
   });
 });
 

@@ -1,8 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
+import { isItemKey, keyLists, unkeyLists } from './apiListMaps.ts';
 import { isJson, type Json } from './apiPatch.ts';
+import type { ApiSchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 
-/** Who wrote which fields of an object, as `metadata.managedFields` has it. Lists count as one field. */
+/** Who wrote which fields of an object, as `metadata.managedFields` has it. Lists without keys count as one field. */
 interface ManagedFields {
   manager: string;
   operation: 'Apply' | 'Update';
@@ -10,6 +12,13 @@ interface ManagedFields {
   time: string;
   fieldsType: 'FieldsV1';
   fieldsV1: Json;
+  subresource?: 'status';
+}
+
+/** Who writes, and which part of the object. */
+export interface Author {
+  readonly manager: string;
+  readonly status?: boolean | undefined;
 }
 
 const unmanaged =
@@ -32,7 +41,7 @@ function toFields(paths: readonly (readonly string[])[]): Json {
   const root: Json = {};
   for (const path of paths) {
     let at = root;
-    for (const part of path) at = (at[`f:${part}`] ??= {}) as Json;
+    for (const part of path) at = (at[isItemKey(part) ? part : `f:${part}`] ??= {}) as Json;
   }
   return root;
 }
@@ -40,7 +49,7 @@ function toFields(paths: readonly (readonly string[])[]): Json {
 function* fromFields(fields: Json, path: readonly string[] = []): Generator<readonly string[]> {
   const entries = Object.entries(fields);
   if (entries.length === 0 && path.length > 0) yield path;
-  for (const [key, below] of entries) yield* fromFields(below as Json, [...path, key.slice(2)]);
+  for (const [key, below] of entries) yield* fromFields(below as Json, [...path, isItemKey(key) ? key : key.slice(2)]);
 }
 
 function entriesOf(object: Json): ManagedFields[] {
@@ -51,7 +60,12 @@ function valueAt(object: unknown, path: readonly string[]): unknown {
   return path.reduce<unknown>((value, part) => (isJson(value) ? value[part] : undefined), object);
 }
 
-function entry(manager: string, operation: 'Apply' | 'Update', object: Json, paths: readonly (readonly string[])[]) {
+function entry(
+  { manager, status }: Author,
+  operation: 'Apply' | 'Update',
+  object: Json,
+  paths: readonly (readonly string[])[],
+): ManagedFields {
   return {
     manager,
     operation,
@@ -59,13 +73,28 @@ function entry(manager: string, operation: 'Apply' | 'Update', object: Json, pat
     time: new Date().toISOString().replace(/\.\d+/, ''),
     fieldsType: 'FieldsV1' as const,
     fieldsV1: toFields(paths),
+    ...(status === true && { subresource: 'status' }),
   };
 }
 
+function isBy({ manager, status }: Author, operation: 'Apply' | 'Update'): (known: ManagedFields) => boolean {
+  return (known) =>
+    known.manager === manager &&
+    known.operation === operation &&
+    (known.subresource === 'status') === (status === true);
+}
+
 /** Notes that a manager wrote an object in the ordinary way: what it changed is its own from now on. */
-export function noteUpdate(before: Json | undefined, after: Json, manager: string): void {
+export function noteUpdate(
+  objectBefore: Json | undefined,
+  object: Json,
+  author: Author,
+  schema: ApiSchema | undefined,
+): void {
+  const before = keyLists(schema, objectBefore) as Json | undefined;
+  const after = keyLists(schema, object) as Json;
   const changed = [...leavesOf(after)].filter(([path, value]) => !isDeepStrictEqual(valueAt(before, path), value));
-  const mine = entriesOf(before ?? after).find((known) => known.manager === manager && known.operation === 'Update');
+  const mine = entriesOf(before ?? after).find(isBy(author, 'Update'));
   const taken = new Set(changed.map(([path]) => keyOf(path)));
   const others = entriesOf(before ?? { metadata: {} })
     .filter((known) => known !== mine)
@@ -73,8 +102,8 @@ export function noteUpdate(before: Json | undefined, after: Json, manager: strin
     .filter(({ fieldsV1 }) => Object.keys(fieldsV1).length > 0);
   const kept = [...fromFields(mine?.fieldsV1 ?? {})].filter((path) => valueAt(after, path) !== undefined);
   const paths = [...new Map([...kept, ...changed.map(([path]) => path)].map((path) => [keyOf(path), path])).values()];
-  const metadata = after['metadata'] as Json;
-  metadata['managedFields'] = paths.length > 0 ? [...others, entry(manager, 'Update', after, paths)] : others;
+  const metadata = object['metadata'] as Json;
+  metadata['managedFields'] = paths.length > 0 ? [...others, entry(author, 'Update', after, paths)] : others;
 }
 
 function without(known: ManagedFields, drop: (path: readonly string[]) => boolean): ManagedFields {
@@ -85,10 +114,19 @@ function without(known: ManagedFields, drop: (path: readonly string[]) => boolea
  * Server-side apply: lays what is stated over the object, removes what the same manager stated before and nobody else owns, and
  * refuses with 409 and `FieldManagerConflict` what another manager owns with another value, unless forced.
  */
-export function applyFields(before: Json, stated: Json, manager: string, force: boolean): Json {
-  const mine = entriesOf(before).find((known) => known.manager === manager && known.operation === 'Apply');
+export function applyFields(
+  objectBefore: Json,
+  objectStated: Json,
+  author: Author,
+  force: boolean,
+  schema: ApiSchema | undefined,
+): Json {
+  const before = keyLists(schema, objectBefore) as Json;
+  const stated = keyLists(schema, objectStated) as Json;
+  const mine = entriesOf(before).find(isBy(author, 'Apply'));
   const others = entriesOf(before).filter((known) => known !== mine);
-  const leaves = [...leavesOf(stated)];
+  // To state something that is empty takes nothing away from what others have in it.
+  const leaves = [...leavesOf(stated)].filter(([path, value]) => !isJson(value) || !hasFields(valueAt(before, path)));
   const conflicts = leaves.flatMap(([path, value]) => {
     if (isDeepStrictEqual(valueAt(before, path), value)) return [];
     return others
@@ -114,13 +152,17 @@ export function applyFields(before: Json, stated: Json, manager: string, force: 
   metadata['managedFields'] = [
     ...remaining,
     entry(
-      manager,
+      author,
       'Apply',
       after,
       leaves.map(([path]) => path),
     ),
   ];
-  return after;
+  return unkeyLists(schema, after) as Json;
+}
+
+function hasFields(value: unknown): boolean {
+  return isJson(value) && Object.keys(value).length > 0;
 }
 
 function overlaps(owned: readonly string[], path: readonly string[]): boolean {

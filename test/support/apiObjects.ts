@@ -99,7 +99,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       },
     });
     validate(kind, object);
-    if (!entries(body)) noteUpdate(undefined, object, manager);
+    if (!entries(body)) noteUpdate(undefined, object, { manager }, kind.schema);
     return this.#store('ADDED', place, object, dryRun);
   }
 
@@ -114,27 +114,25 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     this.#checkCurrent(place, before, stated);
     const after = shape(place.kind, this.#carryOver(place.kind, before, body, writing));
     validate(place.kind, after, before);
-    noteUpdate(before, after, writing.manager);
+    noteUpdate(before, after, writing, place.kind.schema);
     return this.#storeChanged(place, before, after, writing.dryRun);
   }
 
-  /** Server-side apply: creates the object, or lays the stated fields over it. */
-  apply(
-    place: Place,
-    body: Json,
-    { manager, dryRun }: Writing,
-    force: boolean,
-  ): { object: ApiObject; created: boolean } {
-    const before = this.get(place);
+  /** Server-side apply: creates the object, or lays the stated fields over it; of its status only where that is written. */
+  apply(place: Place, body: Json, writing: Writing, force: boolean): { object: ApiObject; created: boolean } {
+    const { kind } = place;
+    const before = writing.status ? this.demand(place) : this.get(place);
+    const { status, ...rest } = body;
+    const { apiVersion, kind: stated, metadata } = body;
+    const part = writing.status ? { apiVersion, kind: stated, metadata, status } : kind.status ? rest : body;
     if (!before) {
-      const empty = { apiVersion: body['apiVersion'], kind: body['kind'], metadata: {} };
-      const made = applyFields(empty, body, manager, force);
-      return { object: this.create(place, made, { manager, dryRun }), created: true };
+      const made = applyFields({ apiVersion, kind: stated, metadata: {} }, part, writing, force, kind.schema);
+      return { object: this.create(place, made, writing), created: true };
     }
-    this.#checkCurrent(place, before, body['metadata'] as Partial<ApiObject['metadata']>);
-    const after = shape(place.kind, applyFields(before, body, manager, force) as ApiObject);
-    validate(place.kind, after, before);
-    return { object: this.#storeChanged(place, before, after, dryRun), created: false };
+    this.#checkCurrent(place, before, metadata as Partial<ApiObject['metadata']>);
+    const after = shape(kind, applyFields(before, part, writing, force, kind.schema) as ApiObject);
+    validate(kind, after, before);
+    return { object: this.#storeChanged(place, before, after, writing.dryRun), created: false };
   }
 
   /** Deletes an object, and with a namespace all that is in it. An object with finalizers stays, marked as deleted. */
