@@ -2,12 +2,13 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
-import { Exchange, type ExchangeOptions } from './exchange.ts';
+import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';
+import { watchObjects } from './watch.ts';
 
 /** Which object of a cluster; `namespace` for kinds that have one, the context’s by default. */
 export interface ObjectReference {
@@ -87,6 +88,7 @@ export class Cluster {
   readonly server: string;
   /** The namespace of objects that name none. */
   readonly namespace: string;
+  readonly #target: KubeTarget;
   readonly #session: Session;
   readonly #exchange: Exchange;
   readonly #exec: PodExec;
@@ -99,6 +101,7 @@ export class Cluster {
     this.name = target.name;
     this.server = target.server;
     this.namespace = target.namespace;
+    this.#target = target;
     this.#session = session;
     this.#exchange = exchange;
     this.#exec = exec;
@@ -115,11 +118,27 @@ export class Cluster {
     const path = await this.#pathOf({ apiVersion, kind, metadata: { name: '', namespace: options.namespace ?? '' } });
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return (await this.#listPages(path, options)).map((item) => ({ ...item, apiVersion, kind }));
+        return (await this.#listPages(path, options)).items.map((item) => ({ ...item, apiVersion, kind }));
       } catch (error) {
         if (attempt === 3 || !(error instanceof ApiError) || error.status !== 410) throw error;
       }
     }
+  }
+
+  /**
+   * Gives all objects of a kind, and again after each change, for as long as the signal lets it: from one list on, watching for what
+   * happens to them. Survives servers that go away, and lists anew where the cluster has forgotten the changes in between (410).
+   * Changes that come together are told together. Never ends by itself; throws `interrupted`, and what no patience helps against.
+   */
+  async *watch(apiVersion: string, kind: string, options: ListOptions = {}): AsyncGenerator<readonly StoredObject[]> {
+    const path = await this.#pathOf({ apiVersion, kind, metadata: { name: '', namespace: options.namespace ?? '' } });
+    const { labelSelector, fieldSelector } = options;
+    const list = () => this.#listPages(path, options);
+    const open = (resourceVersion: string, signal: AbortSignal) => {
+      const query = { watch: 'true', allowWatchBookmarks: 'true', resourceVersion, labelSelector, fieldSelector };
+      return this.#exchange.open({ method: 'GET', path, query }, signal);
+    };
+    yield* watchObjects({ apiVersion, kind, list, open }, this.#exchange.patience, this.#exchange.context);
   }
 
   /** Creates an object and gives it as it was stored. Throws `conflict` (reason `AlreadyExists`) when it exists. */
@@ -145,6 +164,14 @@ export class Cluster {
     const query = { ...queryOf(options), force: String(options.force ?? false) };
     const contentType = 'application/apply-patch+yaml';
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: object, contentType })) as StoredObject;
+  }
+
+  /** Lays a merge patch over an object (RFC 7386); one with `metadata.resourceVersion` over that version only, else throws `conflict`. */
+  async patch(reference: ObjectReference, patch: Fields, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
+    const path = await this.#pathOf(reference);
+    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+    const contentType = 'application/merge-patch+json';
+    return (await this.#exchange.send({ method: 'PATCH', path, query, body: patch, contentType })) as StoredObject;
   }
 
   /** Deletes an object; false when it did not exist. With a resourceVersion or uid in the reference, only that one. */
@@ -194,25 +221,27 @@ export class Cluster {
     return object && readClusterVersion(object);
   }
 
+  /** The same cluster for something that may end earlier: its requests end with the signal too. */
+  within(signal: AbortSignal): Cluster {
+    return new Cluster(this.#target, this.#session, this.#exchange.within(signal));
+  }
+
   /** Closes every connection. */
   close(): void {
     this.#session.close();
   }
 
-  async #listPages(
-    path: string,
-    { labelSelector, fieldSelector, pageSize = 500 }: ListOptions,
-  ): Promise<StoredObject[]> {
+  async #listPages(path: string, { labelSelector, fieldSelector, pageSize = 500 }: ListOptions) {
     const items: StoredObject[] = [];
     for (let next: string | undefined; ;) {
       const query = { limit: String(pageSize), labelSelector, fieldSelector, continue: next };
       const page = (await this.#exchange.send({ method: 'GET', path, query })) as {
         items?: StoredObject[] | null;
-        metadata?: { continue?: string };
+        metadata?: { continue?: string; resourceVersion?: string };
       };
       items.push(...(page.items ?? []));
       next = page.metadata?.continue || undefined;
-      if (next === undefined) return items;
+      if (next === undefined) return { items, resourceVersion: page.metadata?.resourceVersion ?? '' };
     }
   }
 
@@ -272,16 +301,4 @@ async function orUndefined<T>(answer: Promise<T>): Promise<T | undefined> {
     if (isPluginError(error, 'not-found')) return undefined;
     throw error;
   }
-}
-
-function parseTimeout(given: number | string | undefined): number | undefined {
-  if (given === undefined || typeof given === 'number') return given;
-  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
-  if (!match) {
-    throw new PluginError('usage', `“${given}” is not a time that a request may take`, {
-      hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
-    });
-  }
-  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
-  return Number(match[1]) * units[(match[2] ?? 's') as keyof typeof units];
 }

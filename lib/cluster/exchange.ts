@@ -61,10 +61,7 @@ export class Exchange {
    * refuses, `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and what a login throws.
    */
   async send(request: ApiRequest): Promise<unknown> {
-    const patience = new Patience(
-      this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 },
-      this.#context,
-    );
+    const patience = new Patience(this.patience, this.#context);
     let access = await this.#session.access();
     let renewed = false;
     for (;;) {
@@ -86,28 +83,54 @@ export class Exchange {
     }
   }
 
+  /**
+   * Sends a GET whose answer comes bit by bit, and gives it as soon as it begins. The answer may take as long as it likes, and ends with
+   * `signal`. Is tried once, and again with new credentials after a 401; throws as `send` does.
+   */
+  async open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    let access = await this.#session.access();
+    for (let renewed = false; ; renewed = true) {
+      try {
+        return await this.#exchange(request, access, (response) => Promise.resolve(response), signal);
+      } catch (error) {
+        if (!isPluginError(error, 'unauthorized') || !this.#session.renewable || renewed) throw error;
+        access = await this.#session.access(access);
+      }
+    }
+  }
+
+  /** The same exchange, whose requests end with another signal too. */
+  within(signal: AbortSignal): Exchange {
+    const context = { ...this.#context, signal: AbortSignal.any([signal, this.#context.signal]) };
+    return new Exchange(this.#target, this.#session, this.#options, context);
+  }
+
+  /** What it is given from outside. */
+  get context(): Context {
+    return this.#context;
+  }
+
+  /** How long it waits before it tries again. */
+  get patience(): PatienceOptions {
+    return this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
+  }
+
   async #attempt(request: ApiRequest, access: Access): Promise<unknown> {
+    return parseAnswer(await this.#exchange(request, access, text), this.#target);
+  }
+
+  /** One attempt; `take` gets an answer that is a success. */
+  async #exchange<T>(
+    request: ApiRequest,
+    access: Access,
+    take: (response: IncomingMessage) => Promise<T>,
+    signal: AbortSignal = this.#context.signal,
+  ): Promise<T> {
     const url = new URL(`${this.#target.server}${request.path}`);
     for (const [name, value] of Object.entries(request.query ?? {})) {
       if (value !== undefined) url.searchParams.set(name, value);
     }
-    const { status, headers, body } = await this.#exchange(request, url, access);
-    this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${String(status)}`);
-    this.#passOn(headers.warning);
-    if (status >= 200 && status < 300) return parseAnswer(body, this.#target);
-    const retryAfter = parseRetryAfter(headers['retry-after']);
-    let answer: unknown;
-    try {
-      answer = JSON.parse(body);
-    } catch {
-      answer = undefined;
-    }
-    throw explainRefusal(status, answer, this.#target, { retryAfter, repeatable: request.method === 'GET' });
-  }
-
-  async #exchange(request: ApiRequest, url: URL, access: Access) {
     const { requestTimeout = 60_000 } = this.#options;
-    const { signal } = this.#context;
     const silence = new AbortController();
     const giveUp = (words: string): void => {
       silence.abort(new Timeout(words));
@@ -122,7 +145,11 @@ export class Exchange {
     ];
     try {
       const response = await this.#send(request, url, access, AbortSignal.any([signal, silence.signal]), giveUp);
-      return { status: response.statusCode ?? 0, headers: response.headers, body: await text(response) };
+      const { statusCode: status = 0, headers } = response;
+      this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${String(status)}`);
+      this.#passOn(headers.warning);
+      if (status >= 200 && status < 300) return await take(response);
+      throw this.#explain(request, response, await text(response));
     } catch (error) {
       if (signal.aborted) throw interrupted();
       const timeout: unknown = silence.signal.reason;
@@ -134,6 +161,17 @@ export class Exchange {
     } finally {
       timers.forEach(clearTimeout);
     }
+  }
+
+  #explain({ method }: ApiRequest, { statusCode = 0, headers }: IncomingMessage, body: string): PluginError {
+    const retryAfter = parseRetryAfter(headers['retry-after']);
+    let answer: unknown;
+    try {
+      answer = JSON.parse(body);
+    } catch {
+      answer = undefined;
+    }
+    return explainRefusal(statusCode, answer, this.#target, { retryAfter, repeatable: method === 'GET' });
   }
 
   #send(
@@ -186,4 +224,17 @@ function mayRepeat({ method }: ApiRequest, error: unknown): boolean {
   if (error instanceof TransientError || method === 'GET') return true;
   // Nobody got the request, so that it cannot have been carried out.
   return ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'].includes(networkCode(error));
+}
+
+/** Reads how long a request may take, in milliseconds: see ClusterOptions. Throws `usage`. */
+export function parseTimeout(given: number | string | undefined): number | undefined {
+  if (given === undefined || typeof given === 'number') return given;
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
+  if (!match) {
+    throw new PluginError('usage', `“${given}” is not a time that a request may take`, {
+      hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
+    });
+  }
+  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
+  return Number(match[1]) * units[(match[2] ?? 's') as keyof typeof units];
 }

@@ -19,6 +19,8 @@ export interface ApiServerOptions extends AccessOptions {
   readonly openshift?: string;
   /** Kinds besides those of Kubernetes and OpenShift. */
   readonly kinds?: readonly ApiKind[];
+  /** Whether watches get the bookmarks that they ask for, as they do by default; a server need not send any. */
+  readonly bookmarks?: boolean;
   /** What admission makes of an object that is created; it stays as it is by default. */
   readonly admit?: (object: Json) => Json;
 }
@@ -39,12 +41,14 @@ export class TestApiServer extends FaultyServer {
   readonly nodeRoots = new Map<string, string>();
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
+  readonly #bookmarks: boolean;
 
   constructor(options: ApiServerOptions = {}) {
     super(options.tls);
     this.#access = new ApiAccess(options, options.tls?.requestCert === true);
-    const { openshift, kinds = [], admit = (object: Json) => object } = options;
+    const { openshift, kinds = [], admit = (object: Json) => object, bookmarks = true } = options;
     this.#admit = admit;
+    this.#bookmarks = bookmarks;
     const minor = Number(openshift?.split('.')[1] ?? NaN);
     this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
     this.objects.on('change', ({ type, kind, object }) => {
@@ -123,7 +127,10 @@ export class TestApiServer extends FaultyServer {
       exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
     this.#access.authorize(user, verb, target);
     if (verb === 'list') return json(200, listObjects(this.objects, target.kind, target.namespace, exchange.query));
-    if (verb === 'watch') return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
+    if (verb === 'watch') {
+      if (!this.#bookmarks) exchange.query.delete('allowWatchBookmarks');
+      return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
+    }
     if (verb === 'get') return json(200, this.objects.demand(target));
     return await this.#write(exchange, target);
   }
