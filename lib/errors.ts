@@ -29,7 +29,7 @@ export const errorCodes = {
   'not-served': 'The cluster does not know objects of that kind, or not that operation.',
   conflict: 'Something exists already, exists twice, or was changed by somebody else meanwhile.',
   'invalid-object': 'The cluster refuses an object as invalid.',
-  'not-ready': 'A cluster is not ready for what is planned; each reason is named.',
+  'not-ready': 'A cluster or registry is not ready for what is planned; each reason is named.',
   incomplete: 'A bundle or mirror directory lacks something, or holds something altered.',
   partial: 'Some of the images, objects or nodes failed; each is named.',
   'command-failed': 'A program of the host, podman or systemctl, failed or is missing.',

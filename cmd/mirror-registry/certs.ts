@@ -4,22 +4,25 @@ import {
   type CertificateFacts,
   type CertificateStatus,
 } from '../../lib/host/certificates.ts';
-import { writeChange } from '../../lib/host/fileChange.ts';
+import type { Context } from '../../lib/context.ts';
+import { changeCertificates } from '../../lib/host/certificateChange.ts';
 import type { Installation } from '../../lib/host/installation.ts';
-import { findRenewals, renewCertificates, type Renewal } from '../../lib/host/renewal.ts';
+import { findRenewals, renewCertificates, type Renewal, type RenewalOptions } from '../../lib/host/renewal.ts';
 import { formatTrust } from '../../lib/host/trust.ts';
 import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import { defineCommand } from '../command.ts';
+import { defineCommand, type Arguments } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
-import { findInstallation, hostOptions, renewalOf, renewalOptions } from './options.ts';
+import { executionOptions, findInstallation, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 
 /** `certs`: the certificates of a mirror registry, how long they are good for, and how they get renewed. */
 export const command = defineCommand({
   details:
     'status shows them; renew issues anew what ends soon, what does not name the registry, or what strict clients refuse; trust prints ' +
     'the authority as clusters and hosts want to have it. Certificates that mirror-registry made are renewed on the same keys and the same ' +
-    'authority, so whoever trusts the registry today does so afterwards. Certificates of your own are never touched.\n\n' +
+    'authority, so whoever trusts the registry today does so afterwards. Quay is started again with them, and when it does not get well the ' +
+    'old ones come back; a run that was killed goes on when it is run again, and rollback takes one back. Certificates of your own are never ' +
+    'touched.\n\n' +
     'A new authority ends all trust, so it comes in two steps: --new-ca=prepare makes it, and prints it together with the present one; ' +
     'when all clients trust both, --new-ca=switch lets it sign.',
   positionals: {
@@ -27,7 +30,6 @@ export const command = defineCommand({
   },
   options: {
     'dry-run': { type: 'boolean', describe: 'Say what would be renewed, and why; write nothing' },
-    force: { type: 'boolean', describe: 'Renew although nothing asks for it' },
     'new-ca': {
       type: 'string',
       choices: ['prepare', 'switch'],
@@ -35,6 +37,12 @@ export const command = defineCommand({
     },
     ...formatOption(['json', 'yaml']),
     ...renewalOptions,
+    ...executionOptions,
+    force: {
+      type: 'boolean',
+      describe:
+        'Renew although nothing asks for it, although the registry is not well, or although somebody has changed its files since',
+    },
     ...hostOptions,
   },
   examples: [
@@ -51,31 +59,44 @@ export const command = defineCommand({
       if (format === 'json') terminal.print(JSON.stringify(result, null, 2));
       else terminal.print(format === 'yaml' ? (await formatYaml(result)).trimEnd() : words);
     };
-    const unlock = action === 'renew' && !dryRun ? await takeStateLock(files, installation) : undefined;
-    try {
-      const certificates = await readCertificates(files, installation, options.now);
-      const { status } = certificates;
-      if (action === 'status') {
-        const { server, authority } = findRenewals(certificates, installation, options);
-        await print({ ...status, renew: { server, authority } }, describeStatus(status, server, authority));
-        return;
-      }
-      if (action === 'trust') {
-        const trust = formatTrust(trustedBy(certificates), installation);
-        await print(trust, describeTrust(trust, installation));
-        return;
-      }
-      const renewal = await renewCertificates(files, certificates, installation, options);
-      if (!dryRun) for (const change of renewal.changes) await writeChange(files, change);
-      for (const problem of status.problems) context.log('warn', problem);
-      const { server, authority, changes, trusted } = renewal;
-      const result = { server, authority, files: changes.map(({ path }) => path), trusted };
-      await print(result, describeRenewal(renewal, status, installation, dryRun));
-    } finally {
-      await unlock?.();
+    const certificates = await readCertificates(files, installation, options.now);
+    const { status } = certificates;
+    if (action === 'status') {
+      const { server, authority } = findRenewals(certificates, installation, options);
+      await print({ ...status, renew: { server, authority } }, describeStatus(status, server, authority));
+      return;
     }
+    if (action === 'trust') {
+      const trust = formatTrust(trustedBy(certificates), installation);
+      await print(trust, describeTrust(trust, installation));
+      return;
+    }
+    const renewal = dryRun
+      ? await renewCertificates(files, certificates, installation, options)
+      : await renew(args, options, context, environment);
+    for (const problem of status.problems) context.log('warn', problem);
+    const { server, authority, changes, trusted } = renewal;
+    const result = { server, authority, files: changes.map(({ path }) => path), trusted };
+    await print(result, describeRenewal(renewal, status, installation, args));
   },
 });
+
+async function renew(
+  args: Arguments<typeof executionOptions & typeof hostOptions>,
+  renewal: RenewalOptions,
+  context: Context,
+  environment: NodeJS.ProcessEnv,
+): Promise<Renewal> {
+  // What is only prepared starts nothing.
+  const restart = args.restart && renewal.newAuthority !== 'prepare';
+  const request = await requestOf({ ...args, restart }, environment);
+  const unlock = await takeStateLock(request.files, request.installation);
+  try {
+    return await changeCertificates({ ...request, renewal }, context);
+  } finally {
+    await unlock();
+  }
+}
 
 const kinds = {
   automatic: 'made by mirror-registry; they can be renewed',
@@ -121,7 +142,7 @@ function describeRenewal(
   { server, authority, changes }: Renewal,
   { authority: old }: CertificateStatus,
   { scope }: Installation,
-  dryRun: boolean,
+  { dryRun, restart }: { readonly dryRun: boolean; readonly restart: boolean },
 ): string {
   if (changes.length === 0) return 'Nothing has to be renewed.';
   const reasons = [
@@ -132,7 +153,10 @@ function describeRenewal(
   const serves = server.length > 0;
   const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
   const next = [
-    ...(serves ? [`Then the registry has to take it up: ${systemctl} restart quay-app.service`] : []),
+    ...(serves && !dryRun && restart ? ['Done: the registry is well with it.'] : []),
+    ...(serves && (dryRun || !restart)
+      ? [`Then the registry has to take it up: ${systemctl} restart quay-app.service`]
+      : []),
     ...(serves && authority.length > 0 && old
       ? [
           `Clients that trust the present authority go on doing so until it ends on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,

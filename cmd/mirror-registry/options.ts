@@ -3,7 +3,7 @@ import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
 import { HostCommands } from '../../lib/host/hostCommands.ts';
 import type { DetectedInstallation, Installation } from '../../lib/host/installation.ts';
-import type { UpgradeRequest } from '../../lib/host/upgrade.ts';
+import type { ExecutionRequest } from '../../lib/host/execution.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { TargetImages } from '../../lib/host/plan.ts';
@@ -139,25 +139,36 @@ export const executionOptions = {
     describe: 'Seconds that the registry may take to come up before everything is put back',
     group: host,
   },
+  restart: {
+    type: 'boolean',
+    default: true,
+    describe: 'Start again what has changed, and wait until it is well; --no-restart leaves both to you',
+    group: host,
+  },
+  force: {
+    type: 'boolean',
+    describe: 'Go on although the registry is not well, or although somebody has changed its files since',
+    group: host,
+  },
   'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },
   podman: { type: 'string', default: 'podman', describe: 'The podman of the host', group: host },
   systemctl: { type: 'string', describe: 'The systemctl of the host, needed with --root', group: host },
 } as const satisfies OptionRecord;
 
-/** Makes the request of an upgrade out of the options. Throws `usage`, and what `detectInstallation` throws. */
+/** Makes out of the options how a registry is changed. Throws `usage`, and what `detectInstallation` throws. */
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof hostOptions>,
-  what: Pick<UpgradeRequest, 'target' | 'bundle' | 'renewal'>,
   environment: NodeJS.ProcessEnv,
-): Promise<UpgradeRequest & { installation: Installation }> {
-  const { root, scope, userHome, podman, systemctl, healthTimeout, keepBackups } = args;
-  if (root !== '/' && systemctl === undefined) {
+): Promise<ExecutionRequest & { installation: Installation }> {
+  const { root, scope, userHome, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
+  if (root !== '/' && systemctl === undefined && restart) {
     throw new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
-      hint: 'Name the program that starts and stops the units of that host.',
+      hint: 'Name the program that starts and stops the units of that host, or leave it to others with --no-restart.',
     });
   }
   const { files, installation } = await findInstallation(args, environment);
-  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl' }, installation.scope);
+  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
   const detect = { scope, home: userHome ?? (environment['HOME'] || homedir()) };
-  return { ...what, files, installation, commands, detect, healthTimeout, keepBackups };
+  const times = { now: new Date(), healthTimeout, keepBackups };
+  return { files, installation, commands, detect, ...times, noRestart: !restart, force };
 }

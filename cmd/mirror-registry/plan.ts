@@ -2,7 +2,9 @@ import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
 import { readCertificates } from '../../lib/host/certificates.ts';
 import { isUpToDate, planUpgrade, type TargetImages, type UpgradePlan } from '../../lib/host/plan.ts';
 import { findRenewals } from '../../lib/host/renewal.ts';
+import { stateFolderOf } from '../../lib/host/stateFolder.ts';
 import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
+import { UpgradeRecords } from '../../lib/host/upgradeJournal.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
@@ -45,7 +47,10 @@ export const command = defineCommand({
     const renewals = findRenewals({ status, ...certificates }, detected.installation, options);
     const target: TargetImages = await targetOf(args, context);
     const plan = planUpgrade({ detected, certificates: status, renewals, target });
-    if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) ? 0 : 2);
+    const unfinished = await new UpgradeRecords(detected.files, stateFolderOf(detected.installation)).current();
+    if (unfinished)
+      context.log('warn', `${unfinished.title} of an earlier run did not end: run it again, or 'rollback'`);
+    if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) && !unfinished ? 0 : 2);
     if (args.format === undefined) terminal.print(describePlan(plan, args.diff));
     else {
       const { units, ...rest } = plan;

@@ -31,13 +31,16 @@ export const command = defineCommand({
     const target = await targetOf(args, context);
     const bundle = args.bundle === undefined ? undefined : await openBundle(args.bundle, context);
     try {
-      const request = await requestOf(args, { target, bundle, renewal }, environment);
+      const request = { ...(await requestOf(args, environment)), target, bundle, renewal };
       const unlock = await takeStateLock(request.files, request.installation);
       try {
         const { outcome, plan } = await upgradeRegistry(request, context);
         const done =
           outcome === 'resumed' ? 'Done: the upgrade that had begun is complete.' : 'Done: the registry is well.';
-        const parts = [...(plan ? [describePlan(plan, false)] : []), ...(outcome === 'unchanged' ? [] : [done])];
+        const parts = [
+          ...(outcome === 'resumed' ? [] : [describePlan(plan, false)]),
+          ...(outcome === 'unchanged' ? [] : [done]),
+        ];
         terminal.print(parts.join('\n\n'));
       } finally {
         await unlock();

@@ -1,7 +1,6 @@
-import { chmod, chown, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { chmod, chown, mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
-import type { HostFiles } from './hostFiles.ts';
 
 /** A file of the host that is to have other bytes. */
 export interface FileChange {
@@ -15,15 +14,12 @@ export interface FileChange {
 }
 
 /**
- * Gives a file its new bytes in one step, durably: whatever ends this leaves the old file or the new one. Mode and owner stay. SELinux
- * labels come with the folder, and podman sets those of its mounts at each start. Throws `disk-full` and `not-writable`.
+ * Gives a file its new bytes in one step, durably: whatever ends this leaves the old file or the new one. The path is one of this machine.
+ * Mode and owner stay; a new file has `mode`, and its folder is made for its owner alone. What a symbolic link leads to is replaced, not
+ * the link. SELinux labels come with the folder, and podman sets those of its mounts at each start. Throws `disk-full` and `not-writable`.
  */
-export async function writeChange(host: HostFiles, { path, after, mode }: FileChange): Promise<void> {
-  await replaceFile(host.locate(path), after, mode);
-}
-
-/** Writes a file as `writeChange` does, by its path on this machine; its folder is made where there is none, for its owner alone. */
-export async function replaceFile(path: string, content: Buffer | string, mode?: number): Promise<void> {
+export async function replaceFile(named: string, content: Buffer | string, mode?: number): Promise<void> {
+  const path = await realpath(named).catch(() => named);
   const partial = `${path}.partial`;
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });

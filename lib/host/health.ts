@@ -4,6 +4,7 @@ import { request, type RequestOptions } from 'node:https';
 import { isIP, isIPv6 } from 'node:net';
 import { checkServerIdentity, TLSSocket } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import type { HostCertificates } from './certificates.ts';
 import type { DetectedInstallation } from './installation.ts';
@@ -56,6 +57,28 @@ export async function askHealth(question: HealthQuestion, signal: AbortSignal): 
   } catch (error) {
     return messageOf(error);
   }
+}
+
+/**
+ * Asks whether a registry is well before it is changed, and returns the answer. Throws `not-ready` where it is not, unless `force`, or
+ * unless its certificates are what is wrong with it, which are about to be renewed.
+ */
+export async function requireHealth(
+  detected: DetectedInstallation,
+  certificates: HostCertificates,
+  force: boolean,
+  { log, signal }: Context,
+): Promise<boolean> {
+  const problem = await askHealth(questionFor(detected, certificates), signal);
+  if (problem === undefined) return true;
+  if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
+  if (!force && certificates.status.problems.length === 0) {
+    throw new PluginError('not-ready', `the registry is not well as it is: ${problem}`, {
+      hint: `Nothing was changed. Mend that first: journalctl -u quay-app.service says more. With --force it is changed all the same.`,
+    });
+  }
+  log('warn', `the registry is not well as it is: ${problem}`);
+  return false;
 }
 
 /** Waits until a registry is well three times in a row. Throws `unreachable` with the last reason after `seconds`, and `interrupted`. */

@@ -3,10 +3,11 @@ import { promisify } from 'node:util';
 import { messageOf, PluginError } from '../errors.ts';
 import type { Scope } from './installation.ts';
 
-/** The programs of a host that an upgrade needs, by name or path. */
+/** The programs of a host that an upgrade needs, by name or path, and the environment they are given. */
 export interface HostPrograms {
   readonly podman: string;
   readonly systemctl: string;
+  readonly environment: NodeJS.ProcessEnv;
 }
 
 const execute = promisify(execFile);
@@ -23,30 +24,42 @@ export class HostCommands {
 
   /** Runs podman and returns what it printed. Throws `command-failed`, `interrupted`. */
   podman(args: readonly string[], signal: AbortSignal): Promise<string> {
-    return run(this.#programs.podman, args, signal);
+    return this.#run(this.#programs.podman, args, signal);
   }
 
   /** Runs systemctl and returns what it printed. Throws `command-failed`, `interrupted`. */
   systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
-    return run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
+    return this.#run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
   }
 
   /** Copies a file with its owner and mode; the files of a user’s containers belong to users that only podman can act as. */
   async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
     if (this.#scope === 'user') await this.podman(['unshare', 'cp', '-p', from, to], signal);
-    else await run('cp', ['-p', from, to], signal);
+    else await this.#run('cp', ['-p', from, to], signal);
   }
 
   /** Removes a file, as `copy` writes one. */
   async remove(path: string, signal: AbortSignal): Promise<void> {
     if (this.#scope === 'user') await this.podman(['unshare', 'rm', '-f', path], signal);
-    else await run('rm', ['-f', path], signal);
+    else await this.#run('rm', ['-f', path], signal);
+  }
+
+  async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<string> {
+    const { environment } = this.#programs;
+    // Started by cron, or by su, a program does not know where the user’s systemd is.
+    const bus = { XDG_RUNTIME_DIR: `/run/user/${String(process.getuid?.() ?? 0)}` };
+    return run(program, args, signal, this.#scope === 'user' ? { ...bus, ...environment } : environment);
   }
 }
 
-async function run(program: string, args: readonly string[], signal: AbortSignal): Promise<string> {
+async function run(
+  program: string,
+  args: readonly string[],
+  signal: AbortSignal,
+  env: NodeJS.ProcessEnv,
+): Promise<string> {
   try {
-    const { stdout } = await execute(program, args, { signal, maxBuffer: 16 * 1024 * 1024 });
+    const { stdout } = await execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
     return stdout;
   } catch (error) {
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted', { cause: error });

@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { access, chmod, chown, mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';
@@ -14,7 +14,10 @@ export type UpgradePhase = 'writing' | 'restarting' | 'restoring';
 
 /** One upgrade: what it changes and what was there before, both in its folder. */
 export interface UpgradeJournal {
+  /** A number that counts up, and the time. */
   readonly id: string;
+  /** What it is, as the subject of a sentence: `the upgrade`. */
+  readonly title: string;
   readonly phase: UpgradePhase;
   readonly files: readonly JournaledFile[];
   readonly restart: readonly string[];
@@ -31,6 +34,9 @@ export interface JournaledFile {
   readonly old: { readonly mode: number; readonly uid: number; readonly gid: number } | undefined;
   readonly mode?: number;
 }
+
+/** Bytes that are kept free for the way back. */
+const reserveSize = 64 * 1024;
 
 /** The journal and the backups of an installation, in the folder of this program beside it. */
 export class UpgradeRecords {
@@ -64,12 +70,16 @@ export class UpgradeRecords {
   /** Keeps what is there and what is to come, and notes that the upgrade begins: from now on it can be gone on with, or taken back. */
   async begin(
     changes: readonly FileChange[],
-    rest: Pick<UpgradeJournal, 'restart' | 'database' | 'wasHealthy'>,
+    rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
     now: Date,
   ): Promise<UpgradeJournal> {
-    const id = now.toISOString().replace(/[-:]|\.\d+/g, '');
+    const kept = await this.#list();
+    // Not by the clock alone: that of a host without a network may have been set back.
+    const number = String(Number(kept.at(-1)?.split('-')[0] ?? 0) + 1).padStart(6, '0');
+    const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
     const folder = this.folderOf({ id });
     try {
+      await this.#removeBegun(kept);
       const files = await this.#stage(folder, changes);
       const journal: UpgradeJournal = { id, phase: 'writing', files, ...rest };
       await this.#note(journal);
@@ -92,7 +102,26 @@ export class UpgradeRecords {
       const attributes = old && { mode: old.mode & 0o7777, uid: old.uid, gid: old.gid };
       files.push({ path, old: attributes, ...(mode !== undefined && { mode }) });
     }
+    await replaceFile(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1), 0o600);
     return files;
+  }
+
+  /** Gives back the room that was kept for the way back, which may lead over a full disk. */
+  async makeRoom(journal: UpgradeJournal): Promise<void> {
+    await rm(join(this.folderOf(journal), 'reserve'), { force: true });
+  }
+
+  /** The files that are neither as they were nor as they were to be. */
+  async listForeign(journal: UpgradeJournal): Promise<string[]> {
+    const foreign: string[] = [];
+    for (const [index, { path, old }] of journal.files.entries()) {
+      const known = [`${String(index)}.new`, ...(old ? [`${String(index)}.old`] : [])];
+      const present = await this.#files.read(path);
+      const contents = await Promise.all(known.map((name) => readFile(join(this.folderOf(journal), name))));
+      const isKnown = present ? contents.some((content) => content.equals(present)) : !old;
+      if (!isKnown) foreign.push(path);
+    }
+    return foreign;
   }
 
   /** Notes how far an upgrade is. */
@@ -133,11 +162,28 @@ export class UpgradeRecords {
   /** Ends an upgrade; one that went well is kept, to be taken back by hand, and only `keep` of them are. */
   async end(journal: UpgradeJournal, isGood: boolean, keep: number): Promise<void> {
     const folder = this.folderOf(journal);
-    if (isGood) await replaceFile(join(folder, 'upgrade.json'), JSON.stringify(journal), 0o600);
+    if (isGood) {
+      await this.makeRoom(journal);
+      await replaceFile(join(folder, 'upgrade.json'), JSON.stringify(journal), 0o600);
+    } else {
+      // A backup that is only half there must not be taken for the last one.
+      await rm(join(folder, 'upgrade.json'), { force: true });
+    }
     await rm(join(this.folder, 'journal.json'), { force: true });
     if (!isGood) await rm(folder, { recursive: true, force: true });
     const old = (await this.#list()).slice(0, -keep);
     for (const id of old) await rm(join(this.folder, 'backups', id), { recursive: true, force: true });
+  }
+
+  /** Takes away what runs left that were killed before they had changed anything. */
+  async #removeBegun(ids: readonly string[]): Promise<void> {
+    for (const folder of ids.map((id) => this.folderOf({ id }))) {
+      const isWhole = await access(join(folder, 'upgrade.json')).then(
+        () => true,
+        () => false,
+      );
+      if (!isWhole) await rm(folder, { recursive: true, force: true });
+    }
   }
 
   async #note(journal: UpgradeJournal): Promise<void> {

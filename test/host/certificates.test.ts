@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { readCertificates, type HostCertificates } from '../../lib/host/certificates.ts';
 import { detectInstallation } from '../../lib/host/detect.ts';
-import { writeChange } from '../../lib/host/fileChange.ts';
+import { replaceFile } from '../../lib/host/fileChange.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
 import type { Installation } from '../../lib/host/installation.ts';
 import { findRenewals, renewCertificates, type Renewal, type RenewalOptions } from '../../lib/host/renewal.ts';
@@ -56,7 +56,7 @@ describe('certificates', function () {
       at: (path) => join(fixture.root, fixture.quayRoot, path),
       renew: async (changed = {}) => {
         const renewal = await renewCertificates(files, await read(), installation, { ...options, ...changed });
-        for (const change of renewal.changes) await writeChange(files, change);
+        for (const { path, after, mode } of renewal.changes) await replaceFile(files.locate(path), after, mode);
         return renewal;
       },
     };

@@ -1,29 +1,25 @@
-import { createHash } from 'node:crypto';
-import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, stat } from 'node:fs/promises';
+import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
 import { makeContext } from '../support/context.ts';
 import { TestContent } from '../support/image.ts';
-import { findFreePort, healthy, MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
-import { makeFixture, type Fixture } from '../support/mirrorRegistry.ts';
-import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
+import { healthy, type MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
+import type { Fixture } from '../support/mirrorRegistry.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
 import { imagesOf } from '../support/mirrorRegistryUnits.ts';
 import { openOrigin } from '../support/origin.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
 
-const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
-const killAt = fileURLToPath(new URL('../support/killAt.ts', import.meta.url));
-
 describe('upgradeRegistry', function () {
   this.timeout(300_000);
   let folder: string;
   let bundle: string;
   let quay: string;
+  let registry: RunningRegistry;
   let fixture: Fixture;
   let host: MirrorRegistryHost;
 
@@ -38,13 +34,13 @@ describe('upgradeRegistry', function () {
     ] as const) {
       putImage(content, name, tag);
     }
-    const registry = new TestRegistry({ content });
-    await registry.start();
-    quay = `${registry.host}/quay/quay-rhel8:v3.12.18`;
+    const source = new TestRegistry({ content });
+    await source.start();
+    quay = `${source.host}/quay/quay-rhel8:v3.12.18`;
     const images = {
       quay,
-      redis: `${registry.host}/rhel8/redis-6:1-1766406130`,
-      pause: `${registry.host}/ubi8/pause:8.10-5`,
+      redis: `${source.host}/rhel8/redis-6:1-1766406130`,
+      pause: `${source.host}/ubi8/pause:8.10-5`,
     };
     const context = makeContext();
     const origin = await openOrigin(context);
@@ -52,55 +48,20 @@ describe('upgradeRegistry', function () {
     bundle = (await createRegistryBundle(request, origin, context)).path;
     await origin.close();
     // The host has no network.
-    await registry.stop();
+    await source.stop();
   });
   after(() => rm(folder, { recursive: true, force: true }));
 
   beforeEach(async () => {
-    const port = await findFreePort();
-    fixture = await makeFixture({
-      ...{ age: '2.0.7', hostname: `localhost:${String(port)}`, publish: `127.0.0.1:${String(port)}:8443` },
-      ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
-    });
-    await fixture.write('/srv/db/quay_sqlite.db', 'the database\n', 0o664);
-    await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
-    await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
-    host = new MirrorRegistryHost(fixture, port, '/srv/db');
-    await host.start();
+    registry = await startMirrorRegistry();
+    ({ host, fixture } = registry);
   });
-  afterEach(async () => {
-    await host.stop();
-    await fixture.remove();
-  });
+  afterEach(() => registry.stop());
 
-  const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
-
-  function call(command: string, args: readonly string[] = [], env?: NodeJS.ProcessEnv): Promise<RunResult> {
-    const programs = join(fixture.root, 'programs');
-    const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`, '--health-timeout=2'];
-    const tools = [`--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
-    const words = [executable, command, ...where, ...tools, ...args];
-    return run(process.execPath, words, env && { env: { ...process.env, ...env } });
-  }
-
-  const upgrade = (env?: NodeJS.ProcessEnv): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`], env);
-
-  /** Every file of the host but those of this program and of its backups, with mode, owner and digest; with times, when asked. */
-  async function snapshot(withTimes = false): Promise<Record<string, string>> {
-    const entries = await readdir(fixture.root, { recursive: true, withFileTypes: true });
-    const files = entries
-      .filter((entry) => entry.isFile())
-      .map((entry) => join(entry.parentPath, entry.name))
-      .filter((path) => !path.includes('.oc-mirror-registry'));
-    const found = files.sort().map(async (path): Promise<[string, string]> => {
-      const { mode, uid, gid, mtimeMs } = await stat(path);
-      const digest = createHash('sha256')
-        .update(await readFile(path))
-        .digest('hex');
-      return [path.slice(fixture.root.length), [mode, uid, gid, digest, withTimes ? mtimeMs : ''].join(' ')];
-    });
-    return Object.fromEntries(await Promise.all(found));
-  }
+  const at = (path: string): string => registry.at(path);
+  const call: RunningRegistry['call'] = (...args) => registry.call(...args);
+  const snapshot: RunningRegistry['snapshot'] = (...args) => registry.snapshot(...args);
+  const upgrade = (killedAt?: number): Promise<RunResult> => call('upgrade', [`--bundle=${bundle}`], killedAt);
 
   it('brings a registry up to date without a network, keeps its images and its clients’ trust, and does nothing the second time', async () => {
     const root = join(fixture.root, 'old-root.pem');
@@ -148,17 +109,17 @@ describe('upgradeRegistry', function () {
     const path = join(folder, 'image.tar');
     const { content } = new TestContent();
     putImage(content, 'a/b', '1');
-    const registry = new TestRegistry({ content });
-    await registry.start();
+    const source = new TestRegistry({ content });
+    await source.start();
     await rm(path, { force: true });
     await runSuccessfully('skopeo', [
       'copy',
       '--insecure-policy',
       '--src-tls-verify=false',
-      `docker://${registry.host}/a/b:1`,
+      `docker://${source.host}/a/b:1`,
       `oci-archive:${path}`,
     ]);
-    await registry.stop();
+    await source.stop();
     return path;
   }
 
@@ -189,7 +150,7 @@ describe('upgradeRegistry', function () {
   for (const step of [3, 30, 50, 63]) {
     it(`goes on when it was killed at its ${String(step)}th change of a name, and can still be taken back`, async () => {
       const before = await snapshot();
-      const killed = await upgrade({ KILL_AT: String(step), NODE_OPTIONS: `--import=${killAt}` });
+      const killed = await upgrade(step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const again = await upgrade();
       expect(again.code, again.stderr).to.equal(0);

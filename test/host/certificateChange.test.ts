@@ -1,0 +1,130 @@
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { healthy } from '../support/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+
+describe('changeCertificates', function () {
+  this.timeout(300_000);
+  let registry: RunningRegistry;
+  before(function () {
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
+  });
+  beforeEach(async () => {
+    registry = await startMirrorRegistry();
+  });
+  afterEach(() => registry.stop());
+
+  /** What a client gets that trusts one authority alone. */
+  async function ask(authority: string): Promise<number> {
+    const url = `https://localhost:${String(registry.host.port)}/v2/`;
+    return (await run('curl', ['-sS', '--cacert', authority, url])).code;
+  }
+
+  const oldRoot = (): string => join(registry.fixture.root, 'old-root.pem');
+
+  it('renews in place, restarts Quay alone, keeps the trust of clients, and does nothing the second time', async () => {
+    const { code, stdout, stderr } = await registry.call('certs renew');
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.include('Done: the registry is well with it.');
+    expect(registry.host.calls).to.deep.equal(['systemctl daemon-reload', 'systemctl restart quay-app.service']);
+    expect([await ask(oldRoot()), await ask(registry.at('quay-rootCA/rootCA.pem'))]).to.deep.equal([0, 0]);
+    const before = await registry.snapshot(true);
+    expect((await registry.call('certs renew')).stdout).to.equal('Nothing has to be renewed.\n');
+    expect(await registry.snapshot(true)).to.deep.equal(before);
+    expect(registry.host.calls).to.have.length(2);
+  });
+
+  it('puts the old ones back when Quay does not get well with the new', async () => {
+    const before = await registry.snapshot();
+    const { host } = registry;
+    let asked = 0;
+    host.healthOf = () => {
+      asked += 1;
+      return asked > 1 && asked < 5 ? { ...healthy, status: 503 } : healthy;
+    };
+    const { code, stderr } = await registry.call('certs renew');
+    expect(code, stderr).to.equal(3);
+    expect(stderr).to.include('the renewal of certificates was rolled back');
+    expect(await registry.snapshot()).to.deep.equal(before);
+    expect(await ask(oldRoot())).to.equal(0);
+  });
+
+  it('refuses a registry that is not well, unless it is told to go on', async () => {
+    const before = await registry.snapshot();
+    registry.host.healthOf = () => ({ ...healthy, status: 503 });
+    const refused = await registry.call('certs renew');
+    expect([refused.code, await registry.snapshot()]).to.deep.equal([1, before]);
+    expect(refused.stderr).to.include('not well as it is').and.to.include('--force');
+    expect((await registry.call('certs renew', ['--force'])).code).to.equal(3);
+    expect(await registry.snapshot()).to.deep.equal(before);
+  });
+
+  it('leaves the restart to others when told so', async () => {
+    const { code, stdout } = await registry.call('certs renew', ['--no-restart']);
+    expect([code, registry.host.calls]).to.deep.equal([0, []]);
+    expect(stdout).to.include('restart quay-app.service');
+    const before = await registry.snapshot();
+    expect((await registry.call('rollback', ['--no-restart'])).code).to.equal(0);
+    expect(await registry.snapshot()).not.to.deep.equal(before);
+    expect(registry.host.calls).to.deep.equal([]);
+  });
+
+  // The first steps come before anything is changed, the last ones after everything is done.
+  for (let step = 26; step < 61; step += 6) {
+    it(`goes on when it was killed at step ${String(step)}, and the renewal can be taken back to the byte`, async () => {
+      const before = await registry.snapshot();
+      const killed = await registry.call('certs renew', [], step);
+      expect([-1, 0], killed.stderr).to.include(killed.code);
+      const again = await registry.call('certs renew');
+      expect(again.code, again.stderr).to.equal(0);
+      expect([await ask(oldRoot()), await ask(registry.at('quay-rootCA/rootCA.pem'))]).to.deep.equal([0, 0]);
+      const back = await registry.call('rollback', [], step / 2 - 8);
+      expect([-1, 0], back.stderr).to.include(back.code);
+      const { code, stderr } = await registry.call('rollback');
+      if (code !== 0) expect(stderr).to.include('nothing to take back');
+      expect(await registry.snapshot()).to.deep.equal(before);
+      expect(await ask(oldRoot())).to.equal(0);
+    });
+  }
+
+  for (let step = 29; step < 78; step += 8) {
+    it(`takes a switch of the authority back that was killed at step ${String(step)}`, async () => {
+      await registry.call('certs renew', ['--new-ca=prepare']);
+      expect(registry.host.calls).to.deep.equal([]);
+      const before = await registry.snapshot();
+      const killed = await registry.call('certs renew', ['--new-ca=switch'], step);
+      expect([-1, 0], killed.stderr).to.include(killed.code);
+      const isUnfinished = (await readdir(registry.at('.oc-mirror-registry'))).includes('journal.json');
+      const plan = await registry.call('plan', ['--detailed-exitcode']);
+      if (isUnfinished) expect([plan.code, plan.stderr.includes('did not end')]).to.deep.equal([2, true]);
+      const isChanged = JSON.stringify(await registry.snapshot()) !== JSON.stringify(before);
+      if (isUnfinished || isChanged) expect((await registry.call('rollback')).code).to.equal(0);
+      expect(await registry.snapshot()).to.deep.equal(before);
+      expect(await ask(oldRoot())).to.equal(0);
+    });
+  }
+
+  it('does not put back what somebody has changed since', async () => {
+    await registry.call('certs renew');
+    const path = registry.at('quay-config/ssl.cert');
+    await writeFile(path, `${await readFile(path, 'utf8')}# mine\n`);
+    const refused = await registry.call('rollback');
+    expect([refused.code, refused.stderr.includes('changed since')]).to.deep.equal([1, true]);
+    expect((await registry.call('rollback', ['--force'])).code).to.equal(0);
+    expect(await readFile(path, 'utf8')).not.to.include('mine');
+  });
+
+  it('replaces what a symbolic link leads to, not the link', async () => {
+    await runSuccessfully('mv', [registry.at('quay-config/ssl.cert'), registry.at('elsewhere.cert')]);
+    await rm(registry.at('quay-config/ssl.cert'), { force: true });
+    await runSuccessfully('ln', ['-s', '../elsewhere.cert', registry.at('quay-config/ssl.cert')]);
+    const old = await readFile(registry.at('elsewhere.cert'), 'utf8');
+    expect((await registry.call('certs renew')).code).to.equal(0);
+    expect(await readFile(registry.at('elsewhere.cert'), 'utf8')).not.to.equal(old);
+    expect((await registry.call('rollback')).code).to.equal(0);
+    expect(await readFile(registry.at('elsewhere.cert'), 'utf8')).to.equal(old);
+    expect(await readdir(registry.at('quay-config'))).not.to.include('ssl.cert.partial');
+  });
+});
