@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
 import { readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
+import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
@@ -10,13 +10,6 @@ import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';
 import { watchObjects } from './watch.ts';
 
-/** Which object of a cluster; `namespace` for kinds that have one, the context’s by default. */
-export interface ObjectReference {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
-}
-
 /** An object as the cluster keeps it. */
 export interface StoredObject extends KubernetesObject {
   readonly metadata: KubernetesObject['metadata'] & {
@@ -24,13 +17,6 @@ export interface StoredObject extends KubernetesObject {
     readonly resourceVersion?: string;
     readonly [field: string]: unknown;
   };
-}
-
-/** A kind as this cluster serves it: under which name in URLs, and whether its objects live in namespaces. */
-export interface ServedKind {
-  readonly kind: string;
-  readonly resource: string;
-  readonly namespaced: boolean;
 }
 
 /** How to write. */
@@ -92,7 +78,7 @@ export class Cluster {
   readonly #session: Session;
   readonly #exchange: Exchange;
   readonly #exec: PodExec;
-  readonly #served = new Map<string, Promise<ServedKind[]>>();
+  readonly #kinds: Discovery;
 
   constructor(
     target: KubeTarget,
@@ -105,17 +91,22 @@ export class Cluster {
     this.#session = session;
     this.#exchange = exchange;
     this.#exec = exec;
+    this.#kinds = new Discovery(target, exchange);
   }
 
   /** Reads an object; undefined when it does not exist. */
   async read(reference: ObjectReference): Promise<StoredObject | undefined> {
-    const path = await this.#pathOf(reference);
+    const path = await this.#kinds.pathOf(reference);
     return await orUndefined(this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>);
   }
 
   /** Reads all objects of a kind, page by page; begins anew when the cluster has forgotten where it was (410). */
   async list(apiVersion: string, kind: string, options: ListOptions = {}): Promise<StoredObject[]> {
-    const path = await this.#pathOf({ apiVersion, kind, metadata: { name: '', namespace: options.namespace ?? '' } });
+    const path = await this.#kinds.pathOf({
+      apiVersion,
+      kind,
+      metadata: { name: '', namespace: options.namespace ?? '' },
+    });
     for (let attempt = 1; ; attempt += 1) {
       try {
         return (await this.#listPages(path, options)).items.map((item) => ({ ...item, apiVersion, kind }));
@@ -131,7 +122,11 @@ export class Cluster {
    * Changes that come together are told together. Never ends by itself; throws `interrupted`, and what no patience helps against.
    */
   async *watch(apiVersion: string, kind: string, options: ListOptions = {}): AsyncGenerator<readonly StoredObject[]> {
-    const path = await this.#pathOf({ apiVersion, kind, metadata: { name: '', namespace: options.namespace ?? '' } });
+    const path = await this.#kinds.pathOf({
+      apiVersion,
+      kind,
+      metadata: { name: '', namespace: options.namespace ?? '' },
+    });
     const { labelSelector, fieldSelector } = options;
     const list = () => this.#listPages(path, options);
     const open = (resourceVersion: string, signal: AbortSignal) => {
@@ -143,14 +138,14 @@ export class Cluster {
 
   /** Creates an object and gives it as it was stored. Throws `conflict` (reason `AlreadyExists`) when it exists. */
   async create(object: KubernetesObject, options: WriteOptions = {}): Promise<StoredObject> {
-    const path = await this.#pathOf(object, { collection: true });
+    const path = await this.#kinds.pathOf(object, { collection: true });
     const query = queryOf(options);
     return (await this.#exchange.send({ method: 'POST', path, query, body: object })) as StoredObject;
   }
 
   /** Replaces an object; throws `conflict` (reason `Conflict`) when it is no longer the one of `metadata.resourceVersion`. */
   async update(object: KubernetesObject, options: ChangeOptions = {}): Promise<StoredObject> {
-    const path = await this.#pathOf(object, options);
+    const path = await this.#kinds.pathOf(object, options);
     const query = queryOf(options);
     return (await this.#exchange.send({ method: 'PUT', path, query, body: object })) as StoredObject;
   }
@@ -160,23 +155,23 @@ export class Cluster {
    * one of them with another value (`details.causes` names them), unless `force` takes them over.
    */
   async apply(object: KubernetesObject, options: ChangeOptions & { readonly force?: boolean } = {}) {
-    const path = await this.#pathOf(object, options);
+    const path = await this.#kinds.pathOf(object, options);
     const query = { ...queryOf(options), force: String(options.force ?? false) };
     const contentType = 'application/apply-patch+yaml';
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: object, contentType })) as StoredObject;
   }
 
   /** Lays a merge patch over an object (RFC 7386); one with `metadata.resourceVersion` over that version only, else throws `conflict`. */
-  async patch(reference: ObjectReference, patch: Fields, { dryRun = false }: WriteOptions = {}): Promise<StoredObject> {
-    const path = await this.#pathOf(reference);
-    const query = { fieldManager, ...(dryRun && { dryRun: 'All' }) };
+  async patch(reference: ObjectReference, patch: Fields, options: ChangeOptions = {}): Promise<StoredObject> {
+    const path = await this.#kinds.pathOf(reference, options);
+    const query = queryOf(options);
     const contentType = 'application/merge-patch+json';
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: patch, contentType })) as StoredObject;
   }
 
   /** Deletes an object; false when it did not exist. With a resourceVersion or uid in the reference, only that one. */
   async delete(reference: ObjectReference | StoredObject, { dryRun = false }: WriteOptions = {}): Promise<boolean> {
-    const path = await this.#pathOf(reference);
+    const path = await this.#kinds.pathOf(reference);
     const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
     // Where a DELETE has a body, API servers ignore the query: a dryRun there would really delete.
@@ -185,15 +180,8 @@ export class Cluster {
   }
 
   /** How the cluster serves a kind; undefined when it does not. What was served once is not asked again. */
-  async findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
-    if (!/^(?:[a-z0-9][a-z0-9.-]*\/)?v[a-z0-9]+$/.test(apiVersion)) return undefined;
-    const known = await this.#served.get(apiVersion)?.catch(() => undefined);
-    const found = known?.find((served) => served.kind === kind);
-    if (found) return found;
-    // A kind may have come since: its definition may be one of the objects that were just applied.
-    const asked = this.#discover(apiVersion);
-    this.#served.set(apiVersion, asked);
-    return (await asked).find((served) => served.kind === kind);
+  findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
+    return this.#kinds.find(apiVersion, kind);
   }
 
   /** The Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
@@ -221,9 +209,10 @@ export class Cluster {
     return object && readClusterVersion(object);
   }
 
-  /** The same cluster for something that may end earlier: its requests end with the signal too. */
+  /** The same cluster for something that may end earlier: its requests end with the signal too, commands in pods excepted. */
   within(signal: AbortSignal): Cluster {
-    return new Cluster(this.#target, this.#session, this.#exchange.within(signal));
+    const exchange = this.#exchange.within(signal);
+    return new Cluster(this.#target, { session: this.#session, exchange, exec: this.#exec });
   }
 
   /** Closes every connection. */
@@ -244,61 +233,8 @@ export class Cluster {
       if (next === undefined) return { items, resourceVersion: page.metadata?.resourceVersion ?? '' };
     }
   }
-
-  async #pathOf(
-    { apiVersion, kind, metadata }: ObjectReference,
-    { collection = false, subresource }: { collection?: boolean; subresource?: string } = {},
-  ): Promise<string> {
-    for (const part of [metadata.name, metadata.namespace ?? '']) checkSegment(part, kind);
-    const served = await this.findKind(apiVersion, kind);
-    if (!served) {
-      throw new PluginError('not-served', `The cluster ${this.name} does not serve ${kind} (${apiVersion})`, {
-        hint: 'The operator or the OpenShift version that brings it is not installed.',
-      });
-    }
-    const { name, namespace = this.namespace } = metadata;
-    const segments = [
-      ...(served.namespaced && namespace !== '' ? ['namespaces', namespace] : []),
-      served.resource,
-      ...(collection || name === '' ? [] : [name]),
-      ...(subresource === undefined ? [] : [subresource]),
-    ];
-    return `${rootOf(apiVersion)}/${segments.map(encodeURIComponent).join('/')}`;
-  }
-
-  async #discover(apiVersion: string): Promise<ServedKind[]> {
-    const answer = await orUndefined(this.#exchange.send({ method: 'GET', path: rootOf(apiVersion) }));
-    const { resources } = isFields(answer) ? answer : {};
-    return (Array.isArray(resources) ? resources : [])
-      .filter(isFields)
-      .map(({ kind, name, namespaced }: Fields) => ({
-        kind: String(kind),
-        resource: String(name),
-        namespaced: namespaced === true,
-      }))
-      .filter(({ resource }) => !resource.includes('/'));
-  }
-}
-
-/** Refuses, as kubectl does, what would make the path of a request lead somewhere else. */
-function checkSegment(part: unknown, kind: string): void {
-  if (typeof part === 'string' && part !== '.' && part !== '..' && !/[/%]/.test(part)) return;
-  throw new PluginError('invalid-object', `“${String(part)}” cannot be the name or namespace of a ${kind}`);
 }
 
 function queryOf({ manager = fieldManager, dryRun = false }: WriteOptions): Record<string, string> {
   return { fieldManager: manager, ...(dryRun && { dryRun: 'All' }) };
-}
-
-function rootOf(apiVersion: string): string {
-  return `${apiVersion.includes('/') ? '/apis' : '/api'}/${apiVersion}`;
-}
-
-async function orUndefined<T>(answer: Promise<T>): Promise<T | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
 }
