@@ -209,10 +209,10 @@ export class Cluster {
     return object && readClusterVersion(object);
   }
 
-  /** The same cluster for something that may end earlier: its requests end with the signal too, commands in pods excepted. */
+  /** The same cluster for something that may end earlier: its requests and commands in pods end with the signal too. */
   within(signal: AbortSignal): Cluster {
-    const exchange = this.#exchange.within(signal);
-    return new Cluster(this.#target, { session: this.#session, exchange, exec: this.#exec });
+    const [target, session, exchange] = [this.#target, this.#session, this.#exchange.within(signal)];
+    return new Cluster(target, { session, exchange, exec: new PodExec(target, session, exchange.context) });
   }
 
   /** Closes every connection. */
