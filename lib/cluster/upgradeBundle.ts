@@ -28,6 +28,8 @@ export interface NodeProgress {
   readonly imagesTotal: number;
   /** Of the blobs that it has, in bytes. */
   readonly bytes: number;
+  /** Bytes that are free where it keeps images. */
+  readonly free?: number;
   readonly message?: string;
 }
 
@@ -61,6 +63,8 @@ export interface UpgradeBundleStatus {
   readonly nodesReady?: string;
   /** How many of the images of all nodes are loaded: `64%`. */
   readonly progress?: string;
+  /** The control-plane node whose turn it is to load. */
+  readonly turn?: string;
   readonly observedGeneration?: number;
   readonly conditions?: readonly object[];
   readonly nodes?: readonly NodeProgress[];
@@ -87,6 +91,16 @@ export function summarizeNodes(
   // Not before the last image is there may it say that all are.
   const percent = total === undefined || total === 0 ? 0 : Math.floor(((loaded ?? 0) / total) * 100);
   return { nodesReady: `${String(ready)}/${String(nodes.length)}`, progress: `${String(percent)}%` };
+}
+
+/**
+ * Whether a node may load the images of a bundle now. Nodes of the control plane load one at a time, when `status.turn` names them; the
+ * others as soon as loading has begun, and those that join later even when the update is over.
+ */
+export function mayLoad({ status }: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
+  const { phase = 'Detected', turn } = status ?? {};
+  if (phase === 'Failed' || phases.indexOf(phase) < phases.indexOf('Loading')) return false;
+  return !node.controlPlane || turn === node.name;
 }
 
 function sum(values: readonly number[]): number {

@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { connectCluster, type Cluster, type StoredObject } from '../../lib/cluster/client.ts';
 import {
   activeBundle,
+  mayLoad,
   summarizeNodes,
   upgradeBundleApi,
   type Phase,
@@ -253,5 +254,34 @@ describe('summarizeNodes', () => {
       nodesReady: '2/2',
       progress: '100%',
     });
+  });
+});
+
+describe('mayLoad', () => {
+  const during = (status: UpgradeBundle['status']): string => {
+    const spec = { bundle: { digest }, hold: false, store: 'auto' } as const;
+    const bundle = { apiVersion, kind: 'UpgradeBundle', metadata: { name: 'a' }, spec, ...(status && { status }) };
+    const nodes = [
+      { name: 'm0', controlPlane: true },
+      { name: 'm1', controlPlane: true },
+      { name: 'w0', controlPlane: false },
+    ];
+    return nodes
+      .filter((each) => mayLoad(bundle, each))
+      .map(({ name }) => name)
+      .join(' ');
+  };
+
+  it('lets the control plane load one at a time, others at once, and nobody before it is time', () => {
+    expect(during(undefined)).to.equal('');
+    expect(during({ phase: 'Verified', turn: 'm0' })).to.equal('');
+    expect(during({ phase: 'Loading' })).to.equal('w0');
+    expect(during({ phase: 'Loading', turn: 'm1' })).to.equal('m1 w0');
+    expect(during({ phase: 'Failed', turn: 'm1' })).to.equal('');
+  });
+
+  it('lets nodes that join later load, even when the update is over', () => {
+    expect(during({ phase: 'Held', turn: 'm0' })).to.equal('m0 w0');
+    expect(during({ phase: 'Completed' })).to.equal('w0');
   });
 });
