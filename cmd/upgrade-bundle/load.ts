@@ -1,13 +1,13 @@
 import { constants, setPriority } from 'node:os';
 import { openComplete } from '../../lib/bundle/complete.ts';
-import type { Bundle } from '../../lib/bundle/open.ts';
+import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defaultStorePath } from '../../lib/node/additionalStore.ts';
 import { listHeldBlobs, loadBundle, type LoadResult } from '../../lib/node/load.ts';
-import { checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
-import { isDigest } from '../../lib/oci/digest.ts';
+import { checkBundleDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import type { Connections } from '../../lib/store/connections.ts';
 import { Registries } from '../../lib/store/registries.ts';
@@ -118,7 +118,7 @@ async function bringBundle(
     throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
   }
   if (!/^https?:\/\//i.test(bundle)) {
-    if (digest !== undefined) await checkWholeDigest(bundle, digest, context);
+    if (digest !== undefined) await checkWhole(bundle, digest, context);
     return bundle;
   }
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
@@ -129,6 +129,15 @@ async function bringBundle(
   }
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
   return fetchBundle({ url: new URL(bundle), token, digest }, downloadDir, connections, context);
+}
+
+async function checkWhole(path: string, digest: Digest, context: Context): Promise<void> {
+  const bundle = await openBundle(path, context);
+  try {
+    await checkBundleDigest(bundle, digest, context);
+  } finally {
+    await bundle.close();
+  }
 }
 
 /** The bundle as it is named on the command line. */

@@ -2,6 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { writeSync } from 'node:fs';
+import type { Bundle } from '../bundle/open.ts';
 import { servedTar } from '../bundle/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -9,6 +10,7 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../store/connections.ts';
 import { checkSpace, describeWriteError, syncFolder } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
+import type { PatienceOptions } from '../store/patience.ts';
 import type { Authorizer } from '../store/tokens.ts';
 import { Transport } from '../store/transport.ts';
 
@@ -20,6 +22,13 @@ export interface ReplicaSource {
   readonly token: string | undefined;
   /** Of the whole tar: whoever sends it need not be trusted. */
   readonly digest: Digest;
+  /** How long to insist on this server; as with a registry by default. */
+  readonly patience?: PatienceOptions;
+}
+
+/** Where the copy of a bundle is kept in a folder. */
+export function replicaPath(folder: string, digest: Digest): string {
+  return join(folder, `bundle-${hexOf(digest).slice(0, 12)}.tar`);
 }
 
 /**
@@ -33,7 +42,7 @@ export async function fetchBundle(
   connections: Connections,
   context: Context,
 ): Promise<string> {
-  const path = join(folder, `bundle-${hexOf(source.digest).slice(0, 12)}.tar`);
+  const path = replicaPath(folder, source.digest);
   if (await stat(path).catch(() => undefined)) {
     await checkWholeDigest(path, source.digest, context);
     return path;
@@ -57,19 +66,40 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
   await using file = await open(path, 'r');
   const hash = createHash('sha256');
   await hashFile(file, hash, Infinity, context);
+  compare(path, hash, digest);
+}
+
+/**
+ * Reads the tar of a bundle whole, wherever it lies: a device has more bytes than the bundle on it, and volumes have it in pieces. Throws
+ * `digest-mismatch`, `unsupported` for a directory, `interrupted`, and what reading throws.
+ */
+export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
+  const { path, size, stream } = bundle;
+  if (!stream) {
+    throw new PluginError('unsupported', `${path} is a directory, which has no digest`, {
+      hint: 'Name the tar, or the device that it was written onto.',
+    });
+  }
+  const hash = createHash('sha256');
+  for await (const chunk of stream(0, size) as AsyncIterable<Buffer>) {
+    checkInterrupted(context.signal);
+    hash.update(chunk);
+  }
+  compare(path, hash, digest);
+}
+
+function compare(path: string, hash: Hash, digest: Digest): void {
   const found = `sha256:${hash.digest('hex')}`;
   if (found === digest) return;
   throw new PluginError(
     'digest-mismatch',
     `${path} is not the expected bundle: its digest is ${found}, not ${digest}`,
-    {
-      hint: 'Do not use it: copy it again from where it came from.',
-    },
+    { hint: 'Do not use it: copy it again from where it came from.' },
   );
 }
 
 async function download(
-  { url, token, digest }: ReplicaSource,
+  { url, token, digest, patience }: ReplicaSource,
   path: string,
   connections: Connections,
   context: Context,
@@ -79,7 +109,7 @@ async function download(
   const authorization = token === undefined ? undefined : `Bearer ${token}`;
   const authorizer: Authorizer = { authorize: () => Promise.resolve(authorization) };
   // The digest is what makes the bundle the right one, over http as well.
-  const transport = new Transport(connections, authorizer, context, { insecure: true });
+  const transport = new Transport(connections, authorizer, context, { ...patience, insecure: true });
   const request = {
     registry: target.host,
     repository: basename(target.pathname),

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
-import { checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { checkBundleDigest, checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
@@ -152,8 +152,25 @@ describe('fetchBundle', () => {
     expect(existsSync(join(folder, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
   });
 
-  it('checks the digest of a bundle on a device or in a file', async () => {
+  it('checks the digest of a bundle on a device, in a file or in volumes, and of nothing that follows it', async () => {
     await checkWholeDigest(made.path, digest, makeContext());
+    const device = join(folder, 'device');
+    await writeFile(device, Buffer.concat([bytes, Buffer.alloc(100_000)]));
+    const split = await makeBundle({ volumeSize: 40_000 });
+    cleanups.push(() => split.remove());
+    const whole = split.result.digest ?? digestOf('');
+    for (const [path, wanted] of [
+      [device, digest],
+      [split.path, whole],
+    ] as const) {
+      const bundle = await openBundle(path, makeContext());
+      await checkBundleDigest(bundle, wanted, makeContext());
+      await failureOf(checkBundleDigest(bundle, digestOf('other'), makeContext()), 'digest-mismatch');
+      await bundle.close();
+    }
+    const directory = await openBundle(await made.unpack(), makeContext());
+    await failureOf(checkBundleDigest(directory, digest, makeContext()), 'unsupported');
+    await directory.close();
     const error = await failureOf(checkWholeDigest(made.path, digestOf('other'), makeContext()), 'digest-mismatch');
     expect(error.message).to.contain(digest);
   });
