@@ -65,8 +65,13 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   });
 }
 
+/** The images of a bundle as a store has them, by what its metadata says. Throws `invalid-bundle`. */
+export function storeImagesOf(bundle: Pick<Bundle, 'metadata' | 'path'>): StoreImage[] {
+  return listImages(bundle).map(({ reference }) => ({ name: formatReference(reference), digest: reference.digest }));
+}
+
 /** Every name of every image once: an image that is in two repositories is looked up by both names. */
-function listImages({ metadata, path }: Bundle): BundleImage[] {
+function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): BundleImage[] {
   const labels = new Map<string, string>([[metadata.release, 'release']]);
   for (const [name, pullspec] of Object.entries(metadata.components)) {
     if (!labels.has(pullspec)) labels.set(pullspec, name);

@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { lstat, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../bundle/open.ts';
-import { metadataPath } from '../bundle/metadata.ts';
+import { metadataPath, type BundleMetadata } from '../bundle/metadata.ts';
 import { readDigestFile } from '../bundle/sidecars.ts';
 import { baseHint } from '../bundle/complete.ts';
 import type { Context } from '../context.ts';
@@ -143,16 +143,20 @@ async function describe(path: string, place: Place, context: Context): Promise<F
       const words = `of its ${String(size)} bytes only the first ${String(bundle.size)} are there`;
       throw new PluginError('invalid-bundle', `${path} is not written to its end: ${words}`);
     }
-    const { volumes: _volumes, size: _size, ...same } = metadata;
     if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);
     return {
       ...{ device: place.device, path, label: place.label, filesystem: place.filesystem },
       ...{ version, arch, release, size, volumes: volumes.length },
       digest: await readDigestFile(path),
       base: base?.version,
-      identity: digestOf(JSON.stringify(same)),
+      identity: identityOf(metadata),
     };
   } finally {
     await bundle.close();
   }
+}
+
+/** Tells one bundle from the next by what its metadata says: each copy of a bundle has the same identity, in one file or not. */
+export function identityOf({ volumes: _volumes, size: _size, ...same }: BundleMetadata): Digest {
+  return digestOf(JSON.stringify(same));
 }

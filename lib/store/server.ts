@@ -37,6 +37,8 @@ export interface ServedFile {
   readonly size: number;
   /** Its bytes from `start` on, unverified. */
   stream(start: number, size: number): Readable;
+  /** Whether one more may have it now; whoever may not is asked to come back (503). */
+  readonly isFree?: () => boolean;
 }
 
 /** A request and what became of it. */
@@ -135,6 +137,10 @@ class Handler {
     const file = files?.get(path);
     const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags)\/([^/]+)$/.exec(path) ?? [];
     if (file) {
+      if (request.method === 'GET' && file.isFree?.() === false) {
+        response.setHeader('Retry-After', '5');
+        throw new Refusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
+      }
       const { start, end } = beginContent(request, response, { size: file.size, type: 'application/x-tar' });
       if (request.method === 'HEAD') response.end();
       else await send(file.stream(start, end - start), response);

@@ -1,0 +1,89 @@
+import { readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { openBundle, type Bundle } from '../bundle/open.ts';
+import { checkSigned } from '../bundle/signedBundle.ts';
+import type { VerifyTrust } from '../bundle/vouching.ts';
+import type { Context } from '../context.ts';
+import { checkBundleDigest, replicaPath } from '../node/replica.ts';
+import type { Digest } from '../oci/digest.ts';
+import { gatherFacts, keepFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
+
+/** A bundle that a node has at hand, and what was found out about it when it was verified. */
+export interface Holding {
+  readonly bundle: Bundle;
+  readonly facts: BundleFacts;
+}
+
+/**
+ * What a node keeps of bundles from one start to the next, in one folder: copies that came from other nodes, and the facts of those that were
+ * verified. A copy has its final name only if its digest is right, and facts are kept of verified bundles only.
+ */
+export class AgentHoldings {
+  readonly #folder: string;
+  readonly #trust: VerifyTrust;
+
+  constructor(folder: string, trust: VerifyTrust) {
+    this.#folder = folder;
+    this.#trust = trust;
+  }
+
+  /** Where copies go. */
+  get folder(): string {
+    return this.#folder;
+  }
+
+  /** The facts of a bundle that this node has verified before, whether the bundle is still there or not. */
+  recall(digest: Digest): Promise<BundleFacts | undefined> {
+    return recallFacts(this.#factsPath(digest), digest);
+  }
+
+  /** Opens the copy of a bundle; undefined where there is none. Throws what verifying the signature does. */
+  async openCopy(digest: Digest, context: Context): Promise<Holding | undefined> {
+    const path = replicaPath(this.#folder, digest);
+    const found = await stat(path).catch(() => undefined);
+    return found && this.#open(path, digest, context, () => Promise.resolve());
+  }
+
+  /**
+   * Verifies a bundle on a medium, which takes reading it whole: its digest, and who signed the release in it. Throws
+   * `digest-mismatch`, `interrupted`, and what reading it and checking signatures throw.
+   */
+  async verify(path: string, digest: Digest, context: Context): Promise<Holding> {
+    return this.#open(path, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
+  }
+
+  /** Removes everything of bundles but of those that are named. */
+  async discard(kept: ReadonlySet<Digest>, context: Context): Promise<void> {
+    const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^bundle-[0-9a-f]{12}\./.test(name));
+    const stems = [...kept].map((digest) => replicaPath('', digest).replace(/tar$/, ''));
+    for (const name of names.filter((each) => !stems.some((stem) => each.startsWith(stem)))) {
+      context.log('info', `${name} is not needed any more`);
+      await rm(join(this.#folder, name), { force: true });
+    }
+  }
+
+  async #open(
+    path: string,
+    digest: Digest,
+    context: Context,
+    check: (bundle: Bundle) => Promise<void>,
+  ): Promise<Holding> {
+    const bundle = await openBundle(path, context);
+    try {
+      const known = await this.recall(digest);
+      await check(bundle);
+      if (known) return { bundle, facts: known };
+      await checkSigned(bundle, this.#trust, context);
+      const facts = await gatherFacts(bundle, digest);
+      await keepFacts(this.#factsPath(digest), facts);
+      return { bundle, facts };
+    } catch (error) {
+      await bundle.close();
+      throw error;
+    }
+  }
+
+  #factsPath(digest: Digest): string {
+    return replicaPath(this.#folder, digest).replace(/tar$/, 'json');
+  }
+}

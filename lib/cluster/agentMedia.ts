@@ -1,0 +1,135 @@
+import { access, stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import { DeviceEvents } from '../node/deviceEvents.ts';
+import { pathOnHost, type Host } from '../node/host.ts';
+import { Media, type MediaOptions } from '../node/media.ts';
+import { examineFiles, listFiles, type Findings, type FoundBundle } from '../node/medium.ts';
+
+/** Where an agent looks for bundles. */
+export interface AgentMediaOptions extends MediaOptions {
+  /** Folders of the host, besides the media. */
+  readonly folders: readonly string[];
+}
+
+/** What was found in a folder, until something in it changes. */
+interface Examined {
+  readonly fingerprint: string;
+  readonly findings: Findings;
+}
+
+/**
+ * The bundles that a node can read: on its media, and in folders that somebody named. Nothing in them has been verified. Where
+ * nothing may be mounted, the folders are all there is.
+ */
+export class AgentMedia {
+  readonly #host: Host;
+  readonly #folders: readonly string[];
+  readonly #media: Media | undefined;
+  readonly #events: DeviceEvents | undefined;
+  readonly #context: Context;
+  readonly #examined = new Map<string, Examined>();
+  readonly #told = new Set<string>();
+
+  private constructor(
+    { host, folders }: AgentMediaOptions,
+    media: Media | undefined,
+    events: DeviceEvents | undefined,
+    context: Context,
+  ) {
+    this.#host = host;
+    this.#folders = folders;
+    this.#media = media;
+    this.#events = events;
+    this.#context = context;
+  }
+
+  /** Gets ready to look. Throws `busy` where another run does. */
+  static async open(options: AgentMediaOptions, context: Context): Promise<AgentMedia> {
+    const media = await Media.open(options, context).catch((error: unknown) => {
+      if (!isPluginError(error) || error.code === 'interrupted' || error.code === 'busy') throw error;
+      context.log('warn', `media are not looked at: ${error.message}`);
+      return undefined;
+    });
+    const events = media && (await DeviceEvents.open(options.host, context));
+    return new AgentMedia(options, media, events, context);
+  }
+
+  /**
+   * Looks once and gives what is there now: on media and in the folders, or, where a device or a file is named, only that. Throws
+   * `interrupted`.
+   */
+  async look(named?: string): Promise<readonly FoundBundle[]> {
+    await this.#lookAtMedia();
+    if (named !== undefined) return this.#lookAtPath(named);
+    const places = await Promise.all(
+      this.#folders.map(async (folder) => {
+        const path = pathOnHost(this.#host, folder);
+        const files = await listFiles(path).catch(() => new Map<string, string>());
+        return this.#examine(path, files.keys(), [...files].join());
+      }),
+    );
+    return [...(this.#media?.bundles ?? []), ...places.flat()];
+  }
+
+  /** Waits so many milliseconds, or until a device comes or goes, or the signal ends it. */
+  async wait(patience: number, signal: AbortSignal): Promise<void> {
+    if (this.#events) return this.#events.next(patience, signal);
+    if (signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', end);
+        resolve();
+      };
+      const timer = setTimeout(end, patience);
+      signal.addEventListener('abort', end);
+    });
+  }
+
+  /** Releases everything that was mounted. */
+  async close(): Promise<void> {
+    this.#events?.close();
+    await this.#media?.close();
+  }
+
+  async #lookAtMedia(): Promise<void> {
+    try {
+      for (const event of (await this.#media?.look()) ?? []) {
+        if (event.event === 'rejected') this.#tell(`${event.path} on ${event.device}: ${event.reason}`);
+        if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
+        if (event.event === 'removed') this.#context.log('info', `${event.device} is gone`);
+      }
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      this.#tell(`media cannot be looked at: ${error.message}`);
+    }
+  }
+
+  async #lookAtPath(named: string): Promise<readonly FoundBundle[]> {
+    const path = pathOnHost(this.#host, named);
+    const found = await access(path).then(
+      () => stat(path),
+      () => undefined,
+    );
+    if (!found) return [];
+    return this.#examine(dirname(path), [basename(path)], `${named} ${String(found.size)} ${String(found.mtimeMs)}`);
+  }
+
+  async #examine(folder: string, names: Iterable<string>, fingerprint: string): Promise<readonly FoundBundle[]> {
+    const known = this.#examined.get(folder);
+    if (known?.fingerprint === fingerprint) return known.findings.bundles;
+    const findings = await examineFiles(folder, names, { device: folder }, this.#context);
+    for (const { path, reason } of findings.rejected) this.#tell(`${path}: ${reason}`);
+    // What is still being copied changes, and is looked at again.
+    this.#examined.set(folder, { fingerprint, findings });
+    return findings.bundles;
+  }
+
+  /** Says something once. */
+  #tell(words: string): void {
+    if (!this.#told.has(words)) this.#context.log('warn', words);
+    this.#told.add(words);
+  }
+}

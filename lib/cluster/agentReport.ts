@@ -1,0 +1,38 @@
+import { isDeepStrictEqual } from 'node:util';
+import { digestOf } from '../oci/digest.ts';
+import type { Cluster } from './client.ts';
+import type { NodeProgress, UpgradeBundle } from './upgradeBundle.ts';
+
+/** While only numbers change, the cluster is told no more often, in milliseconds. */
+const leastPause = 3000;
+/** A change of the free space that is worth telling, in bytes. */
+const coarse = 2 ** 30;
+
+/** Tells the cluster how far a node has come: its own entry of an UpgradeBundle, and nothing else of it. */
+export class AgentReport {
+  readonly #cluster: Cluster;
+  readonly #manager: string;
+  #last = -Infinity;
+
+  constructor(cluster: Cluster, node: string) {
+    this.#cluster = cluster;
+    // The cluster takes at most 128 characters for the name of who writes.
+    this.#manager = node.length <= 120 ? `agent-${node}` : `agent-${digestOf(node).slice(7, 71)}`;
+  }
+
+  /** Writes an entry where it says something else than the one that is there. Throws what asking the cluster throws. */
+  async send({ apiVersion, kind, metadata: { name }, status }: UpgradeBundle, entry: NodeProgress): Promise<void> {
+    const known = status?.nodes?.find((each) => each.name === entry.name);
+    const now = performance.now();
+    const isSame = known?.phase === entry.phase && known.message === entry.message;
+    if (isSame && (isDeepStrictEqual(coarsen(known), coarsen(entry)) || now - this.#last < leastPause)) return;
+    const object = { apiVersion, kind, metadata: { name }, status: { nodes: [entry] } };
+    await this.#cluster.apply(object, { subresource: 'status', manager: this.#manager, force: true });
+    this.#last = now;
+  }
+}
+
+function coarsen(entry: NodeProgress): object {
+  const { free = 0 } = entry as { free?: number };
+  return { ...entry, free: Math.round(free / coarse) };
+}

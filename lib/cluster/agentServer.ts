@@ -1,0 +1,92 @@
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import type { Bundle } from '../bundle/open.ts';
+import type { Context } from '../context.ts';
+import type { Digest } from '../oci/digest.ts';
+import { serveContent, type ContentServer, type ServedAnswer, type ServedFile } from '../store/server.ts';
+import { peerPaths } from './agentPeers.ts';
+import { formatFacts, type BundleFacts } from './bundleFacts.ts';
+
+/** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
+const mostUploads = 2;
+
+/** Where an agent listens, and for whom. */
+export interface AgentServerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** Whoever has it may read. */
+  readonly token: string;
+  /** The executable that this agent runs from, for nodes that have none yet: its SHA-256 in hex digits, and its path. */
+  readonly executable?: { readonly digest: string; readonly path: string } | undefined;
+  /** Is told of every request. */
+  readonly onAnswer?: (answer: ServedAnswer) => void;
+}
+
+/** What an agent gives to the agents of other nodes: its executable, and the bundle that it has. */
+export class AgentServer {
+  readonly #files: Map<string, ServedFile>;
+  readonly #server: ContentServer;
+  #offered: Digest | undefined;
+
+  private constructor(files: Map<string, ServedFile>, server: ContentServer) {
+    this.#files = files;
+    this.#server = server;
+  }
+
+  /** Begins to listen. Throws what serveContent throws. */
+  static async open(options: AgentServerOptions, context: Context): Promise<AgentServer> {
+    const files = new Map<string, ServedFile>();
+    const { executable, ...listen } = options;
+    if (executable) {
+      const { size } = await stat(executable.path);
+      const stream = (start: number, length: number): Readable =>
+        length === 0 ? Readable.from([]) : createReadStream(executable.path, { start, end: start + length - 1 });
+      files.set(`/executable/${executable.digest}`, { size, stream });
+    }
+    const server = await serveContent(() => undefined, { ...listen, files }, context);
+    return new AgentServer(files, server);
+  }
+
+  get port(): number {
+    return this.#server.port;
+  }
+
+  /** Offers a verified bundle, in place of any other. */
+  offer({ size, stream }: Pick<Bundle, 'size' | 'stream'>, facts: BundleFacts): void {
+    this.withdraw();
+    const { tar, facts: about } = peerPaths(facts.digest);
+    const bytes = formatFacts(facts);
+    this.#files.set(about, {
+      size: bytes.length,
+      stream: (start, length) => Readable.from([bytes.subarray(start, start + length)]),
+    });
+    if (stream) this.#files.set(tar, limitUploads({ size, stream }));
+    this.#offered = facts.digest;
+  }
+
+  /** Offers no bundle any more. Who is being sent one gets no further than its source does. */
+  withdraw(): void {
+    if (this.#offered === undefined) return;
+    const { tar, facts } = peerPaths(this.#offered);
+    this.#files.delete(tar);
+    this.#files.delete(facts);
+    this.#offered = undefined;
+  }
+
+  close(): Promise<void> {
+    return this.#server.close();
+  }
+}
+
+function limitUploads(file: ServedFile): ServedFile {
+  let active = 0;
+  return {
+    size: file.size,
+    isFree: () => active < mostUploads,
+    stream: (start, length) => {
+      active += 1;
+      return file.stream(start, length).once('close', () => (active -= 1));
+    },
+  };
+}
