@@ -30,6 +30,7 @@ export async function changeCertificates(request: CertificateChangeRequest, cont
     changes: renewed.changes,
     restart,
     database: undefined,
+    containers: [],
     wasHealthy: isAsked && (await requireHealth(detected, certificates, request.force, context)),
   };
   await changeRegistry(request, records, change, context);

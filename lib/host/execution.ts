@@ -1,12 +1,13 @@
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { readCertificates } from './certificates.ts';
-import { copyDatabase, restoreDatabase } from './database.ts';
+import { checkDatabase, copyDatabase, restoreDatabase } from './database.ts';
 import { detectInstallation } from './detect.ts';
 import type { FileChange } from './fileChange.ts';
 import { questionFor, waitForHealth, type HealthQuestion } from './health.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { HostFiles } from './hostFiles.ts';
+import { findImage } from './images.ts';
 import type { DetectOptions } from './scopes.ts';
 import { stateFolderOf } from './stateFolder.ts';
 import { UpgradeRecords, type UpgradeJournal } from './upgradeJournal.ts';
@@ -110,6 +111,7 @@ async function carryOut(
       if (journal.database !== undefined) {
         await commands.systemctl(['stop', 'quay-app.service'], signal);
         await copyDatabase(commands, journal.database, records.folderOf(journal), signal);
+        await checkDatabase(commands, records.folderOf(journal), signal);
       }
       journal = await records.advance(journal, 'restarting');
     }
@@ -119,6 +121,7 @@ async function carryOut(
       const question = await lookAgain(request);
       context.log('info', 'waiting for the registry to be well');
       await waitForHealth(question, healthTimeout, signal);
+      await requireContainers(request, journal, signal);
     }
   } catch (error) {
     await rollBack(request, records, journal, context, messageOf(error), error);
@@ -194,6 +197,22 @@ async function restart(
 ): Promise<void> {
   await commands.systemctl(['daemon-reload'], signal);
   for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
+}
+
+/** A registry that is well may still be the one that should have ended. */
+async function requireContainers(
+  { commands }: ExecutionRequest,
+  { containers }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name, image } of containers) {
+    const format = '{{.State.Running}} {{.Image}}';
+    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name], signal))
+      .trim()
+      .split(' ');
+    if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
+    throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
+  }
 }
 
 async function lookAgain({ files, detect, now }: ExecutionRequest): Promise<HealthQuestion> {

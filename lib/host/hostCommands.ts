@@ -38,6 +38,12 @@ export class HostCommands {
     else await this.#run('cp', ['-p', from, to], signal);
   }
 
+  /** Copies a file so that it belongs to whoever runs this. */
+  async copyAsOwn(from: string, to: string, signal: AbortSignal): Promise<void> {
+    if (this.#scope === 'user') await this.podman(['unshare', 'cp', from, to], signal);
+    else await this.#run('cp', [from, to], signal);
+  }
+
   /** Removes a file, as `copy` writes one. */
   async remove(path: string, signal: AbortSignal): Promise<void> {
     if (this.#scope === 'user') await this.podman(['unshare', 'rm', '-f', path], signal);

@@ -1,24 +1,36 @@
-import type { Context } from '../context.ts';
 import type { Bundle } from '../bundle/open.ts';
-import { serveBundle } from '../bundle/serve.ts';
-import { isPluginError, PluginError } from '../errors.ts';
-import { releaseRepository } from '../store/directory.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
 import { readCertificates } from './certificates.ts';
 import { findDatabase } from './database.ts';
 import { detectInstallation } from './detect.ts';
 import { changeRegistry, finishEarlier, openRecords, type ExecutionRequest } from './execution.ts';
 import type { FileChange } from './fileChange.ts';
 import { requireHealth } from './health.ts';
-import type { HostCommands } from './hostCommands.ts';
-import { isUpToDate, planUpgrade, requireFeasible, type TargetImages, type UpgradePlan } from './plan.ts';
-import { imagesOfBundle } from './registryBundle.ts';
+import { loadImages } from './images.ts';
+import type { DetectedInstallation } from './installation.ts';
+import {
+  isUpToDate,
+  planUpgrade,
+  requireFeasible,
+  type ImageChange,
+  type TargetImages,
+  type UpgradePlan,
+} from './plan.ts';
+import { valuesOf } from './podmanCommand.ts';
+import { requireReadiness } from './readiness.ts';
+import { checkRegistryBundle } from './registryBundleCheck.ts';
 import { findRenewals, renewCertificates, type RenewalOptions } from './renewal.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What an upgrade works on, and how. */
 export interface UpgradeRequest extends ExecutionRequest {
   readonly target: TargetImages;
   /** Where the images come from; without one podman pulls them. */
   readonly bundle: Bundle | undefined;
+  /** Of the whole bundle, where somebody knows it. */
+  readonly expectedDigest: Digest | undefined;
   readonly renewal: RenewalOptions;
 }
 
@@ -35,7 +47,7 @@ export interface UpgradeResult {
  * `rolled-back`, `rollback-failed`, `unsupported` for what cannot be done, and before anything is changed what reading and loading throw.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
-  const { files, commands, renewal, now } = request;
+  const { files, commands, bundle, renewal, now } = request;
   const records = await openRecords(request);
   const hasResumed = await finishEarlier(request, records, context);
   const detected = await detectInstallation(files, request.detect);
@@ -51,8 +63,13 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
       hint: 'Its database has to be copied while Quay is stopped. Leave the option out.',
     });
   }
+  const database = quayChanges ? await findDatabase(files, commands, detected.installation, context.signal) : undefined;
+  if (plan.images.length > 0) {
+    await requireReadiness({ commands, bundle, database, backups: records.folder }, context);
+    if (bundle) await checkRegistryBundle(bundle, request.expectedDigest, context);
+  }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
-  await loadImages(request, plan, context);
+  await loadImages(commands, bundle, plan.images, context);
   const renewed =
     renewals.server.length > 0
       ? await renewCertificates(files, certificates, detected.installation, renewal)
@@ -64,43 +81,21 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     title: 'the upgrade',
     changes: [...units, ...(renewed?.changes ?? [])],
     restart: plan.restart,
-    database: quayChanges ? await findDatabase(files, commands, detected.installation, context.signal) : undefined,
+    database,
+    containers: containersOf(detected, plan.images),
     wasHealthy,
   };
   await changeRegistry(request, records, change, context);
   return { outcome: 'upgraded', plan };
 }
 
-/** Has podman hold every image before anything is stopped. What comes out of a bundle is served to it by digest. */
-async function loadImages({ commands, bundle }: UpgradeRequest, plan: UpgradePlan, context: Context): Promise<void> {
-  const { signal } = context;
-  if (plan.images.length === 0) return;
-  const held = bundle && imagesOfBundle(bundle.metadata, bundle.path);
-  const server = bundle && (await serveBundle(bundle, { host: '127.0.0.1', port: 0 }, context));
-  try {
-    for (const { component, to } of plan.images) {
-      context.log('info', `loading ${to}`);
-      const own = held?.[component];
-      if (server && own?.image === to) {
-        const source = `${new URL(server.url).host}/${releaseRepository}@${own.digest}`;
-        await commands.podman(['pull', '--quiet', '--tls-verify=false', source], signal);
-        await commands.podman(['tag', source, to], signal);
-      } else if (!(await hasImage(commands, to, signal))) {
-        await commands.podman(['pull', '--quiet', to], signal);
-      }
-      await commands.podman(['image', 'exists', to], signal);
-    }
-  } finally {
-    await server?.close();
-  }
-}
-
-async function hasImage(commands: HostCommands, image: string, signal: AbortSignal): Promise<boolean> {
-  try {
-    await commands.podman(['image', 'exists', image], signal);
-    return true;
-  } catch (error) {
-    if (isPluginError(error, 'command-failed')) return false;
-    throw error;
-  }
+/** The containers that are to run another image; that of the pod has no name of its own. */
+function containersOf(
+  { commands }: DetectedInstallation,
+  images: readonly ImageChange[],
+): UpgradeJournal['containers'] {
+  return images.flatMap(({ component, to }) => {
+    const [named] = component === 'pause' ? [] : valuesOf(commands[component], 'name');
+    return named ? [{ name: named.value, image: to }] : [];
+  });
 }

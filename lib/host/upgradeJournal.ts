@@ -23,6 +23,8 @@ export interface UpgradeJournal {
   readonly restart: readonly string[];
   /** The database’s folder, as this machine has it, where a new Quay may change the database. */
   readonly database: string | undefined;
+  /** What has to run in the end, by the names of the containers. */
+  readonly containers: readonly { readonly name: string; readonly image: string }[];
   /** The registry was well before. */
   readonly wasHealthy: boolean;
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -13,6 +13,8 @@ import { openOrigin } from '../support/origin.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
+
+const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 describe('upgradeRegistry', function () {
   this.timeout(300_000);
@@ -82,7 +84,7 @@ describe('upgradeRegistry', function () {
     expect(stdout).to.include('Done: the registry is well.').and.to.include('2.0.7 to 2.0.11');
     expect(host.running).to.equal(quay);
     const first = host.calls.findIndex((line) => line.startsWith('systemctl stop'));
-    expect(host.calls.findLastIndex((line) => line.startsWith('podman'))).to.be.lessThan(first);
+    expect(host.calls.findLastIndex((line) => /^podman (?:pull|tag)/.test(line))).to.be.lessThan(first);
     const unit = await readFile(`${fixture.root}${fixture.unitFolder}/quay-app.service`, 'utf8');
     expect(unit).to.include('--memory=4g').and.to.include('/sqlite:Z,U');
     expect(await runSuccessfully('curl', ['-sS', '--cacert', root, `${url}/v2/`])).to.equal('{}');
@@ -147,7 +149,7 @@ describe('upgradeRegistry', function () {
   }
 
   // Before the first change, among the units and the certificates, and at the end.
-  for (const step of [3, 30, 50, 63]) {
+  for (const step of [3, 40, 62, 80]) {
     it(`goes on when it was killed at its ${String(step)}th change of a name, and can still be taken back`, async () => {
       const before = await snapshot();
       const killed = await upgrade(step);
@@ -160,6 +162,43 @@ describe('upgradeRegistry', function () {
       expect(await snapshot()).to.deep.equal(before);
     });
   }
+
+  it('changes nothing with a bundle that is altered, cut short, somebody else’s, or for other machines', async () => {
+    const before = await snapshot();
+    const refuse = async (path: string, words: string, ...args: string[]): Promise<void> => {
+      const { code, stderr } = await call('upgrade', [`--bundle=${path}`, ...args]);
+      expect(code, stderr).to.equal(1);
+      expect(stderr).to.include(words);
+      expect(await snapshot()).to.deep.equal(before);
+      expect(host.calls.filter((line) => /^systemctl|pull|tag/.test(line))).to.deep.equal([]);
+    };
+    const bytes = await readFile(bundle);
+    const altered = join(folder, 'altered.tar');
+    const place = bytes.indexOf(gzipMagic, bytes.length / 2) + 20;
+    await writeFile(altered, Buffer.concat([bytes.subarray(0, place), Buffer.from('x'), bytes.subarray(place + 1)]));
+    await refuse(altered, 'altered');
+    await writeFile(altered, bytes.subarray(0, bytes.length - 10_000));
+    await refuse(altered, '');
+    await writeFile(altered, bytes);
+    await writeFile(`${altered}.sha256`, `${'0'.repeat(64)}  altered.tar\n`);
+    await refuse(altered, 'altered.tar.sha256');
+    await refuse(bundle, '--digest', `--digest=sha256:${'0'.repeat(64)}`);
+    await runSuccessfully('tar', ['-cf', altered, '-C', fixture.root, 'etc']);
+    await refuse(altered, 'altered.tar');
+    host.architecture = 'arm64';
+    await refuse(bundle, 'is for x86_64');
+  });
+
+  it('leaves a damaged database alone', async () => {
+    const path = join(fixture.root, 'srv/db/quay_sqlite.db');
+    const bytes = await readFile(path);
+    await writeFile(path, bytes.fill(0xff, 4096, 4200));
+    const before = await snapshot();
+    const { code, stderr } = await upgrade();
+    expect([code, stderr.includes('the database of the registry is damaged')], stderr).to.deep.equal([3, true]);
+    expect(await snapshot()).to.deep.equal(before);
+    expect(host.running).to.equal(imagesOf('2.0.7').quay);
+  });
 
   it('says with 4 that it could not put everything back, and does so later', async () => {
     const before = await snapshot();
@@ -190,7 +229,9 @@ describe('upgradeRegistry', function () {
     try {
       const { code, stderr } = await upgrade();
       expect(code, stderr).to.equal(1);
-      expect(stderr).to.include('the disk is full');
+      expect(stderr).to.match(/needs .* more, and .* free/);
+      const renewal = await call('certs renew');
+      expect([renewal.code, renewal.stderr.includes('the disk is full')]).to.deep.equal([1, true]);
       expect(await snapshot()).to.deep.equal(before);
       expect(host.calls.filter((line) => line.startsWith('systemctl'))).to.deep.equal([]);
     } finally {

@@ -2,6 +2,7 @@ import { createServer, request as forward, type Server } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import { appendFile, readFile } from 'node:fs/promises';
 import { once } from 'node:events';
+import { DatabaseSync } from 'node:sqlite';
 import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { startDockerRegistry, type DockerRegistry } from './dockerRegistry.ts';
@@ -26,11 +27,14 @@ export const healthy: Health = { status: 200, services };
 export class MirrorRegistryHost {
   readonly fixture: Fixture;
   readonly port: number;
-  readonly images = new Set<string>();
+  /** The images that podman holds: their IDs by their names. */
+  readonly images = new Map<string, string>();
   /** Everything that was asked of podman and systemctl. */
   readonly calls: string[] = [];
   /** The image of Quay that runs. */
   running: string | undefined;
+  /** As podman calls it. */
+  architecture = 'amd64';
   /** How well an image is. */
   healthOf: (image: string) => Health = () => healthy;
   /** Makes every `systemctl restart` fail. */
@@ -74,7 +78,9 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
       await this.fixture.write(`/programs/${name}`, script, 0o755);
     }
     await this.#run('systemctl', ['daemon-reload']);
-    this.images.add(this.#wordsOf('quay-app').find((word) => word.includes('/quay-rhel8:')) ?? '');
+    for (const unit of ['quay-app', 'quay-redis']) {
+      this.images.set(this.#wordsOf(unit).find((word) => /\/(?:quay-rhel8|redis-6):/.test(word)) ?? '', `old ${unit}`);
+    }
     await this.#run('systemctl', ['restart', 'quay-app.service']);
   }
 
@@ -104,14 +110,23 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
         return this.images.has(last) ? done : fail('');
       case 'tag ' + (words[1] ?? ''):
         if (!this.images.has(words[1] ?? '')) return fail(`${words[1] ?? ''}: image not known`);
-        this.images.add(last);
+        this.images.set(last, this.images.get(words[1] ?? '') ?? '');
         return done;
+      case 'info --format':
+        return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
+      case 'image inspect':
+        return { code: 0, text: `${this.images.get(last) ?? ''}\n` };
+      case 'container inspect': {
+        const image = last === 'quay-app' ? this.running : this.#wordsOf(last).at(-1);
+        return { code: 0, text: `true ${this.images.get(image ?? '') ?? ''}\n` };
+      }
       case 'pull --quiet': {
         const [host = '', ...path] = last.replace(/@.*/, '').split('/');
         const digest = last.split('@')[1] ?? '';
         const answer = await fetch(`http://${host}/v2/${path.join('/')}/manifests/${digest}`);
         if (!answer.ok) return fail(`${last}: ${String(answer.status)}`);
-        this.images.add(last);
+        const { config } = (await answer.json()) as { config: { digest: string } };
+        this.images.set(last, config.digest.replace('sha256:', ''));
         return done;
       }
       default:
@@ -147,7 +162,8 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
     // A newer version migrates the database as it starts.
     this.#installed ??= image;
     if (image !== this.#installed && this.running !== image) {
-      await appendFile(this.#database, `migrated by ${image}\n`);
+      using database = new DatabaseSync(this.#database);
+      database.prepare('INSERT INTO migration VALUES (?)').run(image);
       await appendFile(`${this.#database}-wal`, 'more\n');
     }
     this.running = image;

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
@@ -32,7 +33,11 @@ export async function startMirrorRegistry(options: Partial<FixtureOptions> = {})
     ...options,
   });
   const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
-  await fixture.write('/srv/db/quay_sqlite.db', 'the database\n', 0o664);
+  await fixture.write('/srv/db/quay_sqlite.db', '', 0o664);
+  {
+    using database = new DatabaseSync(join(fixture.root, 'srv/db/quay_sqlite.db'));
+    database.exec('CREATE TABLE migration (image TEXT)');
+  }
   await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
   await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
   const host = new MirrorRegistryHost(fixture, port, '/srv/db');

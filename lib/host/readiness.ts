@@ -1,0 +1,60 @@
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Bundle } from '../bundle/open.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { goArchitecture, parseArchitecture } from '../release/version.ts';
+import { checkSpace } from '../store/disk.ts';
+import { databaseName } from './database.ts';
+import type { HostCommands } from './hostCommands.ts';
+
+/** What an upgrade needs of a host. */
+export interface UpgradeNeeds {
+  readonly commands: HostCommands;
+  readonly bundle: Bundle | undefined;
+  /** The folder of the database that is to be copied, and where to. */
+  readonly database: string | undefined;
+  readonly backups: string;
+}
+
+/**
+ * Looks, before anything is loaded or changed, whether podman runs, whether the images are for this machine, and whether there is room for
+ * them and for two copies of the database, one to keep and one to check. Throws `command-failed`, `unsupported` and `disk-full`.
+ */
+export async function requireReadiness(
+  { commands, bundle, database, backups }: UpgradeNeeds,
+  { signal }: Context,
+): Promise<void> {
+  const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
+  const [arch, store = ''] = (await commands.podman(['info', '--format', format], signal)).trim().split(' ');
+  if (bundle && goArchitecture(parseArchitecture(bundle.metadata.arch)) !== arch) {
+    throw new PluginError(
+      'unsupported',
+      `${bundle.path} is for ${bundle.metadata.arch}, and this host is ${arch ?? 'another'}`,
+      {
+        hint: 'Make one for this host with bundle create --arch.',
+      },
+    );
+  }
+  // Podman’s storage may be where this process cannot look.
+  const canLook = await stat(store).then(
+    () => true,
+    () => false,
+  );
+  if (bundle && canLook) await checkSpace(join(store, 'overlay'), bundle.size);
+  if (database !== undefined) await checkSpace(join(backups, 'database'), 2.2 * (await sizeOf(database)));
+}
+
+/** In bytes; 0 for a folder that cannot be looked into. */
+async function sizeOf(folder: string): Promise<number> {
+  const names = (await readdir(folder).catch(() => [])).filter((name) => databaseName.test(name));
+  const sizes = await Promise.all(
+    names.map((name) =>
+      stat(join(folder, name)).then(
+        ({ size }) => size,
+        () => 0,
+      ),
+    ),
+  );
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
