@@ -1,12 +1,12 @@
 import { once } from 'node:events';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openComplete } from '../../lib/bundle/complete.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { mirrorFile, startMirror, type MirrorRequest } from '../../lib/node/mirror.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable } from '../format.ts';
-import { bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
 import { hostOptions } from './host.ts';
 import { fetcherOf, trustOf } from './trust.ts';
 
@@ -29,6 +29,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Registry or repository whose requests are to come here too, such as registry.redhat.io',
     },
+    ...baseOption,
     ...hostOptions,
     ...formatOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
@@ -39,7 +40,7 @@ export const command = defineCommand({
     ['/dev/sdb --also=quay.io --also=registry.redhat.io', 'See who asks these registries for anything'],
   ],
   async run(args, { context, terminal, environment }) {
-    const bundle = await openBundle(args.bundle, context);
+    const bundle = await openComplete(args.bundle, { bases: args.base }, context);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };

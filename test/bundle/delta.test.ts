@@ -6,6 +6,7 @@ import { listLacking, openComplete } from '../../lib/bundle/complete.ts';
 import type { Inspection } from '../../lib/bundle/inspect.ts';
 import type { BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { planUpdate } from '../../lib/bundle/updatePlan.ts';
 import type { VerifyReport } from '../../lib/bundle/verify.ts';
 import { Archive } from '../../lib/store/archive.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
@@ -202,9 +203,9 @@ describe('a delta', () => {
     expect(stdout).to.include(`the blob ${digest} is altered in the base 4.12.3`);
   });
 
-  it('is neither pushed, served nor loaded without its base, and the blobs are listed', async () => {
+  it('is neither pushed, served, loaded nor put in the place of registries without its base, and the blobs are listed', async () => {
     const to = `--to=${workshop.registry.host}/alone`;
-    for (const [verb, ...options] of [['push', to, '--insecure'], ['serve'], ['load']] as const) {
+    for (const [verb, ...options] of [['push', to, '--insecure'], ['serve'], ['load'], ['mirror']] as const) {
       const { code, stderr } = await program(verb, delta, ...options);
       expect(code).to.equal(1);
       expect(stderr).to.match(
@@ -215,6 +216,18 @@ describe('a delta', () => {
       expect(stderr).to.match(/^hint: .*--base/m);
     }
     expect(workshop.registry.content.repositories.has('alone')).to.equal(false);
+  });
+
+  it('says without its base what the update needs of a cluster', async () => {
+    const bundle = await openBundle(delta, makeContext());
+    try {
+      const fingerprints = [workshop.key.fingerprint];
+      const trust = { keyrings: [], fingerprints, allowUnsigned: false, fetchFile: () => Promise.resolve(undefined) };
+      const plan = await planUpdate(bundle, trust, makeContext());
+      expect(plan).to.include({ version: '4.12.4' });
+    } finally {
+      await bundle.close();
+    }
   });
 
   it('is pushed with its base', async () => {
