@@ -90,6 +90,8 @@ export interface CommandEntry {
   readonly usage: string;
   /** One sentence for the list of commands, without a full stop. */
   readonly describe: string;
+  /** As those of a program, for this command. */
+  readonly spellings?: Readonly<Record<string, string>>;
   load(): Promise<{ readonly command: Command }>;
 }
 

@@ -165,6 +165,33 @@ export const clusterOptions = {
   },
 } as const satisfies OptionRecord;
 
+/** As `clusterOptions`, for a command that talks to no registry: the authority is that of the API server. */
+export const clusterAccessOptions = {
+  ...clusterOptions,
+  'certificate-authority': {
+    type: 'string',
+    describe: 'PEM file with the authority that the certificate of the API server is from',
+    group: cluster,
+  },
+} as const satisfies OptionRecord;
+
+/** How else `--dry-run` is written, as kubectl and oc have it; its value never is a word of its own. */
+export const dryRunSpellings = {
+  '--dry-run': '--dry-run=client',
+  '--dry-run=true': '--dry-run=client',
+  '--dry-run=false': '--dry-run=none',
+} as const;
+
+/** The `--dry-run` of kubectl, with `dryRunSpellings`. */
+export const dryRunOption = {
+  'dry-run': {
+    type: 'string',
+    choices: ['none', 'client', 'server'],
+    default: 'none',
+    describe: 'Show what would be done, and write nothing; with server, let the cluster check it',
+  },
+} as const satisfies OptionRecord;
+
 /** The `-o` of a command with a result; `choices` are the machine-readable forms it offers besides plain words. */
 export function formatOption<const C extends readonly string[]>(choices: C) {
   return {

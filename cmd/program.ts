@@ -93,9 +93,11 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
 }
 
 /** The words of a command line as the parser needs them: `help create` is `create --help`. */
-function respell(argv: readonly string[], { spellings = {} }: Program): string[] {
+function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
   const words = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
-  return words.map((word) => spellings[word] ?? word);
+  const command = commands.find((entry) => nameOf(entry) === words[0]);
+  const known: Readonly<Record<string, string>> = { ...spellings, ...command?.spellings };
+  return words.map((word) => known[word] ?? word);
 }
 
 /** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */

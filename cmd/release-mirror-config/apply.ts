@@ -1,10 +1,9 @@
 import { checkKinds } from '../../lib/cluster/acceptedKinds.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
-import { clusterOptions, formatOption } from '../options.ts';
+import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
 import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
 import { tellOfResuming } from './interruption.ts';
-import { dryRunOption } from './options.ts';
 import { readConfiguration } from './readConfiguration.ts';
 
 /** `apply`: the configuration in a folder or bundle to a cluster. */
@@ -25,12 +24,7 @@ export const command = defineCommand({
     overwrite: { type: 'boolean', describe: 'Replace objects of the cluster that have other content' },
     ...dryRunOption,
     ...formatOption(['json']),
-    ...clusterOptions,
-    'certificate-authority': {
-      type: 'string',
-      describe: 'PEM file with the authority that the certificate of the API server is from',
-      group: 'Cluster:',
-    },
+    ...clusterAccessOptions,
   },
   examples: [
     ['/media/stick/mirror', 'Apply the configuration of a release that came over the gap'],

@@ -1,4 +1,5 @@
 import type { Program } from '../command.ts';
+import { dryRunSpellings } from '../options.ts';
 
 /** What `oc adm-release-mirror-config` can do. */
 export const releaseMirrorConfig: Program = {
@@ -16,10 +17,5 @@ export const releaseMirrorConfig: Program = {
       load: () => import('./apply.ts'),
     },
   ],
-  // As kubectl and oc have it; its value never is a word of its own.
-  spellings: {
-    '--dry-run': '--dry-run=client',
-    '--dry-run=true': '--dry-run=client',
-    '--dry-run=false': '--dry-run=none',
-  },
+  spellings: dryRunSpellings,
 };

@@ -1,18 +1,7 @@
-import type { OptionRecord } from '../command.ts';
-import { clusterOptions, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { clusterOptions, dryRunOption, formatOption, registryOptions, trustOptions } from '../options.ts';
 
 const destination = 'Destination:';
 const configuration = 'Configuration:';
-
-/** The `--dry-run` of kubectl; without a value it is `client`. */
-export const dryRunOption = {
-  'dry-run': {
-    type: 'string',
-    choices: ['none', 'client', 'server'],
-    default: 'none',
-    describe: 'Show what would be done, and write nothing; with server, let the cluster check it',
-  },
-} as const satisfies OptionRecord;
 
 /** The options of the mirror command: those of `oc adm release mirror`, by the same names, and ours. */
 export const mirrorOptions = {

@@ -1,4 +1,5 @@
 import type { Program } from '../command.ts';
+import { dryRunSpellings } from '../options.ts';
 
 /** What `oc adm-upgrade-bundle` can do. */
 export const upgradeBundle: Program = {
@@ -59,6 +60,12 @@ export const upgradeBundle: Program = {
       usage: 'preflight [bundle]',
       describe: 'Find what would keep a cluster from booting or updating without a registry',
       load: () => import('./preflight.ts'),
+    },
+    {
+      usage: 'install',
+      describe: 'Make a cluster one that can update itself from a bundle',
+      spellings: dryRunSpellings,
+      load: () => import('./install.ts'),
     },
     {
       usage: 'shell-hook <shell>',

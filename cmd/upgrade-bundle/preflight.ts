@@ -7,7 +7,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatTable } from '../format.ts';
-import { clusterOptions, formatOption, trustOptions } from '../options.ts';
+import { clusterAccessOptions, formatOption, trustOptions } from '../options.ts';
 import { trustOf } from './trust.ts';
 
 const { 'signature-store': _store, ...trust } = trustOptions;
@@ -17,12 +17,7 @@ const shown = 10;
 const options = {
   ...formatOption(['json']),
   ...trust,
-  ...clusterOptions,
-  'certificate-authority': {
-    type: 'string',
-    describe: 'PEM file with the authority that the certificate of the API server is from',
-    group: 'Cluster:',
-  },
+  ...clusterAccessOptions,
 } as const;
 
 /** `preflight`: whether a cluster can boot and update when no registry answers. */

@@ -239,7 +239,14 @@ function sortKey({ metadata }: ApiObject): string {
 
 /** An object without what changes though nothing changes. */
 function timeless({ metadata: { resourceVersion: _, managedFields, ...metadata }, ...content }: ApiObject): object {
-  const managers = (managedFields as Json[] | undefined)?.map(({ time: __, ...entry }) => entry);
+  const managers = (managedFields as Json[] | undefined)
+    ?.map(({ time: __, ...entry }) => entry)
+    // Their order says nothing.
+    .toSorted((a, b) =>
+      `${String(a['manager'])} ${String(a['operation'])}` < `${String(b['manager'])} ${String(b['operation'])}`
+        ? -1
+        : 1,
+    );
   return { ...content, metadata: { ...metadata, managers } };
 }
 

@@ -1,0 +1,120 @@
+import { install, type InstallResult } from '../../lib/cluster/install.ts';
+import { planInstallation } from '../../lib/cluster/installation.ts';
+import { readExecutable, type Executable } from '../../lib/cluster/executable.ts';
+import type { StatedObject } from '../../lib/cluster/serverSideApply.ts';
+import { nameOf } from '../../lib/cluster/skew.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
+import { version } from '../version.ts';
+
+/** `install`: what makes a cluster one that updates itself from a bundle. */
+export const command = defineCommand({
+  details:
+    'Once for each cluster, as cluster-admin: the kind UpgradeBundle, and an agent on every node that finds bundles on sticks and loads them. Nothing is fetched ' +
+    'from a registry: agents run in the image of the machine config daemon, and their executable is brought to one node of each architecture ' +
+    'through the API server, checked there by its digest, and from there to the others, and to nodes that join later. Run it again to repair, or with another ' +
+    'executable to renew; what is as it should be is left alone. With -o yaml the objects are printed and nothing is written: apply them by other means, then ' +
+    'run install for the token of the agents, which is in no file, and for the executable.',
+  options: {
+    executable: {
+      type: 'string',
+      repeatable: true,
+      describe:
+        'The executable for the nodes, from an archive for Linux; one for each architecture (this program itself if it is one)',
+    },
+    'admission-policy': {
+      type: 'string',
+      choices: ['warn', 'deny', 'off'],
+      default: 'warn',
+      describe:
+        'What the cluster does about workloads that pull at every start: warn whoever makes them, or refuse them',
+    },
+    overwrite: { type: 'boolean', describe: 'Set what somebody else has changed as it should be' },
+    wait: {
+      type: 'boolean',
+      default: true,
+      describe: 'Wait until an agent is ready on every node; without, none gets its executable',
+    },
+    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'How many seconds to wait for the agents' },
+    ...dryRunOption,
+    ...formatOption(['yaml']),
+    ...clusterAccessOptions,
+  },
+  examples: [
+    ['', 'Install on the cluster of the current context'],
+    ['--dry-run=server', 'Show what would be done, and let the cluster check it'],
+    ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
+    ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { overwrite, format, dryRun, wait, timeout } = args;
+    const executables = await readExecutables(args.executable);
+    const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
+    const cluster = await openCluster(args, environment, context);
+    try {
+      if (format === 'yaml') {
+        const { objects, omissions } = await planInstallation(cluster, { executables, admission });
+        for (const omission of omissions) context.log('warn', omission);
+        terminal.print(
+          objects
+            .map((object) => formatManifest(object))
+            .join('---\n')
+            .trimEnd(),
+        );
+        return;
+      }
+      const startup = wait ? { timeout: timeout * 1000 } : undefined;
+      const options = { executables, admission, overwrite, startup };
+      const uploading = { ...context, onEvent: terminal.transfer('Uploading') };
+      const tried = dryRun === 'none' ? {} : { dryRun };
+      const result = await install(cluster, { ...options, ...tried }, uploading);
+      for (const stated of result.objects) terminal.print(formatStated(stated, dryRun));
+      terminal.print(formatEnd(result, dryRun));
+    } finally {
+      cluster.close();
+    }
+  },
+});
+
+/** The executables that are given, or this program itself. */
+async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
+  const executables: Executable[] = [];
+  for (const path of paths.length > 0 ? paths : [await findItself()]) {
+    const executable = await readExecutable(path);
+    const other = executables.find(({ architecture }) => architecture === executable.architecture);
+    if (other)
+      throw new PluginError(
+        'usage',
+        `${other.path} and ${path} are for the same architecture, ${executable.architecture}`,
+      );
+    executables.push(executable);
+  }
+  return executables;
+}
+
+async function findItself(): Promise<string> {
+  const { isSea } = await import('node:sea');
+  if (isSea() && process.platform === 'linux') return process.execPath;
+  throw new PluginError(
+    'usage',
+    'nodes cannot run this program as it is here: give one that they can with --executable',
+    {
+      hint: `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes).`,
+    },
+  );
+}
+
+function formatStated({ object, outcome }: StatedObject, dryRun: string): string {
+  const suffix = dryRun === 'none' ? '' : ` (${dryRun === 'client' ? 'dry run' : 'server dry run'})`;
+  return `${nameOf(object)} ${outcome}${suffix}`;
+}
+
+function formatEnd({ nodes }: InstallResult, dryRun: string): string {
+  if (dryRun !== 'none') return 'Nothing was written.';
+  if (nodes === undefined)
+    return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
+  return `Agents are ready on all ${String(nodes)} nodes. Next: oc adm-upgrade-bundle preflight`;
+}

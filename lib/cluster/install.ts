@@ -1,0 +1,57 @@
+import { randomBytes } from 'node:crypto';
+import type { KubernetesObject } from '../config/manifest.ts';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import { tokenSecret } from './agentObjects.ts';
+import { startAgents, type StartupOptions } from './agentStartup.ts';
+import type { Cluster } from './client.ts';
+import { planInstallation, type InstallationOptions } from './installation.ts';
+import { stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';
+
+/** How to install. */
+export interface InstallOptions extends InstallationOptions, StateOptions {
+  /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
+  readonly startup: StartupOptions | undefined;
+}
+
+/** What an installation has done. */
+export interface InstallResult {
+  readonly objects: readonly StatedObject[];
+  /** How many nodes have an agent that is ready; undefined where nobody waited. */
+  readonly nodes?: number;
+}
+
+/**
+ * Makes a cluster one that can update itself from bundles: applies the objects, makes the token of the agents where there is none, and brings
+ * them their executable. What is there already stays; a second run changes nothing. Throws what planInstallation, stateObjects and startAgents do.
+ */
+export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
+  const { objects, omissions } = await planInstallation(cluster, options);
+  for (const omission of omissions) context.log('warn', omission);
+  // The agents come last: their pods want the token.
+  const stated = await stateObjects(cluster, objects.slice(0, -1), options, context);
+  const token = await makeToken(cluster, options);
+  const agents = await stateObjects(cluster, objects.slice(-1), options, context).catch((error: unknown) => {
+    // In a dry run there is no namespace for them yet.
+    if (options.dryRun && isPluginError(error, 'not-found')) return objects.slice(-1).map(asCreated);
+    throw error;
+  });
+  const all = [...stated, ...token, ...agents];
+  if (options.dryRun || !options.startup) return { objects: all };
+  const { pods } = await startAgents(cluster, options.executables, options.startup, context);
+  return { objects: all, nodes: pods.length };
+}
+
+/** Makes the Secret with the token, unless it is there: it is never replaced, since agents that run know the one that they have. */
+async function makeToken(cluster: Cluster, { dryRun }: StateOptions): Promise<StatedObject[]> {
+  const reference = { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret };
+  if (await cluster.read(reference)) return [{ object: reference, outcome: 'unchanged' }];
+  const object = { ...reference, type: 'Opaque', stringData: { token: randomBytes(32).toString('hex') } };
+  if (!dryRun) await cluster.create(object);
+  // Whoever prints it prints no secret.
+  return [asCreated(reference)];
+}
+
+function asCreated(object: KubernetesObject): StatedObject {
+  return { object, outcome: 'created' };
+}

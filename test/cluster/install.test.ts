@@ -1,0 +1,187 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { executablePath } from '../../lib/cluster/agentStart.ts';
+import { install, type InstallOptions, type InstallResult } from '../../lib/cluster/install.ts';
+import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
+import { failureOf } from '../support/failure.ts';
+import { node } from '../support/site.ts';
+
+const startup = { timeout: 20_000, interval: 20, peerTime: 60_000 };
+
+describe('install', () => {
+  let site: AgentSite;
+
+  beforeEach(async () => {
+    site = await openAgentSite();
+  });
+  afterEach(() => site.close());
+  const run = (changes: Partial<InstallOptions> = {}): Promise<InstallResult> => {
+    const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
+    return install(site.cluster, { ...options, ...changes }, site.context);
+  };
+  const onNode = (name: string): Promise<Buffer> => readFile(join(site.rootOf(name), executablePath));
+  const outcomes = ({ objects }: InstallResult): Set<string> => new Set(objects.map(({ outcome }) => outcome));
+  const uploads = () =>
+    site.server.requests.filter(({ path, query }) => path.endsWith('/exec') && query.get('stdin') === 'true');
+
+  it('brings agents to every node, and the executable over exec to one of them', async () => {
+    const result = await run();
+    expect(result.nodes).to.equal(3);
+    expect(outcomes(result)).to.deep.equal(new Set(['created']));
+    const content = await readFile(site.executable.path);
+    for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(content);
+    expect(uploads()).to.have.length(1);
+    expect(site.context.lines).to.include('info: bringing the executable to master-0');
+  });
+
+  it('brings it to each node that cannot fetch it from another', async () => {
+    site.kubelets.sharing = false;
+    await run({ startup: { ...startup, peerTime: 50 } });
+    expect(uploads()).to.have.length(3);
+  });
+
+  it('changes nothing when it is run again', async () => {
+    await run();
+    const { revision } = site.server.objects;
+    const result = await run();
+    expect(result.objects.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
+    expect(site.server.objects.revision).to.equal(revision);
+    expect(uploads()).to.have.length(1);
+  });
+
+  it('replaces the executable on every node by another, and keeps the token', async () => {
+    await run();
+    const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['stringData'];
+    const before = token();
+    const executable = await makeExecutable(join(site.folder, 'newer'));
+    const result = await run({ executables: [executable] });
+    expect(
+      result.objects.filter(({ outcome }) => outcome === 'configured').map(({ object }) => object.kind),
+    ).to.deep.equal(['DaemonSet']);
+    for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(await readFile(executable.path));
+    expect(token()).to.deep.equal(before);
+    expect(before)
+      .to.have.property('token')
+      .that.matches(/^[0-9a-f]{64}$/);
+  });
+
+  it('writes nothing in a dry run, on either side, and says what it would do', async () => {
+    const { revision } = site.server.objects;
+    for (const dryRun of ['client', 'server'] as const) {
+      const result = await run({ dryRun });
+      expect(outcomes(result), dryRun).to.deep.equal(new Set(['created']));
+      expect(result.objects).to.have.length(16);
+    }
+    expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('shows no secret', async () => {
+    const { objects } = await run();
+    expect(JSON.stringify(objects)).not.to.match(/[^a-z]token["']?:/);
+    const secret = site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle');
+    const { token } = secret?.['stringData'] as { token: string };
+    expect(site.context.lines.join('\n')).not.to.contain(token);
+  });
+
+  it('names the pod that holds it up, and why', async () => {
+    site.kubelets.troubles.set('worker-1', 'ImagePullBackOff');
+    const error = await failureOf(run({ startup: { ...startup, timeout: 300 } }), 'not-ready');
+    expect(error.message).to.equal(
+      'The agents of 1 of 3 nodes are not ready after 0 s: agent-worker-1-1 on worker-1: ImagePullBackOff',
+    );
+    expect(site.context.lines).to.include(
+      'info: agents ready on 2 of 3 nodes; waiting for agent-worker-1-1 on worker-1: ImagePullBackOff',
+    );
+    site.kubelets.troubles.clear();
+    expect((await run()).nodes).to.equal(3);
+  });
+
+  it('names a node that is down', async () => {
+    site.server.put(node('worker-1', 'worker', { conditions: [{ type: 'Ready', status: 'Unknown' }] }));
+    const error = await failureOf(run({ startup: { ...startup, timeout: 300 } }), 'not-ready');
+    expect(error.message).to.match(/agent-worker-1-1 on worker-1: the node is not ready$/);
+  });
+
+  it('says when commands in pods are refused', async () => {
+    site.server.fault(/exec/, { answer: { status: 403 } });
+    await failureOf(run(), 'denied');
+  });
+
+  it('does not wait where it is told not to', async () => {
+    const result = await run({ startup: undefined });
+    expect(result.nodes).to.equal(undefined);
+    expect(uploads()).to.deep.equal([]);
+  });
+
+  it('leaves alone what somebody else has changed, unless it is to be overwritten', async () => {
+    await run();
+    const set = site.server.find('v1', 'Service', 'bundle', 'oc-upgrade-bundle');
+    const spec = { ...(set?.['spec'] as object), publishNotReadyAddresses: false };
+    await site.cluster.update({
+      ...set,
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { ...set?.metadata, name: 'bundle' },
+      spec,
+    });
+    site.server.put(
+      { ...set, apiVersion: 'v1', kind: 'Service', metadata: { ...set?.metadata, name: 'bundle' }, spec },
+      'them',
+    );
+    const error = await failureOf(run(), 'conflict');
+    expect(error.message).to.equal('service/bundle was changed by somebody else: .spec.publishNotReadyAddresses');
+    expect(outcomes(await run({ overwrite: true }))).to.include('configured');
+  });
+
+  it('refuses a cluster with nodes that there is no executable for', async () => {
+    site.server.put(node('arm-0', 'worker', { nodeInfo: { architecture: 'arm64' } }));
+    const error = await failureOf(run(), 'unsupported');
+    expect(error.message).to.equal('There is no executable for arm64, which these nodes are: arm-0');
+    expect(error.hint).to.contain('linux-arm64.tar.gz');
+  });
+});
+
+describe('install, on another cluster', () => {
+  const withSite = async (openshift: string | undefined, test: (site: AgentSite) => Promise<void>): Promise<void> => {
+    const site = await openAgentSite(openshift === undefined ? {} : { openshift });
+    try {
+      await test(site);
+    } finally {
+      await site.close();
+    }
+  };
+  const options = { admission: 'warn', overwrite: false, startup: undefined } as const;
+
+  it('leaves the admission policy out where there are none, and refuses to go without one that is to refuse', async () => {
+    await withSite('4.12.3', async ({ server, cluster, executable, context }) => {
+      server.kinds.splice(0, Infinity, ...server.kinds.filter(({ group }) => group !== 'admissionregistration.k8s.io'));
+      const { objects } = await install(cluster, { ...options, executables: [executable] }, context);
+      expect(objects.map(({ object }) => object.kind)).not.to.include('ValidatingAdmissionPolicy');
+      expect(context.lines.join('\n')).to.contain('has no ValidatingAdmissionPolicy');
+      const deny = { ...options, admission: 'deny', executables: [executable] } as const;
+      await failureOf(install(cluster, deny, context), 'unsupported');
+    });
+  });
+
+  it('refuses one without machine config daemons, and writes nothing', async () => {
+    await withSite('4.19.3', async ({ server, cluster, executable, context }) => {
+      server.objects.delete(
+        {
+          kind: server.kinds.find(({ resource }) => resource === 'daemonsets') ?? expect.fail(),
+          namespace: 'openshift-machine-config-operator',
+          name: 'machine-config-daemon',
+        },
+        {},
+        false,
+      );
+      const { revision } = server.objects;
+      const error = await failureOf(
+        install(cluster, { ...options, executables: [executable] }, context),
+        'unsupported',
+      );
+      expect(error.message).to.contain('no machine config daemons');
+      expect(server.objects.revision).to.equal(revision);
+    });
+  });
+});

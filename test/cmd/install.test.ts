@@ -1,0 +1,101 @@
+import { mkdtemp, open, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { openAgentSite, type AgentSite } from '../support/agents.ts';
+import { startProgram, type Outcome } from '../support/creation.ts';
+import { expectGolden } from '../support/golden.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
+
+describe('oc adm-upgrade-bundle install', () => {
+  let site: AgentSite;
+  let kubeconfigs: KubeconfigFolder;
+  let folder: string;
+  let executable: string;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'install-'));
+    executable = await makeExecutable('executable', 62);
+  });
+  after(() => rm(folder, { recursive: true }));
+  beforeEach(async () => {
+    site = await openAgentSite();
+    kubeconfigs = await makeKubeconfigFolder();
+    await kubeconfigs.write({ file: 'config', cluster: { server: site.server.url } });
+  });
+  afterEach(async () => {
+    await site.close();
+    await kubeconfigs.remove();
+  });
+  /** As large as one that has Node.js in it, and empty. */
+  const makeExecutable = async (name: string, machine: number): Promise<string> => {
+    const header = Buffer.alloc(20);
+    header.write('\x7fELF', 'latin1');
+    header.writeUInt16LE(machine, 18);
+    await using file = await open(join(folder, name), 'w');
+    await file.write(header);
+    await file.truncate(21 * 1024 * 1024);
+    return join(folder, name);
+  };
+  const install = (...args: string[]): Promise<Outcome> => {
+    const kubeconfig = `--kubeconfig=${join(kubeconfigs.folder, 'config')}`;
+    return startProgram(folder, 'install', [kubeconfig, ...args]).outcome;
+  };
+
+  it('says what it makes, how far the agents are, and what to do next', async () => {
+    const { code, stdout, stderr } = await install(`--executable=${executable}`);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
+    expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/agent created\n');
+    expect(stdout).to.match(/\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight\n$/);
+    expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
+    expect(stderr).to.match(/^bringing the executable to master-0$/m);
+    const again = await install(`--executable=${executable}`);
+    expect(again.stdout).not.to.match(/created|configured/);
+  });
+
+  it('prints the objects for a GitOps repository, and writes nothing', async () => {
+    const { revision } = site.server.objects;
+    const { stdout, stderr, code } = await install(
+      `--executable=${executable}`,
+      '-o',
+      'yaml',
+      '--admission-policy=deny',
+    );
+    expect(code, stderr).to.equal(0);
+    await expectGolden('cluster/install.yaml', stdout);
+    expect(stdout).not.to.contain('kind: Secret');
+    expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('tries without writing', async () => {
+    const { revision } = site.server.objects;
+    const { stdout, code } = await install(`--executable=${executable}`, '--dry-run');
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/\ndaemonset\/agent created \(dry run\)\nNothing was written\.\n$/);
+    expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('names the pod that holds it up, and what to do', async () => {
+    site.kubelets.troubles.set('worker-0', 'CreateContainerError');
+    const { code, stderr } = await install(`--executable=${executable}`, '--timeout=3');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(
+      /^error: The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
+    );
+  });
+
+  it('does not send nodes what they cannot run', async () => {
+    const { code, stderr } = await install();
+    expect(code).to.equal(2);
+    expect(stderr).to.match(/^error: nodes cannot run this program as it is here/m);
+    expect(stderr).to.match(/^hint: It is in the archive oc-disconnected-\d.*-linux-amd64\.tar\.gz/m);
+    const script = await install(`--executable=${join(import.meta.dirname, 'install.test.ts')}`);
+    expect(script.stderr).to.match(/^error: .* is not an executable that runs on a node/m);
+    const twice = await install(`--executable=${executable}`, `--executable=${executable}`);
+    expect(twice.stderr).to.match(/are for the same architecture, amd64/);
+    const strange = await install(`--executable=${await makeExecutable('s390x', 22)}`);
+    expect(strange.stderr).to.match(/is for a machine \(ELF 22\) that there are no agents for/);
+    expect(site.server.requests).to.deep.equal([]);
+  });
+});

@@ -1,0 +1,172 @@
+import { createHash } from 'node:crypto';
+import { access, copyFile, mkdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { executablePath } from '../../lib/cluster/agentStart.ts';
+import type { ApiObject, Change } from './apiObjects.ts';
+import type { Json } from './apiPatch.ts';
+import type { TestApiServer } from './apiServer.ts';
+
+interface Template {
+  readonly metadata: Json;
+  readonly spec: Json & { containers: { name: string; env?: { name: string; value?: string }[] }[] };
+}
+
+/**
+ * The kubelets of an API server’s nodes, and the controller of DaemonSets: each node gets a pod of each DaemonSet, which is ready when its node
+ * has the executable that its template names. A node without a folder in `server.nodeRoots` has no kubelet.
+ */
+export class TestKubelets {
+  /** Nodes fetch the executable from each other, as agents do. */
+  sharing = true;
+  /** What keeps the containers of a node from running, by the names of the nodes: `ImagePullBackOff`. */
+  readonly troubles = new Map<string, string>();
+  readonly #server: TestApiServer;
+  readonly #timer: NodeJS.Timeout;
+  #working: Promise<void> = Promise.resolve();
+
+  constructor(server: TestApiServer) {
+    this.#server = server;
+    server.objects.on('change', this.#notice);
+    this.#timer = setInterval(() => {
+      this.#working = this.#working.then(() => this.#look());
+    }, 20);
+  }
+
+  /** Ends all of them. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#server.objects.off('change', this.#notice);
+    await this.#working;
+  }
+
+  readonly #notice = ({ type, kind, object }: Change): void => {
+    if (kind.kind !== 'DaemonSet') return;
+    const { generation } = object.metadata;
+    const { observedGeneration } = (object['status'] ?? {}) as Json;
+    if (type === 'DELETED') this.#removePods(object.metadata.name);
+    else if (observedGeneration !== generation) queueMicrotask(() => this.#roll(object.metadata.name));
+  };
+
+  get #sets(): Json[] {
+    return this.#all('apps', 'daemonsets').filter(
+      ({ metadata }) => (metadata as Json)['namespace'] === 'oc-upgrade-bundle',
+    );
+  }
+
+  #all(group: string, resource: string): Json[] {
+    const kind = this.#server.kinds.find((each) => each.group === group && each.resource === resource);
+    return kind ? this.#server.objects.list(kind, '') : [];
+  }
+
+  #removePods(set: string): void {
+    const kind = this.#server.kinds.find((each) => each.group === '' && each.resource === 'pods');
+    if (!kind) return;
+    for (const { metadata } of this.#server.objects.list(kind, 'oc-upgrade-bundle')) {
+      const { name } = metadata;
+      const place = { kind, namespace: 'oc-upgrade-bundle', name };
+      if (name.startsWith(`${set}-`)) this.#server.objects.delete(place, {}, false);
+    }
+  }
+
+  /** Puts a new pod of a DaemonSet onto each node. */
+  #roll(name: string): void {
+    const set = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
+    if (!set) return;
+    const { generation } = set.metadata;
+    this.#removePods(name);
+    const { template } = set['spec'] as { template: Template };
+    const nodes = this.#all('', 'nodes').map(({ metadata }) => (metadata as { name: string }).name);
+    for (const node of nodes) {
+      this.#server.put({
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: {
+          ...template.metadata,
+          name: `${name}-${node}-${String(generation)}`,
+          namespace: 'oc-upgrade-bundle',
+        },
+        spec: { ...template.spec, nodeName: node },
+        status: this.#statusOf(node, false),
+      });
+    }
+    const desired = nodes.length;
+    const status = { observedGeneration: generation, desiredNumberScheduled: desired, updatedNumberScheduled: desired };
+    this.#setStatus(set, { ...status, numberReady: 0 });
+  }
+
+  #statusOf(node: string, ready: boolean): Json {
+    const trouble = this.troubles.get(node);
+    const alive = this.#server.nodeRoots.has(node) && trouble === undefined;
+    const state = alive ? { running: {} } : { waiting: { reason: trouble ?? 'ContainerCreating' } };
+    return {
+      phase: alive ? 'Running' : 'Pending',
+      conditions: [{ type: 'Ready', status: ready ? 'True' : 'False' }],
+      containerStatuses: [{ name: 'agent', ready, restartCount: 0, state }],
+    };
+  }
+
+  async #look(): Promise<void> {
+    for (const set of this.#sets) {
+      const { name } = set['metadata'] as { name: string };
+      const pods = this.#all('', 'pods').filter((pod) =>
+        (pod['metadata'] as { name: string }).name.startsWith(`${name}-`),
+      );
+      let count = 0;
+      for (const pod of pods) count += (await this.#lookAt(pod)) ? 1 : 0;
+      const now = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
+      const status = (now?.['status'] ?? {}) as Json;
+      if (now && status['observedGeneration'] === now.metadata['generation'] && status['numberReady'] !== count) {
+        this.#setStatus(now, { ...status, numberReady: count });
+      }
+    }
+  }
+
+  #setStatus(object: ApiObject, status: Json): void {
+    const kind = this.#server.kinds.find((each) => each.kind === object.kind);
+    const { name, namespace = '' } = object.metadata;
+    const writing = { manager: 'kubelet', dryRun: false, status: true };
+    if (kind) this.#server.objects.replace({ kind, namespace, name }, { ...object, status }, writing);
+  }
+
+  /** Whether a pod is ready; writes it down where that has changed. */
+  async #lookAt(pod: Json): Promise<boolean> {
+    const { nodeName: node, containers } = pod['spec'] as { nodeName: string } & Template['spec'];
+    const root = this.#server.nodeRoots.get(node);
+    const digests = (containers[0]?.env ?? [])
+      .filter(({ name }) => name.startsWith('EXECUTABLE_'))
+      .map(({ value }) => value);
+    const ready = root !== undefined && !this.troubles.has(node) && (await this.#isReady(root, digests));
+    const was = (pod['status'] as { conditions: { status: string }[] }).conditions[0]?.status === 'True';
+    const { name } = pod['metadata'] as { name: string };
+    const now = this.#server.find('v1', 'Pod', name, 'oc-upgrade-bundle');
+    if (now && ready !== was) this.#setStatus(now, this.#statusOf(node, ready));
+    return ready;
+  }
+
+  async #isReady(root: string, digests: readonly (string | undefined)[]): Promise<boolean> {
+    const file = join(root, executablePath);
+    // A pod that is not an agent is ready when there is nothing left to remove.
+    if (digests.length === 0) return !(await exists(dirname(dirname(file))));
+    if (digests.includes(await digestOf(file))) return true;
+    if (!this.sharing) return false;
+    for (const other of this.#server.nodeRoots.values()) {
+      if (!digests.includes(await digestOf(join(other, executablePath)))) continue;
+      await mkdir(dirname(file), { recursive: true });
+      await copyFile(join(other, executablePath), file);
+      return true;
+    }
+    return false;
+  }
+}
+
+async function digestOf(file: string): Promise<string | undefined> {
+  const content = await readFile(file).catch(() => undefined);
+  return content && createHash('sha256').update(content).digest('hex');
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}
