@@ -15,6 +15,7 @@ const peers = {
   openssl: 'openssl',
   zsh: 'zsh',
   fish: 'fish',
+  tmux: 'tmux',
 };
 
 installPackages();

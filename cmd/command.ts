@@ -1,6 +1,13 @@
 import type { Context } from '../lib/context.ts';
 import type { Terminal } from './terminal.ts';
 
+/**
+ * What a shell offers for a value: files or folders, names in the kubeconfig, versions of bundles and mirror directories that are at hand,
+ * releases of the mirror registry that are known, or components of the bundle that the command line names.
+ */
+export type Suggestion =
+  'files' | 'folders' | 'contexts' | 'clusters' | 'users' | 'versions' | 'registry-versions' | 'components';
+
 /** One option or positional argument: the parser, the help text and docs/reference.md all come from it. */
 export interface Option {
   readonly type: 'string' | 'number' | 'boolean';
@@ -12,6 +19,8 @@ export interface Option {
   readonly required?: true;
   readonly default?: string | number | boolean;
   readonly choices?: readonly string[];
+  /** What a shell offers for its value where there are no choices; nothing where this is absent. */
+  readonly suggest?: Suggestion;
   /** The choices are in small letters, and may be given in capitals. */
   readonly anyCase?: true;
   /** The smallest and the largest number that is accepted. */

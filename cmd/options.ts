@@ -30,6 +30,7 @@ export const bundleArgument = {
     type: 'string',
     required: true,
     describe: 'A bundle (one in volumes by any of these), a device that holds one, or a mirror directory',
+    suggest: 'files',
   },
 } as const satisfies OptionRecord;
 
@@ -39,6 +40,7 @@ export const baseOption = {
     type: 'string',
     repeatable: true,
     describe: 'For a delta: a bundle or mirror directory that has what it leaves out, if that is not in its folder',
+    suggest: 'files',
   },
 } as const satisfies OptionRecord;
 
@@ -48,11 +50,13 @@ export const registryOptions = {
     type: 'string',
     alias: ['a', 'registry-config'],
     describe: 'File with the credentials for the registries (a pull secret or an auth.json)',
+    suggest: 'files',
     group: registry,
   },
   'certificate-authority': {
     type: 'string',
     describe: 'PEM file with certificate authorities to trust besides those of the system',
+    suggest: 'files',
     group: registry,
   },
   insecure: {
@@ -71,6 +75,7 @@ export const registryOptions = {
     type: 'string',
     describe:
       'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy: its mirrors are tried first',
+    suggest: 'files',
     group: registry,
   },
 } as const satisfies OptionRecord;
@@ -80,6 +85,7 @@ export const trustOptions = {
   'signature-store': {
     type: 'string',
     describe: 'URL or folder with release signatures, instead of those the release names',
+    suggest: 'folders',
     check: checkSignatureStore,
     group: trust,
   },
@@ -87,6 +93,7 @@ export const trustOptions = {
     type: 'string',
     repeatable: true,
     describe: 'File with OpenPGP public keys; a key counts when its fingerprint is trusted',
+    suggest: 'files',
     check: checkFile,
     group: trust,
   },
@@ -109,6 +116,7 @@ export const releaseOptions = {
   version: {
     type: 'string',
     describe: 'Version of the release, such as 4.12.4',
+    suggest: 'versions',
   },
   arch: {
     type: 'string',
@@ -129,6 +137,7 @@ export const releaseOptions = {
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory, or bundle, to read instead of a registry',
+    suggest: 'files',
   },
 } as const satisfies OptionRecord;
 
@@ -137,11 +146,12 @@ export const clusterOptions = {
   kubeconfig: {
     type: 'string',
     describe: 'File that says how to reach the cluster, instead of $KUBECONFIG or ~/.kube/config',
+    suggest: 'files',
     group: cluster,
   },
-  context: { type: 'string', describe: 'Context of the kubeconfig to use', group: cluster },
-  cluster: { type: 'string', describe: 'Cluster of the kubeconfig to use', group: cluster },
-  user: { type: 'string', describe: 'User of the kubeconfig to use', group: cluster },
+  context: { type: 'string', describe: 'Context of the kubeconfig to use', suggest: 'contexts', group: cluster },
+  cluster: { type: 'string', describe: 'Cluster of the kubeconfig to use', suggest: 'clusters', group: cluster },
+  user: { type: 'string', describe: 'User of the kubeconfig to use', suggest: 'users', group: cluster },
   server: { type: 'string', alias: 's', describe: 'Address of the API server', group: cluster },
   token: { type: 'string', describe: 'Bearer token for the API server', group: cluster },
   namespace: { type: 'string', alias: 'n', describe: 'Namespace of objects that name none', group: cluster },
@@ -150,8 +160,18 @@ export const clusterOptions = {
   as: { type: 'string', describe: 'User to act as', group: cluster },
   'as-group': { type: 'string', repeatable: true, describe: 'Group to act as', group: cluster },
   'as-uid': { type: 'string', describe: 'UID to act as', group: cluster },
-  'client-certificate': { type: 'string', describe: 'PEM file with a certificate for the API server', group: cluster },
-  'client-key': { type: 'string', describe: 'PEM file with the key of that certificate', group: cluster },
+  'client-certificate': {
+    type: 'string',
+    describe: 'PEM file with a certificate for the API server',
+    suggest: 'files',
+    group: cluster,
+  },
+  'client-key': {
+    type: 'string',
+    describe: 'PEM file with the key of that certificate',
+    suggest: 'files',
+    group: cluster,
+  },
   'insecure-skip-tls-verify': {
     type: 'boolean',
     describe: 'Do not verify the certificate of the API server',
@@ -171,6 +191,7 @@ export const clusterAccessOptions = {
   'certificate-authority': {
     type: 'string',
     describe: 'PEM file with the authority that the certificate of the API server is from',
+    suggest: 'files',
     group: cluster,
   },
 } as const satisfies OptionRecord;

@@ -17,9 +17,13 @@ import {
 } from './command.ts';
 import { showFailure, withPointer } from './failure.ts';
 import { commonOptions } from './options.ts';
+import { isCompleter } from './programChoice.ts';
 import { findSimilar } from './similar.ts';
 import { Terminal } from './terminal.ts';
 import { versionText } from './version.ts';
+
+/** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
+const completionWord = '__complete';
 
 /** The headlines of a help text, in their order. */
 const optionGroups = [
@@ -40,6 +44,13 @@ const optionGroups = [
  */
 export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
+  const completing = isCompleter([process.argv0, process.argv[1] ?? '']);
+  if (completing || argv[0] === completionWord) {
+    const { answerCompletion } = await import('./completion/answer.ts');
+    stdout.end(await answerCompletion(program, completing ? argv : argv.slice(1), environment));
+    await new Promise((resolve) => stdout.on('error', resolve).on('finish', resolve));
+    process.exit();
+  }
   const controller = new AbortController();
   let terminal = await Terminal.open({ stdout, stderr, environment });
 

@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import type { Program } from './command.ts';
 
 /**
@@ -9,11 +10,19 @@ export function chooseProgram(
   calledBy: string,
   argv: readonly string[],
 ): { readonly program: Program; readonly argv: readonly string[] } {
-  const called = calledBy.replace(/\.exe$/i, '').replace(/^(oc|kubectl)-/, '');
+  const called = calledBy.replace(/\.exe$/i, '').replace(/^(oc|kubectl)(_complete)?-/, '');
   const byName = programs.find((program) => wordOf(program) === called.replaceAll('_', '-'));
   if (byName) return { program: byName, argv };
   const byWord = programs.find((program) => wordOf(program) === argv[0]);
   return byWord ? { program: byWord, argv: argv.slice(1) } : { program: programs[0], argv };
+}
+
+/**
+ * Tells whether one of the names that a program is called by is the one that kubectl calls for the words of a plugin:
+ * `kubectl_complete-adm_upgrade_bundle`.
+ */
+export function isCompleter(names: readonly string[]): boolean {
+  return names.some((name) => /^(oc|kubectl)_complete-/.test(basename(name)));
 }
 
 /** What is typed after `oc`. */

@@ -14,9 +14,18 @@ import { targetImages, targetOptions } from './options.ts';
 const { version: _version, ...imageOptions } = targetOptions;
 
 const options = {
-  version: { type: 'string', describe: 'Release of the mirror registry for create, such as 2.0.11' },
+  version: {
+    type: 'string',
+    describe: 'Release of the mirror registry for create, such as 2.0.11',
+    suggest: 'registry-versions',
+  },
   arch: { type: 'string', default: 'x86_64', choices: architectures, describe: 'Architecture of the host, for create' },
-  output: { type: 'string', default: '.', describe: 'Folder for the bundle of create, created if absent' },
+  output: {
+    type: 'string',
+    default: '.',
+    describe: 'Folder for the bundle of create, created if absent',
+    suggest: 'folders',
+  },
   ...imageOptions,
   ...formatOption(['json']),
   ...registryOptions,
@@ -29,7 +38,7 @@ export const command = defineCommand({
     'bundle; inspect shows what is in one. A run of create that was cut off goes on when it is run again.',
   positionals: {
     action: { type: 'string', required: true, choices: ['create', 'inspect'], describe: 'What to do' },
-    file: { type: 'string', describe: 'The bundle to inspect' },
+    file: { type: 'string', describe: 'The bundle to inspect', suggest: 'files' },
   },
   options,
   examples: [

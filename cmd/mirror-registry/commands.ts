@@ -35,5 +35,10 @@ export const mirrorRegistry: Program = {
       describe: 'Show the mirror registry of this host, and where each of its settings stands',
       load: () => import('./status.ts'),
     },
+    {
+      usage: 'completion <shell>',
+      describe: 'Print a script that makes a shell complete commands, options and values',
+      load: () => import('../completion/completion.ts'),
+    },
   ],
 };

@@ -19,7 +19,13 @@ const certificates = 'Certificates:';
 
 /** Options that say where the mirror registry is. */
 export const hostOptions = {
-  root: { type: 'string', default: '/', describe: 'Folder that stands for the root of the host', group: host },
+  root: {
+    type: 'string',
+    default: '/',
+    describe: 'Folder that stands for the root of the host',
+    suggest: 'folders',
+    group: host,
+  },
   scope: {
     type: 'string',
     default: 'auto',
@@ -27,7 +33,7 @@ export const hostOptions = {
     describe: 'Whose systemd runs the registry: that of the system, or that of a user',
     group: host,
   },
-  'user-home': { type: 'string', describe: 'Home of that user, instead of $HOME', group: host },
+  'user-home': { type: 'string', describe: 'Home of that user, instead of $HOME', suggest: 'folders', group: host },
 } as const satisfies OptionRecord;
 
 /** Finds the mirror registry that the options point at. Throws as `detectInstallation`. */
@@ -74,7 +80,11 @@ export const renewalOptions = {
 
 /** Options that say which images a registry is to run. */
 export const targetOptions = {
-  version: { type: 'string', describe: 'Release of the mirror registry that is to run, such as 2.0.11' },
+  version: {
+    type: 'string',
+    describe: 'Release of the mirror registry that is to run, such as 2.0.11',
+    suggest: 'registry-versions',
+  },
   'target-quay': { type: 'string', describe: 'Image of Quay, instead of that of the release', check: checkImage },
   'target-redis': { type: 'string', describe: 'Image of Redis, instead of that of the release', check: checkImage },
   'target-pause': { type: 'string', describe: 'Image of the pod, instead of that of the release', check: checkImage },
@@ -93,7 +103,11 @@ export function targetImages(args: Arguments<typeof targetOptions>): TargetImage
 
 /** Options that say what a registry is to run, a bundle among them. */
 export const upgradeOptions = {
-  bundle: { type: 'string', describe: 'Bundle with the images that are to run, as bundle create makes it' },
+  bundle: {
+    type: 'string',
+    describe: 'Bundle with the images that are to run, as bundle create makes it',
+    suggest: 'files',
+  },
   ...targetOptions,
 } as const satisfies OptionRecord;
 
@@ -151,8 +165,13 @@ export const executionOptions = {
     group: host,
   },
   'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },
-  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', group: host },
-  systemctl: { type: 'string', describe: 'The systemctl of the host, needed with --root', group: host },
+  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', suggest: 'files', group: host },
+  systemctl: {
+    type: 'string',
+    describe: 'The systemctl of the host, needed with --root',
+    suggest: 'files',
+    group: host,
+  },
 } as const satisfies OptionRecord;
 
 /** Makes out of the options how a registry is changed. Throws `usage`, and what `detectInstallation` throws. */

@@ -18,6 +18,7 @@ export const command = defineCommand({
       type: 'string',
       required: true,
       describe: 'A config folder, or a mirror directory or a bundle that has one',
+      suggest: 'files',
     },
   },
   options: {

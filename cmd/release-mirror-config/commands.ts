@@ -16,6 +16,11 @@ export const releaseMirrorConfig: Program = {
       describe: 'Apply configuration from a folder or bundle to the cluster',
       load: () => import('./apply.ts'),
     },
+    {
+      usage: 'completion <shell>',
+      describe: 'Print a script that makes a shell complete commands, options and values',
+      load: () => import('../completion/completion.ts'),
+    },
   ],
   spellings: dryRunSpellings,
 };

@@ -33,7 +33,11 @@ export const command = defineCommand({
     'Its signature is checked first. Images, with their sigstore signatures, keep their digests; what is there is not fetched again, so that a run that ' +
     'was cut off goes on when the same command is run again. Without a destination only the configuration is made.',
   positionals: {
-    release: { type: 'string', describe: 'A version such as 4.12.4, an image, a bundle, or file://REPOSITORY:TAG' },
+    release: {
+      type: 'string',
+      describe: 'A version such as 4.12.4, an image, a bundle, or file://REPOSITORY:TAG',
+      suggest: 'versions',
+    },
   },
   options: mirrorOptions,
   examples: [

@@ -5,10 +5,11 @@ const configuration = 'Configuration:';
 
 /** The options of the mirror command: those of `oc adm release mirror`, by the same names, and ours. */
 export const mirrorOptions = {
-  from: { type: 'string', describe: 'The release, instead of the argument' },
+  from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
   'from-dir': {
     type: 'string',
     describe: 'Mirror directory or bundle that file:// and versions are looked up in',
+    suggest: 'files',
   },
   arch: {
     type: 'string',
@@ -34,6 +35,7 @@ export const mirrorOptions = {
   'to-dir': {
     type: 'string',
     describe: 'Mirror directory to write; besides --to, the folder for config only',
+    suggest: 'folders',
     group: destination,
   },
   'to-release-image': {
@@ -74,6 +76,7 @@ export const mirrorOptions = {
   'config-to-dir': {
     type: 'string',
     describe: 'Folder for configuration manifests, instead of config in --to-dir',
+    suggest: 'folders',
     group: configuration,
   },
   'apply-config': {
@@ -89,6 +92,7 @@ export const mirrorOptions = {
   'graph-data': {
     type: 'string',
     describe: 'Archive of graph data (path or URL): make an image of it and what an update service needs',
+    suggest: 'files',
     group: configuration,
   },
   'apply-release-image-signature': {
@@ -99,6 +103,7 @@ export const mirrorOptions = {
   'release-image-signature-to-dir': {
     type: 'string',
     describe: 'Folder for signatures in files named as oc does (signature-sha256-….json)',
+    suggest: 'folders',
     group: configuration,
   },
   ...registryOptions,

@@ -77,5 +77,10 @@ export const upgradeBundle: Program = {
       describe: 'Show what is installed here, and which cluster commands would find',
       load: () => import('./doctor.ts'),
     },
+    {
+      usage: 'completion <shell>',
+      describe: 'Print a script that makes a shell complete commands, options and values',
+      load: () => import('../completion/completion.ts'),
+    },
   ],
 };

@@ -19,6 +19,7 @@ const options = {
     type: 'string',
     required: true,
     describe: 'Folder for the bundle, created if absent',
+    suggest: 'folders',
   },
   'extra-image': {
     type: 'string',
@@ -29,6 +30,7 @@ const options = {
   base: {
     type: 'string',
     describe: 'Make a delta: leave out what this version, bundle or mirror directory has already',
+    suggest: 'files',
   },
   'volume-size': {
     type: 'string',

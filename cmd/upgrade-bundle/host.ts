@@ -6,5 +6,6 @@ export const hostOptions = {
     type: 'string',
     default: '/',
     describe: 'Where the file system of that machine is, such as /host in a container of its own',
+    suggest: 'folders',
   },
 } as const satisfies OptionRecord;

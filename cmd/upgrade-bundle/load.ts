@@ -33,6 +33,7 @@ export const command = defineCommand({
       type: 'string',
       required: true,
       describe: 'A bundle, a device that holds one, a mirror directory, or the URL of a serve on another machine',
+      suggest: 'files',
     },
   },
   options: {
@@ -45,23 +46,27 @@ export const command = defineCommand({
     'store-path': {
       type: 'string',
       describe: `Folder of the additional store (${defaultStorePath} if not given)`,
+      suggest: 'folders',
     },
     images: {
       type: 'string',
       repeatable: true,
       describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
+      suggest: 'components',
     },
     'parallel-images': { type: 'number', default: 3, range: [1, 16], describe: 'How many images are loaded at a time' },
     digest: { type: 'string', describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)' },
     'token-file': {
       type: 'string',
       describe: 'File with the token of the server, for a bundle that another machine has',
+      suggest: 'files',
       check: checkFile,
     },
     'download-dir': {
       type: 'string',
       default: '/var/lib/oc-upgrade-bundle',
       describe: 'Where a bundle from another machine is kept',
+      suggest: 'folders',
     },
     ...baseOption,
     ...hostOptions,

@@ -13,7 +13,7 @@ export const command = defineCommand({
     'leaves alone: the release image and all others of the bundle, besides those that were pinned before. On clusters with ' +
     'PinnedImageSets (4.19 and later) use one of those instead: a list of its own is refused where another file has one, since CRI-O knows only one.',
   positionals: {
-    bundle: { type: 'string', describe: 'A bundle, a device that holds one, or a mirror directory' },
+    bundle: { type: 'string', describe: 'A bundle, a device that holds one, or a mirror directory', suggest: 'files' },
   },
   options: {
     remove: {

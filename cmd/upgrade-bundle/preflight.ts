@@ -28,7 +28,7 @@ export const command = defineCommand({
     'updating. The exit code is 1 when something blocks. The rights of cluster-reader suffice, but for two things: nodes/proxy, to see ' +
     'how much space is free, and creating pods, to see in a dry run whether the cluster makes every pod pull its images.',
   positionals: {
-    bundle: { type: 'string', describe: 'The bundle that the cluster is to be updated with' },
+    bundle: { type: 'string', describe: 'The bundle that the cluster is to be updated with', suggest: 'files' },
   },
   options,
   examples: [

@@ -30,6 +30,7 @@ export const command = defineCommand({
     'token-file': {
       type: 'string',
       describe: 'File with a token that every client must send: Authorization: Bearer',
+      suggest: 'files',
       check: checkFile,
     },
     'certificate-authority': registryOptions['certificate-authority'],

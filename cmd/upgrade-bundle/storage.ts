@@ -11,7 +11,12 @@ export const command = defineCommand({
     'somebody else is never touched, since on OpenShift nodes the machine-config-operator would take it for damage. The folder of the ' +
     'store is made first: without it no container runtime starts.',
   options: {
-    'store-path': { type: 'string', default: defaultStorePath, describe: 'Folder of the additional store' },
+    'store-path': {
+      type: 'string',
+      default: defaultStorePath,
+      describe: 'Folder of the additional store',
+      suggest: 'folders',
+    },
     write: { type: 'boolean', describe: 'Write the file, where there is none' },
     remove: { type: 'boolean', describe: 'Remove the file that --write made' },
     ...hostOptions,

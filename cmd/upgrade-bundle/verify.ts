@@ -16,7 +16,11 @@ const { 'certificate-authority': authority, insecure } = registryOptions;
 
 const options = {
   digest: { type: 'string', describe: 'The digest that the whole file must have (sha256:<64 hex digits>)' },
-  sha256: { type: 'string', describe: 'File of sha256sum with the digest that the whole file must have' },
+  sha256: {
+    type: 'string',
+    describe: 'File of sha256sum with the digest that the whole file must have',
+    suggest: 'files',
+  },
   ...baseOption,
   ...formatOption(['json']),
   'certificate-authority': authority,

@@ -20,6 +20,7 @@ export const command = defineCommand({
       type: 'string',
       repeatable: true,
       describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+      suggest: 'files',
     },
     interval: {
       type: 'number',
@@ -27,7 +28,12 @@ export const command = defineCommand({
       range: [1, 3600],
       describe: 'Look at least every so many seconds, should the events of the kernel not get here',
     },
-    'mount-dir': { type: 'string', default: usualPlace, describe: 'Folder for the mounts, made if absent' },
+    'mount-dir': {
+      type: 'string',
+      default: usualPlace,
+      describe: 'Folder for the mounts, made if absent',
+      suggest: 'folders',
+    },
     ...hostOptions,
     ...formatOption(['json']),
   },

@@ -3,7 +3,7 @@ import { delimiter, dirname, join, resolve } from 'node:path';
 import { readObjects } from '../config/objects.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Environment } from '../store/proxy.ts';
-import { mergeKubeconfigs, type Fields, type Kubeconfig } from './kubeconfigMerge.ts';
+import { mergeKubeconfigs, type Fields, type Kubeconfig, type MergedKubeconfig } from './kubeconfigMerge.ts';
 
 /** Which cluster to talk to, and as whom: kubectl’s flags by kubectl’s names. Empty values count as none. */
 export interface KubeconfigOptions {
@@ -92,7 +92,18 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
   return { name: contextName || server, source, server, namespace, clusterName, userName, cluster, user };
 }
 
-async function loadKubeconfig({ kubeconfig, environment }: KubeconfigOptions) {
+/**
+ * Reads and merges the kubeconfig files that client-go would: what they say together, which are there, and where they were looked for.
+ * Throws `not-readable` and `invalid-file`.
+ */
+export async function loadKubeconfig({
+  kubeconfig,
+  environment,
+}: Pick<KubeconfigOptions, 'kubeconfig' | 'environment'>): Promise<{
+  config: MergedKubeconfig;
+  files: string[];
+  places: string[];
+}> {
   const home = environment['HOME'] || environment['USERPROFILE'];
   const listed = (environment['KUBECONFIG'] ?? '').split(delimiter).filter((name) => name !== '');
   const places = kubeconfig ? [kubeconfig] : listed.length > 0 ? listed : home ? [join(home, '.kube', 'config')] : [];

@@ -34,6 +34,13 @@ export function compareTags(a: string, b: string): number {
   return 0;
 }
 
+/** The releases of the mirror registry whose images are known, the newest first. */
+export function knownVersions(): string[] {
+  return Object.keys(quayVersions)
+    .filter((version) => imagesOfVersion(version) !== undefined)
+    .sort((a, b) => compareTags(b, a));
+}
+
 /** The images of a release of the mirror registry, by tag, from 2.0.0 on; undefined for an unknown one. */
 export function imagesOfVersion(version: string): { quay: string; redis: string; pause: string } | undefined {
   const quay = quayVersions[version];

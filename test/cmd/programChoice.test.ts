@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { chooseProgram } from '../../cmd/programChoice.ts';
+import { chooseProgram, isCompleter } from '../../cmd/programChoice.ts';
 
 describe('chooseProgram', () => {
   const [first, second] = ['adm-upgrade-bundle', 'adm-mirror-registry'].map((word) => ({
@@ -15,6 +15,12 @@ describe('chooseProgram', () => {
     for (const name of ['oc-adm_mirror_registry', 'kubectl-adm_mirror_registry', 'oc-adm_mirror_registry.exe']) {
       expect(choose(name, 'status')).to.deep.equal(['oc adm-mirror-registry', 'status']);
     }
+  });
+
+  it('knows the name by which kubectl asks what words may follow', () => {
+    expect(choose('kubectl_complete-adm_mirror_registry', 'st')).to.deep.equal(['oc adm-mirror-registry', 'st']);
+    expect(isCompleter(['node', '/bin/kubectl_complete-adm_mirror_registry'])).to.equal(true);
+    expect(isCompleter(['/opt/kubectl_complete-x/oc-adm_mirror_registry', ''])).to.equal(false);
   });
 
   it('else goes by the first word', () => {

@@ -20,6 +20,7 @@ export type Peer =
   | 'bash'
   | 'zsh'
   | 'fish'
+  | 'tmux'
   | 'udevadm';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */

@@ -1,0 +1,77 @@
+import { defaultName, nameOf, type Option, type Program, type Suggestion } from '../command.ts';
+import { readLine, type TypedLine } from './line.ts';
+
+/** What a shell may offer for a word, without the `--name=` that a value is typed after; and what it means. */
+export interface Candidate {
+  readonly word: string;
+  readonly describe: string;
+}
+
+/** What a shell offers for the word that is being typed. */
+export interface Completion {
+  readonly candidates: readonly Candidate[];
+  /** What the shell looks for by itself where there is no candidate. */
+  readonly otherwise: 'files' | 'folders' | 'nothing';
+}
+
+/** Finds values of options that are neither in their records nor files: names in a kubeconfig, versions, components. */
+export type FindValues = (
+  kind: Exclude<Suggestion, 'files' | 'folders'>,
+  values: TypedLine['values'],
+) => Promise<readonly string[]>;
+
+/** Finds what the last of the words may become; they are those after the program’s name. Throws what `find` throws. */
+export async function findCandidates(
+  program: Program,
+  words: readonly string[],
+  find: FindValues,
+): Promise<Completion> {
+  const typed = words.at(-1) ?? '';
+  const before = words.slice(0, -1);
+  const commands = program.commands
+    .filter((entry) => nameOf(entry) !== defaultName)
+    .map((entry) => ({ word: nameOf(entry), describe: entry.describe }));
+  const fitting = (candidates: readonly Candidate[]): Candidate[] =>
+    candidates.filter(({ word }) => word.startsWith(typed));
+  if (before[0] === 'help') return { candidates: before.length === 1 ? fitting(commands) : [], otherwise: 'nothing' };
+
+  const line = await readLine(program, before);
+  const [, name] = (line.ended ? null : /^--([^=]+)=/.exec(typed)) ?? [];
+  if (line.awaiting) return findValues(line.awaiting[1], line, typed, find);
+  if (name !== undefined) return findValues(line.options[name], line, typed.slice(name.length + 3), find);
+  const options = listOptions(line);
+  if (!line.ended && typed.startsWith('-')) return { candidates: fitting(options), otherwise: 'nothing' };
+
+  const [positional] = line.positionals;
+  const values = positional ? await findValues(positional, line, typed, find) : undefined;
+  const verbs = line.open && !line.ended ? fitting(commands) : [];
+  // Where no word can follow but an option, those are what can be offered.
+  const only = verbs.length === 0 && !positional && line.entry && typed === '' && !line.ended ? options : [];
+  return {
+    candidates: [...verbs, ...(values?.candidates ?? []), ...only],
+    otherwise: values?.otherwise ?? 'nothing',
+  };
+}
+
+/** Options that are not there yet or may be repeated, with `=` where a value belongs to them. */
+function listOptions({ options, values }: TypedLine): Candidate[] {
+  return Object.entries(options)
+    .filter(([name, { repeatable }]) => repeatable ?? values[name] === undefined)
+    .map(([name, { type, describe }]) => ({ word: `--${name}${type === 'boolean' ? '' : '='}`, describe }));
+}
+
+async function findValues(
+  option: Option | undefined,
+  { values }: TypedLine,
+  typed: string,
+  find: FindValues,
+): Promise<Completion> {
+  const { suggest, anyCase } = option ?? {};
+  if (suggest === 'files' || suggest === 'folders') return { candidates: [], otherwise: suggest };
+  const offered = option?.choices ?? (suggest === undefined ? [] : await find(suggest, values));
+  const begun = anyCase ? typed.toLowerCase() : typed;
+  const candidates = [...new Set(offered)]
+    .filter((value) => value.startsWith(begun))
+    .map((value) => ({ word: value, describe: value === String(option?.default ?? '') ? 'the default' : '' }));
+  return { candidates, otherwise: 'nothing' };
+}

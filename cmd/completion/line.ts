@@ -1,0 +1,73 @@
+import {
+  defaultOf,
+  nameOf,
+  type Command,
+  type CommandEntry,
+  type Option,
+  type OptionRecord,
+  type Program,
+} from '../command.ts';
+import { commonOptions } from '../options.ts';
+
+/** What is known of a command line before the word that is being typed. */
+export interface TypedLine {
+  /** The command that the words name; undefined while they name none. */
+  readonly entry: CommandEntry | undefined;
+  /** Its options, and those of every command. */
+  readonly options: OptionRecord;
+  /** The positional arguments that may still come, in their order. */
+  readonly positionals: readonly Option[];
+  /** The values of options and positional arguments, by their names. */
+  readonly values: Readonly<Record<string, readonly string[]>>;
+  /** The option whose value the next word is, and its name. */
+  readonly awaiting: readonly [name: string, option: Option] | undefined;
+  /** Whether a `--` went before: what follows is no option. */
+  readonly ended: boolean;
+  /** Whether the first word may still be a command. */
+  readonly open: boolean;
+}
+
+const help: OptionRecord = { help: { type: 'boolean', alias: 'h', describe: 'Show help' } };
+const version: OptionRecord = { version: { type: 'boolean', describe: 'Show version number' } };
+
+/** Reads the words before the one that is being typed, as far as they can be understood. Throws nothing of its own. */
+export async function readLine(program: Program, words: readonly string[]): Promise<TypedLine> {
+  let entry = defaultOf(program);
+  let command = await entry?.load().then((loaded) => loaded.command);
+  const values: Record<string, string[]> = {};
+  const rest: string[] = [];
+  let awaiting: TypedLine['awaiting'];
+  let [ended, open] = [false, true];
+  for (const word of words) {
+    const named = open && !ended ? program.commands.find((each) => nameOf(each) === word) : undefined;
+    if (awaiting) {
+      (values[awaiting[0]] ??= []).push(word);
+      awaiting = undefined;
+    } else if (!ended && word === '--') {
+      ended = true;
+    } else if (!ended && /^-./.test(word)) {
+      const [spelled = '', value] = /^--?([^=]*)(?:=(.*))?$/s.exec(word)?.slice(1) ?? [];
+      const found = findOption(spelled, optionsOf(command));
+      if (found && value === undefined && found[1].type !== 'boolean') awaiting = found;
+      else if (found) (values[found[0]] ??= []).push(value ?? 'true');
+    } else if (named) {
+      [entry, command, open] = [named, (await named.load()).command, false];
+    } else {
+      open = false;
+      rest.push(word);
+    }
+  }
+  const names = entry?.usage.match(/(?<=[<[])[\w-]+/g) ?? [];
+  for (const [index, name] of names.slice(0, rest.length).entries()) values[name] = rest.slice(index, index + 1);
+  const positionals = names.slice(rest.length).flatMap((name) => command?.positionals?.[name] ?? []);
+  const options = { ...(open && version), ...optionsOf(command) };
+  return { entry, options, positionals, values, awaiting, ended, open };
+}
+
+function optionsOf(command: Command | undefined): OptionRecord {
+  return { ...command?.options, ...commonOptions, ...help };
+}
+
+function findOption(spelled: string, options: OptionRecord): [name: string, option: Option] | undefined {
+  return Object.entries(options).find(([name, { alias = [] }]) => [name, ...[alias].flat()].includes(spelled));
+}

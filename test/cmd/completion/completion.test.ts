@@ -1,0 +1,176 @@
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { bashCompletion } from '../../../cmd/completion/bashCompletion.ts';
+import { fishCompletion } from '../../../cmd/completion/fishCompletion.ts';
+import { zshCompletion } from '../../../cmd/completion/zshCompletion.ts';
+import { fishHook } from '../../../cmd/upgrade-bundle/fishHook.ts';
+import { posixHook } from '../../../cmd/upgrade-bundle/posixHook.ts';
+import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+
+const root = fileURLToPath(new URL('../../..', import.meta.url));
+
+/** Each shell with a completion of oc that was there before, which offers `get` and `own-thing`, ours, and the hook. */
+const shells = {
+  bash: {
+    file: '.bashrc',
+    command: (home: string) => `bash --noprofile --rcfile ${home}/.bashrc -i`,
+    start: [
+      `_own_oc() { COMPREPLY=($(compgen -W 'get own-thing' -- "$2")); }`,
+      'complete -o default -F _own_oc oc',
+      bashCompletion,
+      posixHook('bash'),
+    ],
+  },
+  zsh: {
+    file: '.zshrc',
+    command: () => 'zsh -i',
+    start: [
+      'autoload -Uz compinit && compinit -u -D',
+      '_own_oc() { compadd get own-thing; }',
+      'compdef _own_oc oc',
+      zshCompletion,
+      posixHook('zsh'),
+    ],
+  },
+  fish: {
+    file: '.config/fish/config.fish',
+    command: () => 'fish -i',
+    start: [
+      `function fish_prompt; echo '$ '; end; set -g fish_greeting; set -g fish_autosuggestion_enabled 0`,
+      `complete -c oc -f -a 'get own-thing'`,
+      fishCompletion,
+      fishHook,
+    ],
+  },
+};
+
+for (const [shell, { file, command, start }] of Object.entries(shells)) {
+  describe(`completion in ${shell}`, () => {
+    let home: string;
+    let sessions = 0;
+    before(async function () {
+      requirePeer(this, 'tmux', shell as keyof typeof shells);
+      home = await mkdtemp(join(tmpdir(), 'completion-'));
+      await runSuccessfully(process.execPath, [join(root, '.config/build.ts'), home]);
+      await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexit 1\n');
+      await chmod(join(home, 'bin/oc'), 0o755);
+      await mkdir(join(home, 'stick'));
+      await writeFile(join(home, 'stick/upgrade.tar'), '');
+      await writeFile(join(home, 'stick.txt'), '');
+      await writeFile(
+        join(home, 'kubeconfig'),
+        JSON.stringify({ contexts: [{ name: 'default/api-site:6443/admin' }, { name: 'other' }] }),
+      );
+      await mkdir(dirname(join(home, file)), { recursive: true });
+      await writeFile(
+        join(home, file),
+        [...start, `cd ${home}`, `PS1='$ '`].slice(0, shell === 'fish' ? -1 : undefined).join('\n'),
+      );
+    });
+    after(() => (home ? rm(home, { recursive: true, force: true }) : undefined));
+
+    /** Types keys into the shell on a terminal of its own, waiting for what each must show; gives the screen that is left. */
+    async function type(steps: readonly (readonly [keys: string, shown: string | RegExp])[]): Promise<string> {
+      const socket = join(home, `tmux-${String((sessions += 1))}`);
+      const tmux = (...args: string[]): Promise<string> => runSuccessfully('tmux', ['-S', socket, ...args]);
+      const env = {
+        ...{ HOME: home, ZDOTDIR: home, XDG_CONFIG_HOME: join(home, '.config'), LANG: 'C.UTF-8' },
+        ...{ KUBECONFIG: join(home, 'kubeconfig') },
+        PATH: [join(home, 'bin'), dirname(process.execPath), '/usr/bin:/bin'].join(delimiter),
+      };
+      const words = Object.entries(env).map(([name, value]) => `${name}='${value}'`);
+      await tmux(
+        '-f',
+        '/dev/null',
+        'new-session',
+        '-d',
+        '-x',
+        '130',
+        '-y',
+        '50',
+        ['env', ...words, command(home)].join(' '),
+      );
+      try {
+        await waitFor(tmux, /^\$/);
+        let screen = '';
+        for (const [keys, shown] of steps) {
+          await tmux('send-keys', '-l', '--', keys);
+          screen = await waitFor(tmux, shown);
+        }
+        return screen;
+      } finally {
+        await run('tmux', ['-S', socket, 'kill-server']);
+      }
+    }
+
+    async function waitFor(tmux: (...args: string[]) => Promise<string>, shown: string | RegExp): Promise<string> {
+      let screen = '';
+      for (let attempt = 0; attempt < 200; attempt += 1) {
+        screen = await tmux('capture-pane', '-p');
+        const text = screen.replace(/ +$/gm, '');
+        if (typeof shown === 'string' ? text.includes(`$ ${shown}`) : shown.test(text)) return screen;
+        await sleep(100);
+      }
+      throw new Error(`the screen does not show ${String(shown)}:\n${screen.trimEnd()}`);
+    }
+
+    it('completes the name of a plugin, a command, an option, its value, and a folder', async () => {
+      await type([
+        ['oc adm-up\t', 'oc adm-upgrade-bundle'],
+        ['crea\t', 'oc adm-upgrade-bundle create'],
+        ['--arc\t', 'oc adm-upgrade-bundle create --arch='],
+        ['s3\t', 'oc adm-upgrade-bundle create --arch=s390x'],
+        ['--output sti\t', 'oc adm-upgrade-bundle create --arch=s390x --output stick/'],
+      ]);
+      await type([['oc adm-upgrade-bundle create --output=st\t', 'oc adm-upgrade-bundle create --output=stick/']]);
+      await type([['oc adm-upgrade-bundle inspect stick/\t', 'oc adm-upgrade-bundle inspect stick/upgrade.tar']]);
+    });
+
+    it('says what the words mean where there are several', async () => {
+      const screen = await type([['oc adm-upgrade-bundle \t\t', /Check a bundle from the signature/]]);
+      expect(screen).to.match(/^create +(--|\()/m);
+    });
+
+    it('completes a value with colons', async () => {
+      const line = 'oc adm-upgrade-bundle preflight --context=default/api-site:6443/admin';
+      await type([['oc adm-upgrade-bundle preflight --context=def\t', line]]);
+      await type([['oc adm-upgrade-bundle preflight --context=default/api-site:\t', line]]);
+    });
+
+    it('completes the literal commands, and leaves everything else to what completed oc before', async () => {
+      await type([
+        ['oc adm upgrade create \t', 'oc adm upgrade create bundle'],
+        ['--vers\t', 'oc adm upgrade create bundle --version='],
+      ]);
+      await type([
+        ['oc adm release mirror --apply-config --overw\t', 'oc adm release mirror --apply-config --overwrite'],
+      ]);
+      await type([['oc own\t', 'oc own-thing']]);
+      await type([['oc adm upgrade own\t', 'oc adm upgrade own-thing']]);
+      await type([['oc adm release mirror --x own\t', 'oc adm release mirror --x own-thing']]);
+    });
+
+    it('completes executables by their own names and paths', async () => {
+      await type([['oc-adm_mirror_registry certs sta\t', 'oc-adm_mirror_registry certs status']]);
+      await type([['./bin/oc-adm_release_mirror_config app\t', './bin/oc-adm_release_mirror_config apply']]);
+    });
+
+    it('completes what the cursor stands at, in quotes and behind other commands', async () => {
+      await type([
+        [`true; oc adm-upgrade-bundle inspect 'a b' -o wi\t`, `true; oc adm-upgrade-bundle inspect 'a b' -o wide`],
+      ]);
+    });
+
+    it('shows nothing where a plugin is gone', async () => {
+      const screen = await type([
+        ['rm bin/oc-adm_mirror_registry; clear\n', /^\$$/m],
+        ['oc adm-mirror-registry sta\tx', 'oc adm-mirror-registry stax'],
+      ]);
+      expect(screen.trim()).to.equal('$ oc adm-mirror-registry stax');
+    });
+  });
+}
