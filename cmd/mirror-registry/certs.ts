@@ -53,7 +53,7 @@ export const command = defineCommand({
   ],
   async run(args, { terminal, environment, context }) {
     const { action, format, newCa, force, dryRun } = args;
-    const options = { ...renewalOf(args, new Date()), force, newAuthority: newCa };
+    const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);
     const print = async (result: object, words: string): Promise<void> => {
       if (format === 'json') terminal.print(JSON.stringify(result, null, 2));

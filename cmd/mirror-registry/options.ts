@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
@@ -11,7 +12,8 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import type { Context } from '../../lib/context.ts';
 import { imagesOfBundle } from '../../lib/host/registryBundle.ts';
 import { imagesOfVersion } from '../../lib/host/versions.ts';
-import { checkImage } from '../checks.ts';
+import { describeReadError } from '../../lib/store/fileContent.ts';
+import { checkFile, checkImage } from '../checks.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 
 const host = 'Host:';
@@ -69,6 +71,13 @@ export const renewalOptions = {
     describe: 'Days that a renewed authority is good for',
     group: certificates,
   },
+  'ssl-cert': {
+    type: 'string',
+    describe: 'Certificate of your own, with its chain, that takes the place of the present one, whosever that is',
+    check: checkFile,
+    group: certificates,
+  },
+  'ssl-key': { type: 'string', describe: 'The key of --ssl-cert', check: checkFile, group: certificates },
   'add-san': {
     type: 'string',
     repeatable: true,
@@ -128,15 +137,30 @@ export async function targetOf(args: Arguments<typeof upgradeOptions>, context: 
   }
 }
 
-/** What the options say about renewing. Throws `usage` for spans that do not go together. */
-export function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): RenewalOptions {
-  const { renewBefore, certDays, caDays, addSan } = args;
+/** What the options say about renewing. Throws `usage` for what does not go together, and `not-readable`. */
+export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): Promise<RenewalOptions> {
+  const { renewBefore, certDays, caDays, addSan, sslCert, sslKey } = args;
+  if ((sslCert === undefined) !== (sslKey === undefined)) {
+    throw new PluginError('usage', '--ssl-cert and --ssl-key go together');
+  }
   if (renewBefore >= certDays || certDays > caDays) {
     throw new PluginError('usage', '--renew-before must be less than --cert-days, and that not more than --ca-days', {
       hint: 'Otherwise every run would renew what it renewed before.',
     });
   }
-  return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false };
+  const own =
+    sslCert === undefined || sslKey === undefined
+      ? undefined
+      : { certificate: await readText(sslCert), key: await readText(sslKey) };
+  return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, own };
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    throw describeReadError(error, path);
+  }
 }
 
 function checkHost(text: string): void {

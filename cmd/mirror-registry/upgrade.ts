@@ -1,5 +1,7 @@
 import { openBundle } from '../../lib/bundle/open.ts';
 import { takeStateLock } from '../../lib/host/stateFolder.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import { isUpToDate, type UpgradePlan } from '../../lib/host/plan.ts';
 import { upgradeRegistry } from '../../lib/host/upgrade.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { defineCommand } from '../command.ts';
@@ -12,7 +14,7 @@ import {
   targetOf,
   upgradeOptions,
 } from './options.ts';
-import { describePlan } from './plan.ts';
+import { formatPlan, makePlan, planOptions } from './planReport.ts';
 
 /** `upgrade`: carries out what `plan` shows. */
 export const command = defineCommand({
@@ -20,8 +22,10 @@ export const command = defineCommand({
     'Does what plan shows: loads the images while the registry still runs, keeps a backup, changes the units and certificates, starts the ' +
     'registry again, and waits until it is well, over TLS that is verified. When it does not get well, everything is put back, byte for byte. ' +
     'A run that was killed goes on when it is run again. A host that is up to date is not touched, and nothing is restarted.\n\n' +
-    'Ends with 0 when it is done or there is nothing to do, 3 when everything was put back, 4 when that failed too.',
+    'Ends with 0 when it is done or there is nothing to do, 3 when everything was put back, 4 when that failed too. It never asks.',
   options: {
+    'dry-run': { type: 'boolean', describe: 'Show what would be done, as plan does, and do nothing' },
+    ...planOptions,
     digest: {
       type: 'string',
       describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)',
@@ -35,10 +39,17 @@ export const command = defineCommand({
   examples: [
     ['--version=2.0.11', 'Upgrade to a release, with images that podman pulls'],
     ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Upgrade without a network'],
+    ['--version=2.0.11 --dry-run --diff', 'Only show what would be done'],
     ['', 'Renew what certificates have to be renewed, and start the registry again'],
   ],
-  async run(args, { context, terminal, environment }) {
-    const renewal = renewalOf(args, new Date());
+  async run(args, { context, terminal, environment, setExitCode }) {
+    if (args.dryRun) {
+      const { plan, unfinished } = await makePlan(args, environment, context);
+      if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) && !unfinished ? 0 : 2);
+      terminal.print(await formatPlan(plan, args, { outcome: 'planned' }));
+      return;
+    }
+    const renewal = await renewalOf(args, new Date());
     const expectedDigest = args.digest === undefined ? undefined : parseDigest(args.digest);
     const target = await targetOf(args, context);
     const bundle = args.bundle === undefined ? undefined : await openBundle(args.bundle, context);
@@ -46,17 +57,16 @@ export const command = defineCommand({
       const request = { ...(await requestOf(args, environment)), target, bundle, renewal, expectedDigest };
       const unlock = await takeStateLock(request.files, request.installation);
       try {
-        const { outcome, plan } = await upgradeRegistry(request, {
-          ...context,
-          onEvent: terminal.transfer('Verifying'),
-        });
-        const done =
-          outcome === 'resumed' ? 'Done: the upgrade that had begun is complete.' : 'Done: the registry is well.';
-        const parts = [
-          ...(outcome === 'resumed' ? [] : [describePlan(plan, false)]),
-          ...(outcome === 'unchanged' ? [] : [done]),
-        ];
-        terminal.print(parts.join('\n\n'));
+        const reading = { ...context, onEvent: terminal.transfer('Verifying') };
+        const { outcome, plan } = await upgradeRegistry(request, reading);
+        if (args.detailedExitcode && outcome !== 'unchanged') setExitCode(2);
+        const done = {
+          unchanged: [],
+          upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, request.installation)],
+          resumed: ['Done: what an earlier run had begun is complete.'],
+        }[outcome];
+        if (args.format !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
+        else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
       } finally {
         await unlock();
       }
@@ -65,3 +75,16 @@ export const command = defineCommand({
     }
   },
 });
+
+function describeRestart({ restart }: UpgradePlan, { scope }: Installation): string {
+  const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
+  const units = restart.map((unit) => `${unit}.service`).join(' ');
+  return `Then: ${systemctl} daemon-reload && ${systemctl} restart ${units}`;
+}
+
+function describeTrust({ certificates: { authority } }: UpgradePlan): string[] {
+  if (authority.length === 0) return [];
+  return [
+    `The authority was renewed on its own key. Give it to clients before the old one ends: 'certs trust' prints it.`,
+  ];
+}

@@ -188,7 +188,8 @@ function listProblems(
   ].filter((problem) => problem !== undefined);
 }
 
-function isKeyOf(certificate: X509Certificate, pem: string): boolean {
+/** Tells whether a private key, in PEM, is that of a certificate. */
+export function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   try {
     return certificate.checkPrivateKey(createPrivateKey(pem));
   } catch {

@@ -1,8 +1,9 @@
 import { PluginError } from '../errors.ts';
 import type { CertificateStatus } from './certificates.ts';
-import type { Component, DetectedInstallation, Installation } from './installation.ts';
-import { valuesOf } from './podmanCommand.ts';
+import type { DetectedInstallation, Installation } from './installation.ts';
+import { valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import type { RenewalNeed } from './renewal.ts';
+import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from './units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from './versions.ts';
 
@@ -82,9 +83,14 @@ export function planUpgrade({ detected, certificates, renewals, target }: PlanIn
     to: quay ? quayVersion && mirrorRegistryVersion(quayVersion) : installation.version,
     level: levelOf(images, renewals),
     ...{ images, units, certificates: renewals, restart },
-    blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation)],
+    blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation, renewals)],
     warnings: [...installation.remarks, ...listWarnings(certificates, images)],
   };
+}
+
+/** Tells whether a registry is to get another Quay. */
+export function changesQuay({ images }: Installation, { quay }: TargetImages): boolean {
+  return quay !== undefined && quay !== images.quay?.value;
 }
 
 /** Tells whether a plan changes nothing. */
@@ -123,8 +129,8 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
     if (!command || !word) continue;
     const text = word.text.startsWith('--infra-image=') ? `--infra-image=${to}` : to;
     add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
-    if (component === 'quay')
-      for (const [edit, reason] of listMends(command, to)) add(command.setting.file, edit, reason);
+    const mends = component === 'quay' ? listMends(command, to) : component === 'redis' ? listRedisMends(command) : [];
+    for (const [edit, reason] of mends) add(command.setting.file, edit, reason);
   }
   return [...edits.values()].map(({ file, edits: found, reasons }) => {
     return { path: file.path, before: file.text, after: splice(file.text, found), reasons };
@@ -132,7 +138,7 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
 }
 
 /** What newer versions of Quay need besides, and installers of their time write. */
-function listMends(command: NonNullable<DetectedInstallation['commands'][Component]>, to: string): [Edit, string][] {
+function listMends(command: PodmanCommand, to: string): [Edit, string][] {
   const mends: [Edit, string][] = [];
   const { image, command: words } = command;
   for (const { value, word } of valuesOf(command, 'volume')) {
@@ -154,6 +160,16 @@ function listMends(command: NonNullable<DetectedInstallation['commands'][Compone
   return mends;
 }
 
+/** A password on a command line is seen by everybody who lists processes; later installers keep it in a secret. */
+function listRedisMends({ options }: PodmanCommand): [Edit, string][] {
+  const given = options.find(({ name, value }) => name === 'env' && value?.startsWith('REDIS_PASSWORD='));
+  const [first] = given?.words ?? [];
+  const last = given?.words.at(-1);
+  if (!first || !last) return [];
+  const edit = { start: first.start, end: last.end, text: `--secret=${redisSecret},type=env,target=REDIS_PASSWORD` };
+  return [[edit, 'the password in a secret instead of the command line']];
+}
+
 function listBlockers({ database, version, images: present }: Installation, images: readonly ImageChange[]): string[] {
   const { postgres } = present;
   return [
@@ -170,9 +186,13 @@ function listBlockers({ database, version, images: present }: Installation, imag
   ];
 }
 
-function certificateBlockers({ kind, problems }: CertificateStatus, { host }: Installation): string[] {
-  // Automatic ones are about to be renewed.
-  if (kind === 'automatic' || kind === 'external' || problems.length === 0) return [];
+function certificateBlockers(
+  { kind, problems }: CertificateStatus,
+  { host }: Installation,
+  { server }: RenewalNeed,
+): string[] {
+  // What is about to be renewed, or replaced by somebody’s own, keeps nobody away.
+  if (kind === 'automatic' || kind === 'external' || server.length > 0 || problems.length === 0) return [];
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
 }
 

@@ -5,6 +5,7 @@ import { hostsOf, isFor, type HostCertificates } from './certificates.ts';
 import type { FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { Installation } from './installation.ts';
+import { describeTakeOver, takeOver, type OwnCertificate } from './ownCertificate.ts';
 import { createAuthority, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
 
 /** How certificates are renewed; spans are in days. */
@@ -20,6 +21,10 @@ export interface RenewalOptions {
   readonly force: boolean;
   /** `prepare` makes a new authority beside the present one; `switch` lets it take its place, which ends the trust of clients. */
   readonly newAuthority?: 'prepare' | 'switch' | undefined;
+  /** To take the place of whatever is there. */
+  readonly own?: OwnCertificate | undefined;
+  /** Quay is upgraded, and restarted for that: what is not quite new any more is renewed on the way. */
+  readonly withQuay?: boolean;
 }
 
 /** Why which certificate is to be renewed; empty lists for those that stay. */
@@ -35,6 +40,8 @@ export interface Renewal extends RenewalNeed {
   readonly trusted: string;
 }
 
+const day = 24 * 60 * 60 * 1000;
+
 /** Tells whether a text is the name of a host, a wildcard included, or an address without brackets. */
 export function isHost(text: string): boolean {
   return isIP(text) > 0 || (text.length <= 253 && /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/i.test(text));
@@ -47,8 +54,9 @@ export function isHost(text: string): boolean {
 export function findRenewals(
   { status, server: pem }: HostCertificates,
   { host }: Installation,
-  { renewBefore, certDays, addHosts, force, newAuthority }: RenewalOptions,
+  { now, renewBefore, certDays, addHosts, force, newAuthority, own, withQuay }: RenewalOptions,
 ): RenewalNeed {
+  if (own && status.kind !== 'external') return { server: describeTakeOver(own, pem), authority: [] };
   const { kind, server, authority } = status;
   if (
     (kind !== 'automatic' && !(kind === 'stranded' && newAuthority === 'switch')) ||
@@ -64,6 +72,9 @@ export function findRenewals(
     ...(server.daysLeft < renewBefore ? [describeEnd(server)] : []),
     ...missing.map((name) => `it does not name ${name}`),
     ...server.flaws,
+    ...(withQuay && now.getTime() - certificate.validFromDate.getTime() > 30 * day
+      ? ['Quay is upgraded, and it is older than 30 days']
+      : []),
     ...(force ? ['asked for'] : []),
     ...(newAuthority === 'switch' ? ['a new authority signs it'] : []),
   ];
@@ -88,6 +99,9 @@ export async function renewCertificates(
 ): Promise<Renewal> {
   const need = findRenewals(certificates, installation, options);
   const { paths, server, authority, authorityKey, next } = certificates;
+  if (options.own && certificates.status.kind !== 'external') {
+    return { ...need, ...(await takeOver(options.own, { files, certificates, installation, now: options.now })) };
+  }
   requireAutomatic(certificates, options);
   if (server === undefined || authority === undefined) throw new PluginError('internal', 'no certificate to renew');
   const { now, certDays, caDays } = options;

@@ -11,6 +11,7 @@ import { requireHealth } from './health.ts';
 import { loadImages } from './images.ts';
 import type { DetectedInstallation } from './installation.ts';
 import {
+  changesQuay,
   isUpToDate,
   planUpgrade,
   requireFeasible,
@@ -22,6 +23,7 @@ import { valuesOf } from './podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
 import { checkRegistryBundle } from './registryBundleCheck.ts';
 import { findRenewals, renewCertificates, type RenewalOptions } from './renewal.ts';
+import { ensureRedisSecret, redisSecret } from './secrets.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What an upgrade works on, and how. */
@@ -47,13 +49,14 @@ export interface UpgradeResult {
  * `rolled-back`, `rollback-failed`, `unsupported` for what cannot be done, and before anything is changed what reading and loading throw.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
-  const { files, commands, bundle, renewal, now } = request;
+  const { files, commands, bundle, target, now } = request;
   const records = await openRecords(request);
   const hasResumed = await finishEarlier(request, records, context);
   const detected = await detectInstallation(files, request.detect);
   const certificates = await readCertificates(files, detected.installation, now);
+  const renewal = { ...request.renewal, withQuay: changesQuay(detected.installation, target) };
   const renewals = findRenewals(certificates, detected.installation, renewal);
-  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, target: request.target });
+  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, target });
   if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
   requireFeasible(plan);
 
@@ -70,6 +73,9 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
   await loadImages(commands, bundle, plan.images, context);
+  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, context.signal))) {
+    context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
+  }
   const renewed =
     renewals.server.length > 0
       ? await renewCertificates(files, certificates, detected.installation, renewal)

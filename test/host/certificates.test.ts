@@ -165,6 +165,18 @@ describe('certificates', function () {
     ]);
   });
 
+  it('are renewed on the way when Quay is upgraded, unless they are new', async () => {
+    const host = await install();
+    await host.renew();
+    const later = new Date(now.getTime() + 31 * 24 * 60 * 60 * 1000);
+    const certificates = await readCertificates(host.files, host.installation, later);
+    const find = (changed: Partial<RenewalOptions>): readonly string[] =>
+      findRenewals(certificates, host.installation, { ...options, ...changed }).server;
+    expect(find({ now: later })).to.deep.equal([]);
+    expect(find({ withQuay: true })).to.deep.equal([]);
+    expect(find({ now: later, withQuay: true }).join()).to.include('older than 30 days');
+  });
+
   it('are renewed when they have ended', async () => {
     const host = await install({ days: -1 });
     expect((await host.read()).status.problems.join()).to.include('ended on');

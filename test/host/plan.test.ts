@@ -90,6 +90,18 @@ describe('planUpgrade', () => {
     expect(plan.units[0]?.after).to.match(/^# ours\n.* -v \/opt\/db:\/sqlite:U .*quay-rhel8:v3\.12\.18 registry\n$/s);
   });
 
+  it('takes the password of Redis off the command line', async () => {
+    const fixture = await install({ age: '2.0.7' });
+    const path = `${fixture.unitFolder}/quay-redis.service`;
+    const text = await readFile(fixture.root + path, 'utf8');
+    const secret = '--secret=redis_pass,type=env,target=REDIS_PASSWORD';
+    for (const given of ['-e REDIS_PASSWORD=strong', '--env=REDIS_PASSWORD=strong']) {
+      await fixture.write(path, text.replace(secret, given));
+      const [unit] = (await planFixture(fixture, { redis: latest.redis })).units;
+      expect(unit?.after).to.equal(text.replace(imagesOf('2.0.7').redis, latest.redis));
+    }
+  });
+
   it('refuses what cannot be done: another database, an older Quay, a certificate of somebody’s own that has ended', async () => {
     const old = await planFixture(await install({ age: '1.3.11' }), latest);
     expect(old.blockers.join()).to.include('PostgreSQL').and.to.include('quay-postgres.service:');

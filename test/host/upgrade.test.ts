@@ -163,6 +163,58 @@ describe('upgradeRegistry', function () {
     });
   }
 
+  it('shows with --dry-run what plan shows, as data too, and tells scripts with its exit code', async () => {
+    const before = await snapshot(true);
+    const shown = await call('upgrade', [`--bundle=${bundle}`, '--dry-run', '--diff', '--detailed-exitcode']);
+    expect([shown.code, /^\+.* registry$/m.test(shown.stdout)], shown.stderr).to.deep.equal([2, true]);
+    const planned = await call('upgrade', [`--bundle=${bundle}`, '--dry-run', '-o', 'json']);
+    expect(JSON.parse(planned.stdout)).to.include({ outcome: 'planned', from: '2.0.7', to: '2.0.11', level: 'patch' });
+    expect(await snapshot(true)).to.deep.equal(before);
+    expect(host.calls).to.deep.equal([]);
+
+    const done = await call('upgrade', [`--bundle=${bundle}`, '-o', 'json', '--detailed-exitcode']);
+    expect(done.code, done.stderr).to.equal(2);
+    expect(JSON.parse(done.stdout)).to.include({ outcome: 'upgraded', to: '2.0.11' });
+    const again = await call('upgrade', [`--bundle=${bundle}`, '-o', 'yaml', '--detailed-exitcode']);
+    expect([again.code, again.stdout.startsWith('outcome: unchanged\n')]).to.deep.equal([0, true]);
+  });
+
+  it('makes the secret that Redis needs where podman has none, and leaves one that is there', async () => {
+    host.secrets.set('redis_pass', 'another');
+    expect((await upgrade()).code).to.equal(0);
+    expect(host.secrets.get('redis_pass')).to.equal('another');
+    expect((await call('rollback')).code).to.equal(0);
+    host.secrets.clear();
+    expect((await upgrade()).code).to.equal(0);
+    expect(host.secrets.get('redis_pass')).to.equal('strongpassword');
+  });
+
+  it('lets a certificate of somebody’s own take the place of the installer’s, and leaves that alone afterwards', async () => {
+    const own = [`--ssl-cert=${join(folder, 'own.cert')}`, `--ssl-key=${join(folder, 'own.key')}`];
+    const make = (name: string): Promise<string> =>
+      runSuccessfully('openssl', [
+        ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '100', '-subj', `/CN=${name}`],
+        ...['-addext', `subjectAltName=DNS:${name}`],
+        ...['-keyout', join(folder, 'own.key'), '-out', join(folder, 'own.cert')],
+      ]);
+    const before = await snapshot();
+    await make('elsewhere.example.com');
+    const refused = await call('certs renew', own);
+    expect([refused.code, refused.stderr.includes('not for localhost')]).to.deep.equal([1, true]);
+    expect(await snapshot()).to.deep.equal(before);
+
+    await make('localhost');
+    const taken = await call('certs renew', own);
+    expect(taken.code, taken.stderr).to.equal(0);
+    const url = `https://localhost:${String(host.port)}/v2/`;
+    expect(await runSuccessfully('curl', ['-sS', '--cacert', join(folder, 'own.cert'), url])).to.equal('{}');
+    const changed = await snapshot(true);
+    expect((await call('upgrade', own)).stdout).to.include('there is nothing to do');
+    expect(await snapshot(true)).to.deep.equal(changed);
+    expect((await call('rollback')).code).to.equal(0);
+    expect(await snapshot()).to.deep.equal(before);
+  });
+
   it('changes nothing with a bundle that is altered, cut short, somebody else’s, or for other machines', async () => {
     const before = await snapshot();
     const refuse = async (path: string, words: string, ...args: string[]): Promise<void> => {

@@ -33,6 +33,8 @@ export class MirrorRegistryHost {
   readonly calls: string[] = [];
   /** The image of Quay that runs. */
   running: string | undefined;
+  /** The secrets that podman holds: their values by their names. */
+  readonly secrets = new Map<string, string>();
   /** As podman calls it. */
   architecture = 'amd64';
   /** How well an image is. */
@@ -60,10 +62,10 @@ export class MirrorRegistryHost {
       void (async () => {
         let body = '';
         for await (const chunk of request) body += String(chunk);
-        const args = JSON.parse(body) as string[];
+        const { args, input } = JSON.parse(body) as { args: string[]; input: string };
         const name = (request.url ?? '/').slice(1);
         this.calls.push([name, ...args].join(' '));
-        const answer = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
+        const answer = await this.#run(name, args, input).catch((error: unknown) => ({ code: 1, text: String(error) }));
         response.end(JSON.stringify(answer));
       })();
     }).listen(0, '127.0.0.1');
@@ -71,7 +73,9 @@ export class MirrorRegistryHost {
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
       const script = `#!${process.execPath}
-fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(process.argv.slice(2)) })
+const args = process.argv.slice(2);
+const input = args.at(-1) === '-' ? require('node:fs').readFileSync(0, 'utf8') : '';
+fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify({ args, input }) })
   .then((answer) => answer.json())
   .then(({ code, text }) => { (code ? process.stderr : process.stdout).write(text); process.exitCode = code; });
 `;
@@ -92,7 +96,7 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
     await this.#backend?.stop();
   }
 
-  async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
+  async #run(name: string, args: readonly string[], input = ''): Promise<{ code: number; text: string }> {
     const done = { code: 0, text: '' };
     const fail = (text: string) => ({ code: 125, text });
     const words = args.filter((word) => word !== '--user');
@@ -111,6 +115,11 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
       case 'tag ' + (words[1] ?? ''):
         if (!this.images.has(words[1] ?? '')) return fail(`${words[1] ?? ''}: image not known`);
         this.images.set(last, this.images.get(words[1] ?? '') ?? '');
+        return done;
+      case 'secret inspect':
+        return this.secrets.has(last) ? done : fail('no such secret');
+      case 'secret create':
+        this.secrets.set(words[2] ?? '', input);
         return done;
       case 'info --format':
         return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
