@@ -68,6 +68,11 @@ export const upgradeBundle: Program = {
       load: () => import('./install.ts'),
     },
     {
+      usage: 'agent',
+      describe: 'Be the agent of a node: what the DaemonSet of an installation runs',
+      load: () => import('./agent.ts'),
+    },
+    {
       usage: 'shell-hook <shell>',
       describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
       load: () => import('./shellHook.ts'),

@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import { openComplete } from '../../lib/bundle/complete.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import { PluginError } from '../../lib/errors.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { baseOption, bundleArgument, registryOptions, trustOptions } from '../options.ts';
+import { parseListen } from './listen.ts';
 import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
@@ -74,14 +74,6 @@ export const command = defineCommand({
     }
   },
 });
-
-function parseListen(text: string): { host: string; port: number } {
-  const [, bracketed, plain, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+)):([0-9]{1,5})$/.exec(text) ?? [];
-  const host = bracketed ?? plain;
-  const port = Number(digits);
-  if (host !== undefined && port <= 65535) return { host, port };
-  throw new PluginError('usage', `--listen ${text} is not an address with a port, such as 127.0.0.1:5000 or [::1]:0`);
-}
 
 function isLoopback(host: string): boolean {
   return host === '::1' || /^(?:::ffff:)?127\./.test(host);

@@ -33,6 +33,6 @@ export class AgentReport {
 }
 
 function coarsen(entry: NodeProgress): object {
-  const { free = 0 } = entry as { free?: number };
+  const { free = 0 } = entry;
   return { ...entry, free: Math.round(free / coarse) };
 }

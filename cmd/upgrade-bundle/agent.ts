@@ -1,0 +1,111 @@
+import { constants, hostname, setPriority } from 'node:os';
+import { runAgent } from '../../lib/cluster/agent.ts';
+import { stateFolder, tokenPath } from '../../lib/cluster/agentStart.ts';
+import { pathOnHost } from '../../lib/node/host.ts';
+import { usualPlace } from '../../lib/node/media.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterOptions, trustOptions } from '../options.ts';
+import { parseSize } from '../size.ts';
+import { hostOptions } from './host.ts';
+import { parseListen } from './listen.ts';
+import { readToken } from './token.ts';
+import { trustOf } from './trust.ts';
+
+const { 'signature-store': _store, ...trust } = trustOptions;
+
+const options = {
+  'node-name': { type: 'string', describe: 'Name of the node ($NODE_NAME, or the name of this machine)' },
+  listen: {
+    type: 'string',
+    describe: 'Address and port for the agents of other nodes (port 8080 of $POD_IP, or of every address)',
+  },
+  'token-file': { type: 'string', default: tokenPath, describe: 'File with the token that all agents have' },
+  'media-folder': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Look for bundles in this folder too, besides sticks and discs',
+  },
+  device: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+  },
+  interval: {
+    type: 'number',
+    default: 15,
+    range: [1, 3600],
+    describe: 'Look at the cluster and at the media every so many seconds, more or less',
+  },
+  'disk-floor': {
+    type: 'string',
+    describe: 'How much is to stay free where images are kept (16Gi, or 15 % where that is more)',
+    check: (text: string) => void parseSize(text),
+  },
+  'mount-dir': { type: 'string', default: usualPlace, describe: 'Folder for the mounts, made if absent' },
+  'download-dir': { type: 'string', default: stateFolder, describe: 'Where bundles from other nodes are kept' },
+  ...hostOptions,
+  ...trust,
+  ...clusterOptions,
+  'certificate-authority': {
+    type: 'string',
+    describe: 'PEM file with the authority that the certificate of the API server is from',
+    group: 'Cluster:',
+  },
+} as const;
+
+/** `agent`: the agent of one node. */
+export const command = defineCommand({
+  details:
+    'Finds bundles on the media of this node, verifies the one whose digest an UpgradeBundle allows, gives it to the agents of other nodes, and ' +
+    'loads its images when the rollout has come so far, from its own medium or from another node. How far it is stands in the status of the ' +
+    'UpgradeBundle. It needs no registry and runs nothing of what is on a stick. It can be killed at any point: when it is started again it ' +
+    'goes on. In a pod it uses the account of that. It needs root.',
+  options,
+  examples: [
+    ['', 'Be the agent of this node, in a pod of the DaemonSet'],
+    [
+      '--kubeconfig=config --token-file=token --media-folder=/srv/bundles',
+      'The same by hand, with a folder of bundles',
+    ],
+  ],
+  async run(args, { context, environment }) {
+    const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;
+    // Whatever else the node does comes first.
+    setPriority(constants.priority.PRIORITY_BELOW_NORMAL);
+    const host = { root, environment };
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const fetchFile = () => Promise.resolve(undefined);
+      await runAgent(
+        cluster,
+        {
+          node: args.nodeName ?? (environment['NODE_NAME'] || hostname()),
+          media: { host, place, devices, folders },
+          server: {
+            ...parseListen(args.listen ?? usualListen(environment)),
+            token: await readToken(args.tokenFile),
+            executable: ownExecutable(environment),
+          },
+          folder: pathOnHost(host, args.downloadDir),
+          trust: { ...trustOf({ ...args, signatureStore: undefined }), fetchFile },
+          floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
+          interval: args.interval * 1000,
+        },
+        context,
+      );
+    } finally {
+      cluster.close();
+    }
+  },
+});
+
+function usualListen({ POD_IP: address = '' }: NodeJS.ProcessEnv): string {
+  if (address === '') return '0.0.0.0:8080';
+  return address.includes(':') ? `[${address}]:8080` : `${address}:8080`;
+}
+
+/** What this process runs from, where whoever started it has checked that against a digest. */
+function ownExecutable({ EXECUTABLE: digest = '' }: NodeJS.ProcessEnv): { digest: string; path: string } | undefined {
+  return digest === '' ? undefined : { digest, path: process.execPath };
+}

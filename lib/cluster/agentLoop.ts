@@ -1,0 +1,160 @@
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import type { FoundBundle } from '../node/medium.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import type { AgentMedia } from './agentMedia.ts';
+import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
+import { AgentReport } from './agentReport.ts';
+import type { Cluster } from './client.ts';
+import type { BundleFacts } from './rollout.ts';
+import { activeBundle, upgradeBundleApi, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
+
+const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
+const kind = 'UpgradeBundle';
+
+/** What the loop of an agent works with. */
+export interface AgentLoopOptions {
+  /** The name of the node. */
+  readonly node: string;
+  readonly media: AgentMedia;
+  readonly tools: AgentTools;
+  /** Milliseconds between two looks, more or less. */
+  readonly interval: number;
+}
+
+/** Looks at the media and at the cluster again and again, has the node do what follows, and reports. */
+export class AgentLoop {
+  readonly #cluster: Cluster;
+  readonly #options: AgentLoopOptions;
+  readonly #context: Context;
+  readonly #report: AgentReport;
+  #node: AgentNode | undefined;
+  #facts: NodeFacts | undefined;
+  #active: UpgradeBundle | undefined;
+  #trouble = '';
+
+  constructor(cluster: Cluster, options: AgentLoopOptions, context: Context) {
+    this.#cluster = cluster;
+    this.#options = options;
+    this.#context = context;
+    this.#report = new AgentReport(cluster, options.node);
+  }
+
+  /** Runs until the signal ends it. What fails is said once, and tried again. */
+  async run(): Promise<void> {
+    const { signal } = this.#context;
+    const isOver = (): boolean => signal.aborted;
+    while (!isOver()) {
+      try {
+        await this.#round();
+        this.#trouble = '';
+      } catch (error) {
+        if (!isPluginError(error)) throw error;
+        if (isOver()) return;
+        if (error.message !== this.#trouble) this.#context.log('warn', error.message);
+        this.#trouble = error.message;
+      }
+      const ended = this.#node?.ended;
+      await this.#options.media.wait(this.#pause(), ended ? AbortSignal.any([signal, ended]) : signal);
+    }
+  }
+
+  /** The facts of a bundle: what this node knows of it, or another that has verified it; undefined where nobody has. Throws what asking them throws. */
+  async readBundle(digest: Digest): Promise<BundleFacts | undefined> {
+    const { holdings, peers } = this.#options.tools;
+    const own = (this.#node?.digest === digest ? this.#node.facts : undefined) ?? (await holdings.recall(digest));
+    if (own) return own;
+    return this.#active && peers.readFacts(this.#active, digest, this.#context);
+  }
+
+  /** Ends what is under way. */
+  async close(): Promise<void> {
+    await this.#node?.close();
+  }
+
+  async #round(): Promise<void> {
+    const bundles = (await this.#cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    const active = activeBundle(bundles);
+    this.#active = active;
+    const found = await this.#options.media.look(active?.spec.bundle.file);
+    const digest = active?.spec.bundle.digest;
+    const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
+    if (this.#node && this.#node.digest !== allowed) {
+      await this.#node.close();
+      this.#node = undefined;
+    }
+    if (!active) {
+      await this.#discard(bundles);
+      await this.#propose(bundles, found);
+      return;
+    }
+    const facts = (this.#facts ??= await this.#readNode());
+    if (!allowed) {
+      await this.#report.send(active, await this.#offerOf(found));
+      return;
+    }
+    this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
+    await this.#node.advance(active, facts, found);
+    await this.#report.send(active, await this.#node.describe(active, facts));
+  }
+
+  /** Copies stay as long as somebody may ask for them: until the update is completed, or its object is gone. */
+  async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
+    const wanted = bundles.filter(({ metadata, status }) => {
+      return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
+    });
+    const digests = wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
+    await this.#options.tools.holdings.discard(new Set(digests), this.#context);
+  }
+
+  /** Tells the cluster of a bundle that appeared of itself. It goes no further until somebody allows its digest. */
+  async #propose(bundles: readonly UpgradeBundle[], found: readonly FoundBundle[]): Promise<void> {
+    const [first] = found;
+    if (!first || found.some(({ identity }) => identity !== first.identity)) return;
+    const name = nameOf(first);
+    if (bundles.some(({ metadata }) => metadata.name === name)) return;
+    const version = await this.#cluster.clusterVersion();
+    // A stick that stays in after the update is no wish for another one.
+    if (version?.version === first.version) return;
+    try {
+      await this.#cluster.create({ apiVersion, kind, metadata: { name }, spec: { bundle: {} } });
+      this.#context.log('info', `${describe(first)}: made UpgradeBundle ${name}`);
+    } catch (error) {
+      // Another node may have been faster.
+      if (!isPluginError(error, 'conflict')) throw error;
+    }
+  }
+
+  /** What to say of bundles none of which is allowed. */
+  async #offerOf(found: readonly FoundBundle[]): Promise<NodeProgress> {
+    const words = found.map((each) => {
+      const digest = each.digest === undefined ? '' : `, ${each.digest} as the file beside it says`;
+      return `${describe(each)}${digest}`;
+    });
+    const message = `${words.join('; ')}: waiting for its digest in spec.bundle.digest`;
+    return {
+      ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+      free: await this.#options.tools.images.measureFree(),
+      ...(found.length > 0 && { message }),
+    };
+  }
+
+  async #readNode(): Promise<NodeFacts> {
+    const name = this.#options.node;
+    const node = await this.#cluster.read({ apiVersion: 'v1', kind: 'Node', metadata: { name } });
+    const labels = node?.metadata.labels ?? {};
+    const roles = ['master', 'control-plane'].map((role) => `node-role.kubernetes.io/${role}`);
+    const pinning = await this.#cluster.findKind('machineconfiguration.openshift.io/v1', 'PinnedImageSet');
+    return { name, controlPlane: roles.some((role) => role in labels), pinsByCluster: pinning !== undefined };
+  }
+
+  /** Not all nodes at the same moment. */
+  #pause(): number {
+    return this.#options.interval * (0.75 + Math.random() / 2);
+  }
+}
+
+/** The name of the object that stands beside a bundle. */
+function nameOf({ version, arch }: FoundBundle): string {
+  return `${version}-${arch}`.replaceAll('_', '-');
+}

@@ -1,0 +1,239 @@
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf } from '../errors.ts';
+import { identityOf, type FoundBundle } from '../node/medium.ts';
+import type { Digest } from '../oci/digest.ts';
+import { AgentJob } from './agentJob.ts';
+import type { AgentHoldings, Holding } from './agentHoldings.ts';
+import type { AgentImages } from './agentImages.ts';
+import type { AgentPeers } from './agentPeers.ts';
+import type { AgentServer } from './agentServer.ts';
+import type { BundleFacts } from './rollout.ts';
+import { mayLoad, phases, type NodePhase, type NodeProgress, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+
+/** What a node works with. */
+export interface AgentTools {
+  readonly holdings: AgentHoldings;
+  readonly images: AgentImages;
+  readonly peers: AgentPeers;
+  readonly server: AgentServer;
+}
+
+/** Who a node is, and whether the cluster pins images itself. */
+export interface NodeFacts {
+  readonly name: string;
+  readonly controlPlane: boolean;
+  /** The cluster has PinnedImageSets: there is nothing to pin on the node. */
+  readonly pinsByCluster: boolean;
+}
+
+/**
+ * What one node does for one bundle that is allowed: verifies it where it is on a medium, offers it to the others, brings it from
+ * one of them, loads and pins its images. Each call of `advance` begins the next thing that there is to do; what there is to do follows
+ * from the disk, so that it can be left at any point.
+ */
+export class AgentNode {
+  readonly digest: Digest;
+  readonly #tools: AgentTools;
+  readonly #context: Context;
+  readonly #job: AgentJob;
+  /** What is known of media, by where they are and what they say of themselves. */
+  readonly #verdicts = new Map<string, 'verified' | 'another'>();
+  #holding: (Holding & { readonly medium: string | undefined }) | undefined;
+  #facts: BundleFacts | undefined;
+  #count = { loaded: 0, total: 0 };
+  #countedIn: Phase | undefined;
+  #bytes = 0;
+  #isPinned = false;
+  /** What keeps the copy that is there from being used. */
+  #fault: string | undefined;
+  #note: string | undefined;
+  #seen = '';
+
+  constructor(digest: Digest, tools: AgentTools, context: Context) {
+    this.digest = digest;
+    this.#tools = tools;
+    this.#context = context;
+    this.#job = new AgentJob(context);
+  }
+
+  /** What is known of the bundle by now. */
+  get facts(): BundleFacts | undefined {
+    return this.#facts;
+  }
+
+  /** Aborted when what the node does now has ended. */
+  get ended(): AbortSignal {
+    return this.#job.ended;
+  }
+
+  /** Begins the next thing to do, if it is time for it. Throws what reading the disk does. */
+  async advance(bundle: UpgradeBundle, node: NodeFacts, found: readonly FoundBundle[]): Promise<void> {
+    await this.#letGo(found);
+    if (this.#job.name !== undefined) return;
+    await this.#recall(bundle);
+    const unknown = found.find((each) => this.#judge(each) === undefined);
+    const other = found.find((each) => this.#judge(each) === 'another');
+    this.#note = other ? `${describe(other)} is another bundle than spec.bundle.digest allows: remove it` : this.#fault;
+    const isReady = mayLoad(bundle, node);
+    if (!this.#holding && unknown) this.#verify(unknown);
+    else if (this.#note !== undefined && !this.#isLoaded) return;
+    else if (this.#isLoaded) this.#pin(bundle, node);
+    else if (isReady && this.#holding) this.#load(this.#holding, bundle);
+    else if (isReady) this.#fetch(bundle);
+  }
+
+  /** What the node has to say of itself. */
+  async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
+    const phase = this.#phaseOf(bundle, node);
+    const message = phase === 'Failed' ? (this.#note ?? this.#job.failure) : (this.#job.name ?? this.#note);
+    const { loaded, total } = this.#count;
+    return {
+      ...{ name: node.name, phase, imagesLoaded: Math.min(loaded, total), imagesTotal: total, bytes: this.#bytes },
+      free: await this.#tools.images.measureFree(),
+      ...(message !== undefined && { message }),
+    };
+  }
+
+  /** Ends what is under way, and offers nothing any more. */
+  async close(): Promise<void> {
+    await this.#job.stop();
+    await this.#release();
+  }
+
+  get #isLoaded(): boolean {
+    return this.#count.total > 0 && this.#count.loaded === this.#count.total;
+  }
+
+  #phaseOf({ status }: UpgradeBundle, { pinsByCluster }: NodeFacts): NodePhase {
+    if (this.#isLoaded) {
+      const isPinned = pinsByCluster ? isAtLeast(status?.phase, 'Pinned') : this.#isPinned;
+      return this.#job.failure !== undefined ? 'Failed' : isPinned ? 'Pinned' : 'Loaded';
+    }
+    if (this.#job.failure !== undefined || this.#note !== undefined) return 'Failed';
+    return this.#job.kind === 'fetch' || this.#job.kind === 'load' ? 'Loading' : 'Waiting';
+  }
+
+  /** Finds what is on the disk from before, and counts again whenever the rollout has come further. */
+  async #recall(bundle: UpgradeBundle): Promise<void> {
+    const { holdings, images } = this.#tools;
+    if (!this.#holding) {
+      this.#fault = undefined;
+      const copy = await holdings.openCopy(this.digest, this.#context).catch((error: unknown) => {
+        if (!isPluginError(error) || error.code === 'interrupted') throw error;
+        this.#fault = error.message;
+      });
+      if (copy) this.#hold(copy, undefined);
+    }
+    this.#facts ??= await holdings.recall(this.digest);
+    const phase = bundle.status?.phase ?? 'Detected';
+    if (!this.#facts || this.#countedIn === phase) return;
+    this.#count = await images.count(this.#facts, bundle.spec.store);
+    this.#countedIn = phase;
+  }
+
+  #judge(found: FoundBundle): 'verified' | 'another' | undefined {
+    if (this.#facts && identityOf(this.#facts.metadata) !== found.identity) return 'another';
+    if (found.digest !== undefined && found.digest !== this.digest) return 'another';
+    return this.#verdicts.get(keyOf(found));
+  }
+
+  #verify(found: FoundBundle): void {
+    this.#job.start('verify', `verifying ${describe(found)}`, async (context) => {
+      try {
+        const holding = await this.#tools.holdings.verify(found.path, this.digest, context);
+        this.#verdicts.set(keyOf(found), 'verified');
+        this.#hold(holding, found.path);
+      } catch (error) {
+        if (!isPluginError(error, 'digest-mismatch')) throw error;
+        this.#verdicts.set(keyOf(found), 'another');
+        this.#context.log('warn', messageOf(error));
+      }
+    });
+  }
+
+  #fetch(bundle: UpgradeBundle): void {
+    const { peers, holdings, images } = this.#tools;
+    if (!(bundle.status?.nodes ?? []).some(({ imagesTotal }) => imagesTotal > 0)) return;
+    this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
+      this.#bytes = 0;
+      const path = await images.stayAboveFloor(holdings.folder, context, (within) =>
+        peers.fetch(bundle, this.digest, holdings.folder, this.#counting(within)),
+      );
+      const copy = path === undefined ? undefined : await holdings.openCopy(this.digest, context);
+      if (copy) this.#hold(copy, undefined);
+    });
+  }
+
+  #load(holding: Holding, bundle: UpgradeBundle): void {
+    this.#job.start('load', `loading ${String(this.#count.total)} images`, async (context) => {
+      this.#count = { ...this.#count, loaded: 0 };
+      await this.#tools.images.load(holding.bundle, holding.facts, bundle.spec.store, this.#counting(context));
+      this.#count = await this.#tools.images.count(holding.facts, bundle.spec.store);
+    });
+  }
+
+  #pin({ status }: UpgradeBundle, { pinsByCluster }: NodeFacts): void {
+    const facts = this.#facts;
+    if (pinsByCluster || this.#isPinned || !facts || !isAtLeast(status?.phase, 'Loaded')) return;
+    this.#job.start('pin', 'pinning the images', async (context) => {
+      await this.#tools.images.pin(facts, context);
+      this.#isPinned = true;
+    });
+  }
+
+  /** A context that keeps count of what arrives and what is loaded. */
+  #counting(context: Context): Context {
+    return {
+      ...context,
+      onEvent: (event) => {
+        if (event.kind === 'plan' && event.images === 0) this.#bytes = event.present;
+        if (event.kind === 'bytes' && this.#count.total === 0) this.#bytes += event.bytes;
+        if (event.kind === 'image') this.#count = { ...this.#count, loaded: this.#count.loaded + 1 };
+      },
+    };
+  }
+
+  #hold(holding: Holding, medium: string | undefined): void {
+    this.#holding = { ...holding, medium };
+    this.#facts = holding.facts;
+    this.#bytes = holding.facts.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
+    this.#countedIn = undefined;
+    this.#tools.server.offer(holding.bundle, holding.facts);
+  }
+
+  /** Notices that the medium with the bundle is gone, or any other about which something was known. */
+  async #letGo(found: readonly FoundBundle[]): Promise<void> {
+    const present = new Set(found.map(keyOf));
+    const seen = [...present].sort().join();
+    // What was wrong with the media before need not be wrong with these.
+    if (seen !== this.#seen) this.#job.forgive();
+    this.#seen = seen;
+    for (const key of this.#verdicts.keys()) if (!present.has(key)) this.#verdicts.delete(key);
+    const medium = this.#holding?.medium;
+    if (medium === undefined || found.some(({ path }) => path === medium)) return;
+    this.#context.log('warn', `${medium} is gone`);
+    await this.#job.stop();
+    await this.#release();
+    this.#bytes = 0;
+  }
+
+  async #release(): Promise<void> {
+    const holding = this.#holding;
+    this.#holding = undefined;
+    this.#tools.server.withdraw();
+    await holding?.bundle.close();
+  }
+}
+
+/** What to call a bundle on a medium. */
+export function describe({ version, arch, path, device }: FoundBundle): string {
+  return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
+}
+
+function keyOf({ path, identity }: FoundBundle): string {
+  return `${path} ${identity}`;
+}
+
+function isAtLeast(phase: Phase | undefined, least: Phase): boolean {
+  return phase !== undefined && phase !== 'Failed' && phases.indexOf(phase) >= phases.indexOf(least);
+}

@@ -1,0 +1,159 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { requireLoopDevices } from '../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { SimulatedCluster } from '../support/simulatedCluster.ts';
+import type { SimulatedNode } from '../support/simulatedNode.ts';
+import { listImages, requireRoot } from '../support/storeReader.ts';
+
+describe('the agents of a cluster', function () {
+  this.timeout(300_000);
+  let made: TestBundle;
+  let other: TestBundle;
+  let digest: Digest;
+  let cluster: SimulatedCluster;
+
+  before(async function () {
+    requirePeer(this, 'skopeo', 'podman');
+    await requireRoot(this);
+    await requireLoopDevices(this);
+    made = await makeBundle({ layerSize: 200_000 });
+    other = await makeBundle({ version: '4.12.5' });
+    digest = digestOf(await readFile(made.path));
+  });
+  after(async () => {
+    await made.remove();
+    await other.remove();
+  });
+  beforeEach(async () => {
+    cluster = await SimulatedCluster.start('4.19.3');
+  });
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') console.error(cluster.output);
+    await cluster.close();
+    expect(cluster.denied).to.deep.equal([]);
+  });
+
+  const addNode = (name: string, role: 'master' | 'worker' = 'worker', floor = '1Mi'): Promise<SimulatedNode> => {
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    return cluster.addNode(name, role, [...trust, `--disk-floor=${floor}`]);
+  };
+  /** Writes a bundle onto a device and puts that into a node. */
+  const plug = async (node: SimulatedNode, bundle: TestBundle = made) => {
+    const image = await node.sticks.makeImage(8);
+    await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+    return node.sticks.plug(image);
+  };
+  const until = async (condition: () => unknown): Promise<void> => {
+    const end = Date.now() + 120_000;
+    while (!(await condition())) {
+      if (Date.now() > end) throw new Error(`it never came to that: ${JSON.stringify(cluster.bundle()?.status)}`);
+      await sleep(50);
+    }
+  };
+  const namesOf = ({ release }: TestBundle): string[] => [
+    release.pullspec,
+    ...[...release.images.values()].map(({ pullspec }) => pullspec),
+  ];
+  const expectLoaded = async (node: SimulatedNode): Promise<void> => {
+    const reader = await makeFolder();
+    const seen = await listImages({ kind: 'additional', path: node.store }, reader);
+    await removeFolder(reader);
+    expect(seen).to.include.members(namesOf(made));
+  };
+  const isAt = (phase: string, ...nodes: string[]): (() => boolean) => {
+    return () => nodes.every((name) => cluster.progress(name)?.phase === phase);
+  };
+
+  it('make an object of a stick that appears, and go no further without the digest in it', async () => {
+    const node = await addNode('a');
+    const stick = await plug(node);
+    await until(() => cluster.progress('a')?.message);
+    expect(cluster.bundle()?.spec).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
+    expect(cluster.progress('a')).to.include({ phase: 'Waiting', imagesTotal: 0 });
+    expect(cluster.progress('a')?.message).to.contain(`4.12.4 x86_64 on ${stick.device}: waiting for its digest`);
+    expect(existsSync(node.state)).to.equal(false);
+  });
+
+  it('verify, spread and load: workers at once, the control plane by turns', async () => {
+    cluster.allow(digest);
+    const [a, b, c] = [await addNode('a', 'master'), await addNode('b', 'master'), await addNode('c')];
+    await plug(b);
+    await until(() => (cluster.progress('b')?.imagesTotal ?? 0) > 0);
+    expect(cluster.progress('b')).to.include({ phase: 'Waiting', imagesTotal: namesOf(made).length });
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Loaded', 'c'));
+    expect(['a', 'b'].map((name) => cluster.progress(name)?.phase)).to.deep.equal(['Waiting', 'Waiting']);
+    for (const turn of ['a', 'b']) {
+      cluster.direct({ phase: 'Loading', turn });
+      await until(isAt('Loaded', turn));
+    }
+    for (const node of [a, b, c]) await expectLoaded(node);
+    // Who has it on a stick needs no copy.
+    expect([a, b, c].map(({ state }) => existsSync(join(state, `bundle-${digest.slice(7, 19)}.tar`)))).to.deep.equal([
+      ...[true, false, true],
+    ]);
+    cluster.direct({ phase: 'Pinned' });
+    await until(isAt('Pinned', 'a', 'b', 'c'));
+    cluster.direct({ phase: 'Completed' });
+    await until(() => !existsSync(join(a.state, `bundle-${digest.slice(7, 19)}.tar`)));
+    expect(await a.stop()).to.be.oneOf([0, 130]);
+  });
+
+  it('wait with another bundle than the one that is allowed, and go on when it is gone', async () => {
+    cluster.allow(digest);
+    const [a, b] = [await addNode('a'), await addNode('b')];
+    await plug(a);
+    const wrong = await plug(b, other);
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Failed', 'b'));
+    expect(cluster.progress('b')?.message).to.contain(`4.12.5 x86_64 on ${wrong.device} is another bundle`);
+    await wrong.pull();
+    await until(isAt('Loaded', 'a', 'b'));
+    await expectLoaded(b);
+  });
+
+  it('stop where the disk would get too full, say so, and go on when there is room', async () => {
+    cluster.allow(digest);
+    await plug(await addNode('a'));
+    const b = await addNode('b', 'worker', '1000Ti');
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Failed', 'b'));
+    expect(cluster.progress('b')?.message).to.match(/only .* are free at .* and .* are to stay free/);
+    expect(existsSync(join(b.state, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
+  });
+
+  it('go on through kills, a power failure, a stick that is pulled, and an API server that is away', async () => {
+    cluster.allow(digest);
+    const [a, b] = [await addNode('a'), await addNode('b')];
+    const stick = await plug(a);
+    await until(() => (cluster.progress('a')?.imagesTotal ?? 0) > 0);
+    const restore = cluster.cut();
+    await b.kill();
+    b.start();
+    await sleep(2000);
+    restore();
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Loading', 'b'));
+    await b.kill('everything');
+    b.start();
+    await until(() => existsSync(join(b.state, `bundle-${digest.slice(7, 19)}.tar`)));
+    await stick.pull();
+    for (const node of [a, b]) {
+      await node.kill();
+      node.start();
+    }
+    await until(isAt('Loaded', 'a', 'b'));
+    for (const node of [a, b]) await expectLoaded(node);
+    await a.kill('everything');
+    a.start();
+    await sleep(2000);
+    expect(cluster.progress('a')?.phase).to.equal('Loaded');
+  });
+});

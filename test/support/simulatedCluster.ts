@@ -1,0 +1,176 @@
+import { mkdir, rm } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { agentObjects } from '../../lib/cluster/agentObjects.ts';
+import { upgradeBundleApi, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
+import type { Attempt } from './apiAccess.ts';
+import type { Json } from './apiPatch.ts';
+import { startApiServer, type TestApiServer } from './apiServer.ts';
+import { makeAuthority, type Authority } from './certificates.ts';
+import { makeFolder, removeFolder } from './mirrorDirectory.ts';
+import { platformImage } from './site.ts';
+import { SimulatedNode } from './simulatedNode.ts';
+
+const account = 'token-of-the-account-of-agents';
+const token = '0123456789abcdef0123456789abcdef';
+const user = 'system:serviceaccount:oc-upgrade-bundle:agent';
+const namespace = 'oc-upgrade-bundle';
+
+/** What the UpgradeBundle of a test is called. */
+export const bundleName = '4.12.4-x86-64';
+
+/** An OpenShift cluster on this machine: an API server in this process, which lets agents do what their roles say, and nodes as processes. */
+export class SimulatedCluster {
+  readonly api: TestApiServer;
+  readonly nodes = new Map<string, SimulatedNode>();
+  /** What agents asked for and have no right to. */
+  readonly denied: readonly string[];
+  readonly #authority: Authority;
+  readonly #folder: string;
+  readonly #port: number;
+
+  private constructor(parts: {
+    api: TestApiServer;
+    denied: readonly string[];
+    authority: Authority;
+    folder: string;
+    port: number;
+  }) {
+    this.api = parts.api;
+    this.denied = parts.denied;
+    this.#authority = parts.authority;
+    this.#folder = parts.folder;
+    this.#port = parts.port;
+  }
+
+  /** Starts a cluster of a version with everything that an installation makes, but no nodes. */
+  static async start(openshift: string): Promise<SimulatedCluster> {
+    const authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const image = platformImage('d');
+    const objects = agentObjects({ image, executables: {}, admission: undefined, rules: true });
+    const denied: string[] = [];
+    const mayDo = readRights(objects as unknown as Json[]);
+    const allow = (attempt: Attempt): boolean => {
+      if (attempt.user !== user || mayDo(attempt)) return true;
+      denied.push(`${attempt.verb} ${attempt.resource}.${attempt.group} ${attempt.namespace}/${attempt.name}`);
+      return false;
+    };
+    const tokens = new Map([[account, user]]);
+    const api = await startApiServer({ openshift, tls: { cert, key }, tokens, allow });
+    for (const object of objects) api.put({ ...object });
+    return new SimulatedCluster({ api, denied, authority, folder: await makeFolder(), port: await findPort() });
+  }
+
+  /** Adds a node with the pod of its agent; the agent is started. */
+  async addNode(name: string, role: 'master' | 'worker', options: readonly string[] = []): Promise<SimulatedNode> {
+    const address = `127.0.1.${String(this.nodes.size + 1)}`;
+    const folder = join(this.#folder, name);
+    await mkdir(folder);
+    const node = await SimulatedNode.make(
+      {
+        ...{ name, address, port: this.#port, api: this.api.host, account, token, options },
+        authority: this.#authority.certificate,
+      },
+      folder,
+    );
+    this.api.put({
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name, labels: { [`node-role.kubernetes.io/${role}`]: '' } },
+      status: { nodeInfo: { architecture: 'amd64' }, conditions: [{ type: 'Ready', status: 'True' }] },
+    });
+    this.api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: `agent-${name}`, namespace, labels: { 'app.kubernetes.io/name': namespace } },
+      spec: { nodeName: name, containers: [{ name: 'agent', ports: [{ name: 'bundle', containerPort: this.#port }] }] },
+      status: { podIP: address, phase: 'Running' },
+    });
+    this.nodes.set(name, node);
+    node.start();
+    return node;
+  }
+
+  /** Allows a bundle, as an administrator does by applying what stands beside it. */
+  allow(digest: Digest, spec: Json = {}, name = bundleName): void {
+    const { group, version } = upgradeBundleApi;
+    this.api.put({
+      apiVersion: `${group}/${version}`,
+      kind: 'UpgradeBundle',
+      metadata: { name },
+      spec: { bundle: { digest }, hold: false, store: 'auto', ...spec },
+    });
+  }
+
+  /** The UpgradeBundle as it is now. */
+  bundle(name = bundleName): UpgradeBundle | undefined {
+    const { group, version } = upgradeBundleApi;
+    return this.api.find(`${group}/${version}`, 'UpgradeBundle', name) as unknown as UpgradeBundle | undefined;
+  }
+
+  /** What a node says of itself. */
+  progress(node: string): NodeProgress | undefined {
+    return this.bundle()?.status?.nodes?.find(({ name }) => name === node);
+  }
+
+  /** Writes into the status, as the controller does. */
+  direct(status: Json): void {
+    const { apiVersion, kind, metadata } = this.bundle() ?? { apiVersion: '', kind: '', metadata: { name: '' } };
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    if (!found) throw new Error('there is no UpgradeBundle');
+    const place = { kind: found, namespace: '', name: metadata.name };
+    const body = { apiVersion, kind, metadata: { name: metadata.name }, status };
+    this.api.objects.apply(place, body, { manager: 'controller', dryRun: false, status: true }, true);
+  }
+
+  /** Cuts the API server off; returns what ends that. */
+  cut(): () => void {
+    this.api.fault(/./, { noAnswer: 'reset' });
+    this.api.dropConnections();
+    return () => {
+      this.api.clearFaults();
+    };
+  }
+
+  /** What all agents have said, for the message of a test that failed. */
+  get output(): string {
+    return [...this.nodes.values()].map(({ name, output }) => `=== ${name}\n${output.slice(-3000)}`).join('\n');
+  }
+
+  /** Ends everything. */
+  async close(): Promise<void> {
+    for (const node of this.nodes.values()) await node.close();
+    await this.api.stop();
+    await this.#authority.remove();
+    await rm(this.#folder, { recursive: true, force: true });
+    await removeFolder(this.#folder);
+  }
+}
+
+/** What roles and their bindings allow the account of the agents. */
+function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
+  const rights = objects.flatMap(({ kind, metadata, rules }) => {
+    const { namespace = '' } = metadata as { namespace?: string };
+    const isRole = kind === 'ClusterRole' || kind === 'Role';
+    return isRole ? (rules as Record<string, string[]>[]).map((rule) => ({ rule, namespace })) : [];
+  });
+  return ({ verb, group, resource, namespace: where, name }) =>
+    rights.some(
+      ({ namespace, rule: { apiGroups = [], resources = [], verbs = [], resourceNames } }) =>
+        (namespace === '' || namespace === where) &&
+        apiGroups.includes(group) &&
+        resources.some((each) => each.split('/')[0] === resource) &&
+        verbs.includes(verb) &&
+        (resourceNames === undefined || resourceNames.includes(name)),
+    );
+}
+
+async function findPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}

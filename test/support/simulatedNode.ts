@@ -1,0 +1,152 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { cp, mkdir, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Sticks } from './loopDevice.ts';
+
+const executable = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const compileCache = fileURLToPath(new URL('../../node_modules/.cache/compile', import.meta.url));
+
+/** What a node is told of the cluster, as its pod would be. */
+export interface NodePlace {
+  readonly name: string;
+  /** Of its pod. */
+  readonly address: string;
+  readonly port: number;
+  /** `127.0.0.1:PORT` of the API server. */
+  readonly api: string;
+  /** The authority of its certificate, in PEM. */
+  readonly authority: string;
+  /** By which the API server knows the account of the agents. */
+  readonly account: string;
+  /** By which the agents know each other. */
+  readonly token: string;
+  /** Options for the agent besides. */
+  readonly options: readonly string[];
+}
+
+/**
+ * A node of a cluster on this machine: a mount namespace with a /var and a /run of its own, in which the agent is a real process of the
+ * executable that loads into a real image store. It has its own sticks.
+ */
+export class SimulatedNode {
+  readonly name: string;
+  readonly sticks: Sticks;
+  readonly #folder: string;
+  readonly #place: NodePlace;
+  #child: ChildProcess | undefined;
+  #output = '';
+
+  private constructor(place: NodePlace, folder: string, sticks: Sticks) {
+    this.name = place.name;
+    this.sticks = sticks;
+    this.#place = place;
+    this.#folder = folder;
+  }
+
+  /** Makes the node’s file system in a folder that is not there yet; nothing runs. */
+  static async make(place: NodePlace, folder: string): Promise<SimulatedNode> {
+    const secrets = join(folder, 'secrets');
+    await mkdir(join(folder, 'var/lib'), { recursive: true });
+    await mkdir(join(folder, 'var/tmp'));
+    await mkdir(join(folder, 'media'));
+    await symlink('/run', join(folder, 'var/run'));
+    const account = join(secrets, 'kubernetes.io/serviceaccount');
+    await mkdir(account, { recursive: true });
+    await mkdir(join(secrets, 'oc-upgrade-bundle'));
+    await writeFile(join(account, 'token'), place.account);
+    await writeFile(join(account, 'ca.crt'), place.authority);
+    await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
+    const sticks = join(folder, 'sticks');
+    await mkdir(sticks);
+    return new SimulatedNode(place, folder, await Sticks.open(sticks));
+  }
+
+  /** Everything that its agents have said so far. */
+  get output(): string {
+    return this.#output;
+  }
+
+  /** Whether its agent runs. */
+  get runs(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Where the node has its image store, as a path of this machine. */
+  get store(): string {
+    return join(this.#folder, 'var/lib/containers/storage');
+  }
+
+  /** Where its agent keeps copies. */
+  get state(): string {
+    return join(this.#folder, 'var/lib/oc-upgrade-bundle');
+  }
+
+  /** Boots: starts the agent in a mount namespace of its own. */
+  start(): void {
+    const { name, address, port, api, options } = this.#place;
+    const [host = '', apiPort = ''] = api.split(':');
+    const agent = [process.execPath, executable, 'agent', `--listen=${address}:${String(port)}`, '--interval=1'];
+    const script = [
+      'set -e',
+      `mount --bind '${this.#folder}/var' /var`,
+      'mount -t tmpfs tmpfs /run',
+      'mkdir -p /run/secrets',
+      `cp -r '${this.#folder}/secrets/.' /run/secrets`,
+      `exec "$@"`,
+    ];
+    const media = `--media-folder=${join(this.#folder, 'media')}`;
+    this.#child = spawn(
+      'unshare',
+      ['--mount', '--propagation=private', 'sh', '-c', script.join('\n'), 'sh', ...agent, media, ...options],
+      {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        // With it its children can be ended, as by a power failure.
+        detached: true,
+        env: {
+          PATH: this.sticks.path,
+          HOME: this.#folder,
+          NODE_COMPILE_CACHE: compileCache,
+          NODE_NAME: name,
+          KUBERNETES_SERVICE_HOST: host,
+          KUBERNETES_SERVICE_PORT: apiPort,
+        },
+      },
+    );
+    const collect = (chunk: Buffer): void => void (this.#output += chunk.toString());
+    this.#child.stdout?.on('data', collect);
+    this.#child.stderr?.on('data', collect);
+  }
+
+  /** Kills the agent, or with it whatever it has started, as a power failure does. */
+  async kill(what: 'agent' | 'everything' = 'agent'): Promise<void> {
+    const child = this.#child;
+    if (child?.pid === undefined || !this.runs) return;
+    const closed = once(child, 'exit');
+    process.kill(what === 'agent' ? child.pid : -child.pid, 'SIGKILL');
+    await closed;
+    this.#output += '\n--- killed\n';
+  }
+
+  /** Asks the agent to end, and gives its exit code. */
+  async stop(): Promise<number | null> {
+    const child = this.#child;
+    if (!child || !this.runs) return child?.exitCode ?? null;
+    const closed = once(child, 'exit');
+    child.kill('SIGTERM');
+    await closed;
+    return child.exitCode;
+  }
+
+  /** Copies a bundle into the folder that the agent looks into besides sticks. */
+  async putFile(path: string, name: string): Promise<void> {
+    await cp(path, join(this.#folder, 'media', name));
+  }
+
+  /** Ends everything of the node. */
+  async close(): Promise<void> {
+    await this.kill('everything');
+    await this.sticks.close();
+  }
+}
