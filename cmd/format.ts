@@ -33,6 +33,12 @@ export function formatDuration(seconds: number): string {
     : `${String(Math.floor(minutes / 60))}h${pad(minutes % 60)}m`;
 }
 
+/** A bar of so many characters that is filled to a fraction from 0 to 1. */
+export function formatBar(fraction: number, width: number): string {
+  const filled = Math.floor(fraction * width);
+  return '█'.repeat(filled) + '░'.repeat(width - filled);
+}
+
 /**
  * Rows as aligned columns, two blanks apart, the first row being the header. A column whose name is in `right` is
  * aligned to the right.

@@ -1,5 +1,5 @@
 import type { TransferEvent } from '../lib/context.ts';
-import { formatBytes, formatDuration } from './format.ts';
+import { formatBar, formatBytes, formatDuration } from './format.ts';
 
 /** Over how long the rate is taken, in milliseconds. */
 const rateWindow = 15_000;
@@ -67,7 +67,7 @@ export class Progress {
     } else {
       const fraction = this.fraction ?? 0;
       const percent = `${String(Math.floor(fraction * 100)).padStart(3)}%`;
-      const drawn = bar > 0 ? ` ${drawBar(fraction, bar)}` : '';
+      const drawn = bar > 0 ? ` ${formatBar(fraction, bar)}` : '';
       line += `${drawn} ${percent}`;
       parts.push(`  ${formatBytes(Math.min(done, this.#total))} of ${formatBytes(this.#total)}`);
     }
@@ -96,9 +96,4 @@ export class Progress {
     const oldest = this.#samples[0];
     return oldest === undefined || now <= oldest.time ? 0 : ((this.#moved - oldest.bytes) * 1000) / (now - oldest.time);
   }
-}
-
-function drawBar(fraction: number, width: number): string {
-  const filled = Math.floor(fraction * width);
-  return '█'.repeat(filled) + '░'.repeat(width - filled);
 }

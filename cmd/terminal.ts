@@ -11,7 +11,11 @@ const liveInterval = 200;
 const barWidth = 20;
 
 /** A stream that may be a terminal. */
-export type OutputStream = NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number };
+export type OutputStream = NodeJS.WritableStream & {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  readonly rows?: number;
+};
 
 /** What a Terminal is made of. */
 export interface TerminalOptions {
@@ -33,6 +37,8 @@ export class Terminal {
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
   #told = false;
+  /** How many lines of stdout the next redraw draws over. */
+  #drawn = 0;
 
   private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
     this.#options = options;
@@ -68,7 +74,25 @@ export class Terminal {
   print(text: string): void {
     // A live line would share the terminal with it, and a plain one come after it.
     this.close();
+    this.#drawn = 0;
     this.#options.stdout.write(`${disarm(text)}\n`);
+  }
+
+  /** Whether results go to a terminal, where they can be drawn over. */
+  get live(): boolean {
+    const { stdout, environment } = this.#options;
+    return stdout.isTTY === true && environment['TERM'] !== 'dumb';
+  }
+
+  /** Writes a result over what the last redraw has written, on a terminal; what does not fit on the screen is left out. */
+  redraw(text: string): void {
+    const { columns = 80, rows = 24 } = this.#options.stdout;
+    const lines = disarm(text).split('\n');
+    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
+    const back = this.#drawn > 0 ? `\x1b[${String(this.#drawn)}A\x1b[J` : '';
+    this.close();
+    this.#options.stdout.write(back + fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join(''));
+    this.#drawn = fitting.length;
   }
 
   /** Writes a line of the log, if its level is to be shown. */

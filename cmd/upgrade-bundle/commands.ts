@@ -73,6 +73,32 @@ export const upgradeBundle: Program = {
       load: () => import('./agent.ts'),
     },
     {
+      usage: 'apply [bundle]',
+      describe: 'Allow a cluster to update itself with a bundle',
+      load: () => import('./apply.ts'),
+    },
+    {
+      usage: 'status [name]',
+      describe: 'Show how far an update with a bundle has come, on every node',
+      load: () => import('./status.ts'),
+    },
+    {
+      usage: 'resume [name]',
+      describe: 'Begin an update that is held',
+      load: () => import('./resume.ts'),
+    },
+    {
+      usage: 'abort [name]',
+      describe: 'Give up an update that has not begun yet',
+      load: () => import('./abort.ts'),
+    },
+    {
+      usage: 'clean [name]',
+      describe: 'Remove what is left of updates that have ended',
+      spellings: dryRunSpellings,
+      load: () => import('./clean.ts'),
+    },
+    {
       usage: 'shell-hook <shell>',
       describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
       load: () => import('./shellHook.ts'),

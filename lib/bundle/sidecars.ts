@@ -122,12 +122,17 @@ function parseDigests(text: string): { digest: Digest; name: string }[] {
   });
 }
 
-function upgradeBundleOf(digest: Digest, { version, arch }: BundleMetadata): KubernetesObject {
+/** The name that the UpgradeBundle of a bundle has in a cluster, whoever makes it. */
+export function upgradeBundleName({ version, arch }: Pick<BundleMetadata, 'version' | 'arch'>): string {
+  // Kubernetes names have no underscores.
+  return `${version}-${arch}`.replaceAll('_', '-');
+}
+
+function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): KubernetesObject {
   return {
     apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
     kind: 'UpgradeBundle',
-    // Kubernetes names have no underscores.
-    metadata: { name: `${version}-${arch}`.replaceAll('_', '-') },
+    metadata: { name: upgradeBundleName(metadata) },
     spec: { bundle: { digest } },
   };
 }

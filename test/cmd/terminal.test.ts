@@ -53,6 +53,19 @@ describe('Terminal', () => {
     mock.timers.reset();
   });
 
+  it('draws a result over the one before on a terminal, as far as the screen goes', async () => {
+    const stdout = Object.assign(new Screen(true, 12), { rows: 4 });
+    const { terminal } = await open({ stdout });
+    expect(terminal.live).to.equal(true);
+    terminal.redraw('one\ntwo');
+    terminal.redraw('a line that is too long\ntwo\nthree\nfour\nfive');
+    expect(stdout.text).to.equal(`one\ntwo\n${escape}[2A${escape}[Ja line that\ntwo\n…\n`);
+    terminal.print('end');
+    terminal.redraw('anew');
+    expect(stdout.text).to.match(/…\nend\nanew\n$/);
+    expect((await open()).terminal.live).to.equal(false);
+  });
+
   it('writes results to stdout and everything else to stderr', async () => {
     const { terminal, stdout, stderr } = await open({ verbose: true });
     terminal.print('result');

@@ -1,0 +1,31 @@
+import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '../../lib/cluster/bundleRecord.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterAccessOptions } from '../options.ts';
+import { recordArgument } from './record.ts';
+
+/** `abort`: an update that has not begun is given up. */
+export const command = defineCommand({
+  details:
+    'Before the update itself has begun, the agents stop, what was pinned is unpinned, what was paused is restored, and the cluster is as it was. Once the cluster ' +
+    'version operator is at work there is no way back from here; this then says what there is to do, and changes nothing.',
+  positionals: recordArgument,
+  options: {
+    wait: { type: 'boolean', default: true, describe: 'Wait until it has been given up' },
+    timeout: { type: 'number', default: 300, range: [1, 86_400], describe: 'How many seconds to wait' },
+    ...clusterAccessOptions,
+  },
+  examples: [['', 'Give up the update that the cluster is preparing']],
+  async run(args, { context, terminal, environment }) {
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const chosen = chooseRecord(await listRecords(cluster), args.name);
+      context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
+      const { bundle } = await abortUpdate(cluster, chosen);
+      if (args.wait) await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
+      terminal.print(`upgradebundle/${bundle.metadata.name} ${args.wait ? 'aborted' : 'is being aborted'}`);
+    } finally {
+      cluster.close();
+    }
+  },
+});

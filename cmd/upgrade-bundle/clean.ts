@@ -1,0 +1,31 @@
+import { cleanRecords } from '../../lib/cluster/bundleRecord.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterAccessOptions, dryRunOption } from '../options.ts';
+import { recordArgument } from './record.ts';
+
+/** `clean`: the records of updates that have ended. */
+export const command = defineCommand({
+  details:
+    'Removes the UpgradeBundles that are Completed or Failed, all of them unless one is named. The agents then remove what they keep for them. Images that the ' +
+    'cluster runs with stay, and stay pinned.',
+  positionals: {
+    name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle; all that have ended if not given' },
+  },
+  options: { ...dryRunOption, ...clusterAccessOptions },
+  examples: [
+    ['', 'Remove what is left of updates that have ended'],
+    ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const dryRun = args.dryRun !== 'none';
+      const names = await cleanRecords(cluster, args.name, { dryRun });
+      for (const name of names) terminal.print(`upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
+      if (names.length === 0) terminal.print('There is nothing to remove.');
+    } finally {
+      cluster.close();
+    }
+  },
+});

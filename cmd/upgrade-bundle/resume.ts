@@ -1,0 +1,24 @@
+import { chooseRecord, listRecords, phaseOf, resumeUpdate } from '../../lib/cluster/bundleRecord.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterAccessOptions } from '../options.ts';
+import { recordArgument } from './record.ts';
+
+/** `resume`: an update that is held may begin. */
+export const command = defineCommand({
+  details:
+    'Takes the hold from an UpgradeBundle. The update begins when every node has loaded everything, at once where that is so.',
+  positionals: recordArgument,
+  options: clusterAccessOptions,
+  examples: [['', 'Begin the update that is held']],
+  async run(args, { context, terminal, environment }) {
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const { bundle, outcome } = await resumeUpdate(cluster, chooseRecord(await listRecords(cluster), args.name));
+      const words = outcome === 'unchanged' ? 'is not held' : 'is no longer held';
+      terminal.print(`upgradebundle/${bundle.metadata.name} ${words}: ${phaseOf(bundle)}`);
+    } finally {
+      cluster.close();
+    }
+  },
+});

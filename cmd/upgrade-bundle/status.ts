@@ -1,0 +1,113 @@
+import { chooseRecord, hasEnded, listRecords, phaseOf, watchRecords } from '../../lib/cluster/bundleRecord.ts';
+import { listOf } from '../../lib/cluster/fields.ts';
+import { summarizeNodes, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../format.ts';
+import { clusterAccessOptions, formatOption } from '../options.ts';
+import { recordArgument } from './record.ts';
+
+const barWidth = 20;
+
+/** `status`: how far an update has come. */
+export const command = defineCommand({
+  details:
+    'Shows the phase, what the agents say, and each node with the images that it has. With -w it is renewed as it changes, until the update is completed (exit code 0) ' +
+    'or has failed (1): in place on a terminal, else as a line for each change.',
+  positionals: recordArgument,
+  options: {
+    watch: { type: 'boolean', alias: 'w', describe: 'Show every change, until the update has ended' },
+    ...formatOption(['json', 'yaml']),
+    ...clusterAccessOptions,
+  },
+  examples: [
+    ['', 'Show how far the update has come'],
+    ['-w', 'Follow it to its end'],
+    ['-o json', 'The same for a script'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const cluster = await openCluster(args, environment, context);
+    const show = async (bundle: UpgradeBundle): Promise<void> => {
+      if (args.format === 'yaml')
+        terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
+      else if (args.format === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
+      else if (!args.watch) terminal.print(formatStatus(bundle));
+      else if (terminal.live) terminal.redraw(formatStatus(bundle));
+      else terminal.print(formatTitle(bundle));
+    };
+    try {
+      if (!args.watch) {
+        await show(chooseRecord(await listRecords(cluster), args.name));
+        return;
+      }
+      let { name } = args;
+      let last = '';
+      for await (const bundles of watchRecords(cluster)) {
+        // Which one it is may come to light only later.
+        const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
+        if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
+        const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
+        if (followed && text !== last) await show(followed);
+        last = text;
+        name = followed?.metadata.name ?? name;
+        if (!followed || !hasEnded(followed)) continue;
+        checkEnd(followed);
+        return;
+      }
+    } finally {
+      cluster.close();
+    }
+  },
+});
+
+function checkEnd(bundle: UpgradeBundle): void {
+  if (phaseOf(bundle) === 'Completed') return;
+  const failed = listOf(bundle.status?.conditions).find(({ message, status }) => message !== '' && status === 'False');
+  const reason = failed === undefined ? '' : `: ${String(failed['message'])}`;
+  throw new PluginError('partial', `The update with ${bundle.metadata.name} has failed${reason}`, {
+    hint: 'See its conditions: oc adm-upgrade-bundle status. To begin anew: oc adm-upgrade-bundle clean, then apply.',
+  });
+}
+
+/** An UpgradeBundle without what only the API server has a use for. */
+function plain({ metadata, ...bundle }: UpgradeBundle): object {
+  const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
+  return { ...bundle, metadata: kept };
+}
+
+function formatTitle(bundle: UpgradeBundle): string {
+  const nodes = bundle.status?.nodes ?? [];
+  const { nodesReady, progress } = summarizeNodes(nodes);
+  const loading = nodes.length === 0 ? '' : `, ${nodesReady.replace('/', ' of ')} nodes ready, ${progress}`;
+  return `${bundle.metadata.name}: ${phaseOf(bundle)}${loading}`;
+}
+
+/** The whole status as words and tables. */
+function formatStatus(bundle: UpgradeBundle): string {
+  const { version, release, nodes = [], conditions } = bundle.status ?? {};
+  const { digest, file } = bundle.spec.bundle;
+  const fields = [
+    ['Version', version],
+    ['Release', release],
+    ['Bundle', digest ?? 'no digest is allowed: oc adm-upgrade-bundle apply does that'],
+    ['Place', file],
+    ['Held', bundle.spec.hold && !hasEnded(bundle) ? 'until oc adm-upgrade-bundle resume' : undefined],
+  ].flatMap(([name = '', value]) => (value === undefined ? [] : [[name, value]]));
+  const told = listOf(conditions).map(({ type, status, reason, message }) =>
+    [type, status, reason, message].map(String),
+  );
+  return [
+    formatTitle(bundle),
+    formatFields(fields),
+    ...(told.length > 0 ? ['', formatTable([['CONDITION', 'STATUS', 'REASON', 'MESSAGE'], ...told])] : []),
+    ...(nodes.length > 0 ? ['', formatTable([header, ...nodes.map(describe)], ['BLOBS'])] : []),
+  ].join('\n');
+}
+
+const header = ['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'];
+
+function describe({ name, phase, imagesLoaded, imagesTotal, bytes, message = '' }: NodeProgress): string[] {
+  const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, barWidth);
+  return [name, phase, bar, `${String(imagesLoaded)} of ${String(imagesTotal)}`, formatBytes(bytes), message];
+}

@@ -1,0 +1,83 @@
+import { createHash } from 'node:crypto';
+import { basename } from 'node:path';
+import { readObjects } from '../config/objects.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { readSmallFile } from '../store/smallFile.ts';
+import { openBundle } from './open.ts';
+import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
+
+/** Which bundle is meant, without the bundle itself. */
+export interface BundleIdentity {
+  /** The name of its UpgradeBundle: `4.12.4-x86-64`. */
+  readonly name: string;
+  /** Of the whole file. */
+  readonly digest: Digest;
+}
+
+const sizeLimit = 1024 * 1024;
+
+/**
+ * Reads which bundle a file stands for: the `.yaml` or `.sha256` beside a bundle, or the bundle itself, whose digest is taken where no `.sha256`
+ * beside it tells. Throws `not-readable`, `invalid-file`, `invalid-bundle`, and `usage` for a mirror directory, which has no digest.
+ */
+export async function identifyBundle(path: string, context: Context): Promise<BundleIdentity> {
+  if (/\.(ya?ml|json)$/.test(path)) return readManifest(path);
+  if (path.endsWith('.sha256')) {
+    const bundle = path.slice(0, -'.sha256'.length);
+    return { name: nameFrom(bundle), digest: await findDigest(path, bundle) };
+  }
+  const bundle = await openBundle(path, context);
+  try {
+    const name = upgradeBundleName(bundle.metadata);
+    const known = await readDigestFile(path);
+    if (known !== undefined) return { name, digest: known };
+    if (!bundle.stream) {
+      throw new PluginError('usage', `${path} is a mirror directory, which nobody can allow by its digest`, {
+        hint: 'Make a bundle of it: oc adm-upgrade-bundle create --from-dir.',
+      });
+    }
+    context.log('info', `taking the digest of ${path}, since there is no ${basename(path)}.sha256 beside it`);
+    const hash = createHash('sha256');
+    const size = bundle.metadata.size;
+    context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
+    for await (const chunk of bundle.stream(0, size)) {
+      const bytes = chunk as Buffer;
+      hash.update(bytes);
+      context.onEvent({ kind: 'bytes', digest: '', bytes: bytes.length });
+    }
+    return { name, digest: `sha256:${hash.digest('hex')}` };
+  } finally {
+    await bundle.close();
+  }
+}
+
+async function readManifest(path: string): Promise<BundleIdentity> {
+  const objects = readObjects(String(await readSmallFile(path, sizeLimit)), path);
+  const [object] = objects.filter(({ kind }) => kind === 'UpgradeBundle');
+  const { metadata, spec } = (object ?? {}) as {
+    metadata?: { name?: unknown };
+    spec?: { bundle?: { digest?: unknown } };
+  };
+  const [name, digest] = [metadata?.name, spec?.bundle?.digest];
+  if (objects.length === 1 && typeof name === 'string' && typeof digest === 'string' && isDigest(digest)) {
+    return { name, digest };
+  }
+  throw new PluginError(
+    'invalid-file',
+    `${path} is not the one UpgradeBundle, with a digest, that create writes beside a bundle`,
+    {
+      hint: 'Give the bundle, or the .yaml or .sha256 that stands beside it.',
+    },
+  );
+}
+
+/** The name from that of a file: `upgrade-4.12.4-x86_64.tar`. */
+function nameFrom(path: string): string {
+  const [, version, arch] = /^upgrade-(\d+\.\d+\.\d+.*)-([a-z0-9_]+)\.tar$/.exec(basename(path)) ?? [];
+  if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });
+  throw new PluginError('usage', `${path} does not have the name of a bundle: upgrade-VERSION-ARCH.tar`, {
+    hint: 'Give the .yaml that stands beside the bundle, which says what it is.',
+  });
+}
