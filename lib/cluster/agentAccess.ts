@@ -28,6 +28,8 @@ const everywhere: readonly Rule[] = [
   // Guards before the update, and what becomes of it.
   rule('', ['nodes', 'pods', 'events'], reading),
   rule('config.openshift.io', ['clusteroperators', 'clusterversions'], reading),
+  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets'], ['get', 'list']),
+  rule('operator.openshift.io', ['imagecontentsourcepolicies'], ['get', 'list']),
   rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], reading),
   // The update itself.
   rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
@@ -40,13 +42,15 @@ const everywhere: readonly Rule[] = [
 /** What they need in their own namespace. */
 const atHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update', 'patch'], ['controller']),
-  rule('', ['events'], ['create', 'patch']),
   // Containers that see the node’s files and devices.
   rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']),
 ];
 
 /** Where the cluster looks for release signatures. A right to create cannot be bound to names. */
 const signatures: readonly Rule[] = [rule('', ['configmaps'], ['get', 'create', 'patch'])];
+
+/** Where events have to be that are about what is in no namespace. */
+const telling: readonly Rule[] = [rule('', ['events'], ['create'])];
 
 /** Makes the account of the agents and its rights: no more than what they do. */
 export function agentAccess(): KubernetesObject[] {
@@ -56,6 +60,7 @@ export function agentAccess(): KubernetesObject[] {
     binding('ClusterRoleBinding', 'ClusterRole', {}),
     ...granted(agentNamespace, atHome),
     ...granted('openshift-config-managed', signatures),
+    ...granted('default', telling),
   ];
 }
 

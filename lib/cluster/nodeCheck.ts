@@ -136,7 +136,8 @@ function isTruncated({ listed }: ClusterNode, { imageLimits }: NodeKnowledge): b
   return imageLimits.includes(listed);
 }
 
-function isControlPlane({ labels }: ClusterNode): boolean {
+/** Whether a node is one of those that run the cluster itself. */
+export function isControlPlane({ labels }: ClusterNode): boolean {
   return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
 }
 

@@ -105,7 +105,10 @@ function checkNodes(
 }
 
 /** Whether some mirror is configured for the images of a release. */
-function hasMirrors({ images }: UpdatePlan, { digestMirrors, contentPolicies }: Survey): boolean {
+export function hasMirrors(
+  { images }: Pick<UpdatePlan, 'images'>,
+  { digestMirrors, contentPolicies }: Pick<Survey, 'digestMirrors' | 'contentPolicies'>,
+): boolean {
   const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
     ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),

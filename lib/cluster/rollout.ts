@@ -1,16 +1,12 @@
-import type { BundleMetadata } from '../bundle/metadata.ts';
-import type { ConfigManifest } from '../config/manifest.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { checkInterrupted, type Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-
-/** What the controller has to know of a bundle. */
-export interface BundleFacts {
-  /** Of the whole file. */
-  readonly digest: Digest;
-  /** Verified: from a bundle that has that digest. */
-  readonly metadata: BundleMetadata;
-  /** The objects in its `config` folder: signatures. */
-  readonly manifests: readonly ConfigManifest[];
-}
+import type { BundleFacts } from './bundleFacts.ts';
+import type { Cluster } from './client.ts';
+import { ClusterView } from './clusterView.ts';
+import { leadWithLease, type LeaseOptions } from './lease.ts';
+import { Rollout, watchedKinds } from './rolloutRound.ts';
 
 /**
  * How to control the rollout of bundles. Nodes load when `mayLoad` says so; it is the controller that decides, by the phase and,
@@ -23,4 +19,57 @@ export interface RolloutOptions {
   readonly namespace: string;
   /** The facts of the bundle with a digest, from whoever has it and has verified it; undefined where nobody does yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
+  /** Milliseconds after which the cluster is looked at even if it did not change; default 15 s. It is looked at no more than 15 times as often. */
+  readonly pace?: number;
+  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod'>;
+}
+
+/**
+ * Leads UpgradeBundles through their phases, whenever it has the Lease `controller`, until the signal is aborted. All that it knows is in the cluster:
+ * it may end at any moment, and another one goes on.
+ */
+export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
+  const { identity, namespace, lease } = options;
+  try {
+    await leadWithLease(cluster, { ...lease, name: 'controller', namespace, identity }, context, (signal) =>
+      leadRollout(cluster.within(signal), options, { ...context, signal }),
+    );
+  } catch (error) {
+    if (!context.signal.aborted) throw error;
+  }
+}
+
+async function leadRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
+  const { signal } = context;
+  const { pace = 15_000 } = options;
+  let bell = new AbortController();
+  const view = new ClusterView(
+    cluster,
+    watchedKinds,
+    () => {
+      bell.abort();
+    },
+    context,
+  );
+  const watching = view.run();
+  const rollout = new Rollout(cluster, view, options, context);
+  try {
+    for (;;) {
+      bell = new AbortController();
+      const moved =
+        view.complete &&
+        (await rollout.look().catch((error: unknown) => {
+          checkInterrupted(signal);
+          context.log('warn', `the rollout cannot go on: ${messageOf(error)}`);
+          return false;
+        }));
+      // What nodes report comes in many small changes: they are looked at together.
+      await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
+      if (!moved)
+        await sleep(pace, undefined, { signal: AbortSignal.any([signal, bell.signal]) }).catch(() => undefined);
+      checkInterrupted(signal);
+    }
+  } finally {
+    await watching;
+  }
 }

@@ -122,8 +122,8 @@ export function pinnedOf({
   );
 }
 
-/** Whether a node reports a set as pinned, as it is now. */
-function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
+/** Tells of which sets a node (MachineConfigNode) reports that it has pinned them, as they are now. */
+export function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
   const conditions = conditionsOf(node);
   const settled = ['Progressing', 'Degraded'].every(
     (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',

@@ -36,6 +36,9 @@ export interface NodeProgress {
 /** The cluster’s record of a bundle: which one it may be updated with, and how far that has come. */
 export interface UpgradeBundle extends KubernetesObject {
   readonly metadata: KubernetesObject['metadata'] & {
+    readonly uid?: string;
+    readonly resourceVersion?: string;
+    readonly generation?: number;
     readonly creationTimestamp?: string;
     readonly deletionTimestamp?: string;
   };

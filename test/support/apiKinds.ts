@@ -36,6 +36,7 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Namespace', resource: 'namespaces', namespaced: false, status: true },
   { ...core, kind: 'ConfigMap', resource: 'configmaps', namespaced: true },
   { ...core, kind: 'Secret', resource: 'secrets', namespaced: true },
+  { ...core, kind: 'Event', resource: 'events', namespaced: true },
   { ...core, kind: 'ServiceAccount', resource: 'serviceaccounts', namespaced: true },
   { ...core, kind: 'Node', resource: 'nodes', namespaced: false, status: true },
   { ...core, kind: 'Pod', resource: 'pods', namespaced: true, status: true },
@@ -109,6 +110,14 @@ export function openshiftKinds(minor: number): ApiKind[] {
       namespaced: true,
       status: true,
       custom: true,
+    },
+    {
+      ...{ group: 'machine.openshift.io', version: 'v1beta1', kind: 'MachineHealthCheck' },
+      ...{ resource: 'machinehealthchecks', namespaced: true, status: true, custom: true },
+    },
+    {
+      ...{ group: 'autoscaling.openshift.io', version: 'v1', kind: 'ClusterAutoscaler' },
+      ...{ resource: 'clusterautoscalers', namespaced: false, status: true, custom: true },
     },
     ...(minor >= 13 ? mirrorSets : []),
     ...(minor >= 19 ? pinning : []),

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { apiVersionOf, type ApiKind } from './apiKinds.ts';
 import type { ApiObject, ApiObjects, Change } from './apiObjects.ts';
+import { isJson } from './apiPatch.ts';
 import { Refusal } from './apiStatus.ts';
 import type { Answer } from './faults.ts';
 
@@ -82,7 +83,7 @@ function line({ type, object }: { type: string; object: object }): string {
   return `${JSON.stringify({ type, object })}\n`;
 }
 
-/** A predicate of `labelSelector` (=, ==, !=, in, notin, exists) and `fieldSelector` (metadata.name, metadata.namespace). */
+/** A predicate of `labelSelector` (=, ==, !=, in, notin, exists) and `fieldSelector` (any field: which ones a real server knows depends on the kind). */
 function selector(query: URLSearchParams): (object: ApiObject) => boolean {
   const labels = (query.get('labelSelector') ?? '').split(/,(?![^(]*\))/).filter((part) => part !== '');
   const fields = (query.get('fieldSelector') ?? '').split(',').filter((part) => part !== '');
@@ -90,9 +91,8 @@ function selector(query: URLSearchParams): (object: ApiObject) => boolean {
     labels.every((part) => matchesLabel(part.trim(), (object.metadata['labels'] ?? {}) as Record<string, string>)) &&
     fields.every((part) => {
       const [, path = '', not, value = ''] = /^([^=!]+)(!)?==?(.*)$/.exec(part) ?? [];
-      const actual =
-        { 'metadata.name': object.metadata.name, 'metadata.namespace': object.metadata.namespace }[path] ?? '';
-      return (actual === value) === (not === undefined);
+      const actual = path.split('.').reduce<unknown>((at, part) => (isJson(at) ? at[part] : undefined), object);
+      return ((actual ?? '') === value) === (not === undefined);
     });
 }
 

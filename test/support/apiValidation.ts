@@ -14,6 +14,7 @@ export function validate(kind: ApiKind, object: ApiObject, before?: ApiObject): 
     causes.push({ field: 'metadata.name', message });
   }
   if (kind.kind === 'ConfigMap') causes.push(...configMapCauses(object, before));
+  if (kind.kind === 'Event') causes.push(...eventCauses(object));
   if (kind.schema) causes.push(...checkSchema(kind.schema, object, before));
   if (causes.length === 0) return;
   const listed = causes.map(({ field, message }) => `${field || '<nil>'}: ${message}`).join(', ');
@@ -45,6 +46,16 @@ function* configMapCauses(object: ApiObject, before: ApiObject | undefined) {
   ) {
     yield { field: 'data', message: 'Forbidden: field is immutable when `immutable` is set' };
   }
+}
+
+/** What is in no namespace is told of in `default`. */
+function* eventCauses({ metadata, involvedObject }: ApiObject) {
+  const { namespace = '' } = (isJson(involvedObject) ? involvedObject : {}) as { namespace?: string };
+  if (metadata.namespace === (namespace || 'default')) return;
+  yield {
+    field: 'involvedObject.namespace',
+    message: `Invalid value: "${namespace}": does not match event.namespace`,
+  };
 }
 
 function undecodable(why: string): Refusal {

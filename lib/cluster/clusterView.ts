@@ -1,0 +1,66 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
+import type { Cluster, StoredObject } from './client.ts';
+
+/** A kind that is watched. */
+export interface ViewedKind {
+  readonly apiVersion: string;
+  readonly kind: string;
+}
+
+/** After which a kind that is not served, or must not be watched, is tried again, in milliseconds. */
+const retryPause = 15_000;
+
+/** Keeps the objects of some kinds as they are now, and tells of changes. */
+export class ClusterView {
+  readonly #cluster: Cluster;
+  readonly #context: Context;
+  readonly #onChange: () => void;
+  readonly #objects = new Map<string, readonly StoredObject[]>();
+  readonly #kinds: readonly ViewedKind[];
+
+  constructor(cluster: Cluster, kinds: readonly ViewedKind[], onChange: () => void, context: Context) {
+    this.#cluster = cluster;
+    this.#kinds = kinds;
+    this.#onChange = onChange;
+    this.#context = context;
+  }
+
+  /** Whether all kinds have been seen. */
+  get complete(): boolean {
+    return this.#kinds.every(({ kind }) => this.#objects.has(kind));
+  }
+
+  /** The objects of a kind; none of one that the cluster does not serve. */
+  list(kind: string): readonly StoredObject[] {
+    return this.#objects.get(kind) ?? [];
+  }
+
+  /** Watches until the signal is aborted. Never throws. */
+  async run(): Promise<void> {
+    await Promise.all(this.#kinds.map((kind) => this.#follow(kind)));
+  }
+
+  async #follow({ apiVersion, kind }: ViewedKind): Promise<void> {
+    const { signal } = this.#context;
+    for (;;) {
+      try {
+        if (await this.#cluster.findKind(apiVersion, kind)) {
+          for await (const objects of this.#cluster.watch(apiVersion, kind)) this.#keep(kind, objects);
+        }
+        // It may come with the update.
+        this.#keep(kind, []);
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#context.log('warn', `${kind} cannot be watched: ${messageOf(error)}`);
+      }
+      await sleep(retryPause, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  #keep(kind: string, objects: readonly StoredObject[]): void {
+    this.#objects.set(kind, objects);
+    this.#onChange();
+  }
+}

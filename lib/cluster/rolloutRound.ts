@@ -1,0 +1,168 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import type { BundleFacts } from './bundleFacts.ts';
+import type { Cluster, StoredObject } from './client.ts';
+import type { ClusterView } from './clusterView.ts';
+import { mergeConditions } from './conditions.ts';
+import { readLoadState } from './loadState.ts';
+import { findMissingImages, type MissingImage } from './missingImages.ts';
+import { pauseOthers, restoreOthers } from './pauses.ts';
+import type { Site } from './readiness.ts';
+import type { RolloutOptions } from './rollout.ts';
+import { takeStep, type Look, type Step } from './rolloutStep.ts';
+import { tidyUp } from './tidy.ts';
+import { activeBundle, summarizeNodes, upgradeBundleApi, type UpgradeBundle } from './upgradeBundle.ts';
+
+const config = 'config.openshift.io/v1';
+const machines = 'machineconfiguration.openshift.io/v1';
+
+/** The kinds that the controller has to know of. */
+export const watchedKinds = [
+  { apiVersion: `${upgradeBundleApi.group}/${upgradeBundleApi.version}`, kind: 'UpgradeBundle' },
+  { apiVersion: config, kind: 'ClusterVersion' },
+  { apiVersion: config, kind: 'ClusterOperator' },
+  { apiVersion: machines, kind: 'MachineConfigPool' },
+  { apiVersion: machines, kind: 'MachineConfigNode' },
+  { apiVersion: machines, kind: 'PinnedImageSet' },
+  { apiVersion: 'v1', kind: 'Node' },
+] as const;
+
+/** One leader’s work: looks at the cluster, does what is next, and writes down where the rollout is. */
+export class Rollout {
+  readonly #cluster: Cluster;
+  readonly #view: ClusterView;
+  readonly #options: RolloutOptions;
+  readonly #context: Context;
+  readonly #facts = new Map<Digest, BundleFacts>();
+  #tidied: unknown;
+  #paused = '';
+  #missing: { at: number; found: readonly MissingImage[] } = { at: -Infinity, found: [] };
+
+  constructor(cluster: Cluster, view: ClusterView, options: RolloutOptions, context: Context) {
+    this.#cluster = cluster;
+    this.#view = view;
+    this.#options = options;
+    this.#context = context;
+  }
+
+  /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
+  async look(): Promise<boolean> {
+    const [clusterVersion] = this.#view.list('ClusterVersion');
+    if (!clusterVersion) return false;
+    const bundles = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
+    await this.#tidy(bundles, clusterVersion);
+    const seen = activeBundle(bundles);
+    // What was seen may be older than what was written last.
+    const bundle = seen && ((await this.#cluster.read(seen)) as UpgradeBundle | undefined);
+    if (!bundle || activeBundle([bundle]) === undefined) return false;
+    const rivals = bundles.filter(
+      (each) => each.metadata.name !== bundle.metadata.name && activeBundle([each]) !== undefined,
+    );
+    const site = this.#readSite(clusterVersion);
+    const { digest } = bundle.spec.bundle;
+    const look: Look = {
+      ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes) },
+      rivals: rivals.map(({ metadata }) => metadata.name),
+      facts: async () => (digest !== undefined && isDigest(digest) ? await this.#read(digest) : undefined),
+      pause: () => this.#pause(bundle, site.nodes.length),
+      restore: () => this.#pause(bundle, undefined),
+      missing: (images) => this.#findMissing(bundle, images),
+    };
+    return await this.#note(look, await takeStep(look));
+  }
+
+  #readSite(clusterVersion: StoredObject): Site {
+    const list = (kind: string): readonly StoredObject[] => this.#view.list(kind);
+    return {
+      ...{ clusterVersion, operators: list('ClusterOperator'), pools: list('MachineConfigPool') },
+      ...{ poolNodes: list('MachineConfigNode'), pinnedSets: list('PinnedImageSet'), nodes: list('Node') },
+    };
+  }
+
+  async #read(digest: Digest): Promise<BundleFacts | undefined> {
+    const known = this.#facts.get(digest);
+    if (known) return known;
+    const facts = await this.#options.readBundle(digest);
+    if (facts) this.#facts.set(digest, facts);
+    return facts;
+  }
+
+  /** Pauses or restores once in each phase: whatever appears in between is paused with the next. */
+  async #pause({ metadata: { name, uid }, status }: UpgradeBundle, nodes: number | undefined): Promise<void> {
+    const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'}`;
+    if (this.#paused === during) return;
+    if (nodes === undefined) await restoreOthers(this.#cluster);
+    else await pauseOthers(this.#cluster, name, nodes);
+    this.#paused = during;
+  }
+
+  async #findMissing({ metadata }: UpgradeBundle, images: readonly string[]): Promise<readonly MissingImage[]> {
+    const { pace = 15_000 } = this.#options;
+    if (performance.now() < this.#missing.at + pace * 2) return this.#missing.found;
+    const since = new Date(metadata.creationTimestamp ?? 0);
+    this.#missing = { at: performance.now(), found: await findMissingImages(this.#cluster, images, since) };
+    return this.#missing.found;
+  }
+
+  async #tidy(bundles: readonly UpgradeBundle[], clusterVersion: StoredObject): Promise<void> {
+    const { history } = (clusterVersion['status'] ?? {}) as { history?: unknown };
+    const of = [
+      bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase]),
+      history,
+    ];
+    if (isDeepStrictEqual(of, this.#tidied)) return;
+    await tidyUp(this.#cluster, bundles, clusterVersion);
+    this.#tidied = of;
+  }
+
+  /** Writes down what is another now. The event goes first: the phase, once written, is not written again. */
+  async #note({ bundle, load }: Look, step: Step): Promise<boolean> {
+    const { apiVersion, kind, metadata, status = {} } = bundle;
+    const generation = metadata.generation ?? 0;
+    const { version = status.version, release = status.release, phase } = step;
+    const own = {
+      phase,
+      ...(version !== undefined && { version }),
+      ...(release !== undefined && { release }),
+      ...summarizeNodes(load.nodes),
+      ...(load.turn !== undefined && { turn: load.turn }),
+      conditions: mergeConditions(status.conditions, step.conditions, generation),
+      observedGeneration: generation,
+    };
+    const { nodes: _, ...before } = status;
+    if (isDeepStrictEqual(own, before)) return false;
+    const isNew = phase !== status.phase;
+    if (isNew) await this.#tell(bundle, step);
+    const { name, uid } = metadata;
+    const object = { apiVersion, kind, metadata: { name, uid }, status: own };
+    await this.#cluster.apply(object, { subresource: 'status', manager: 'controller', force: true });
+    if (isNew) this.#context.log('info', `${name}: ${phase}`);
+    return isNew;
+  }
+
+  /** An event about an object that is in no namespace has to be in `default`. Its name keeps it from being told twice. */
+  async #tell({ apiVersion, kind, metadata }: UpgradeBundle, { phase, conditions }: Step): Promise<void> {
+    const { name, uid, resourceVersion } = metadata;
+    const now = new Date().toISOString().replace(/\.\d+/, '');
+    const mark = hexOf(digestOf(`${uid ?? ''} ${resourceVersion ?? ''} ${phase}`)).slice(0, 16);
+    const event = {
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { name: `${name.slice(0, 200)}.${mark}`, namespace: 'default' },
+      involvedObject: { apiVersion, kind, name, uid, resourceVersion },
+      reason: phase,
+      message: conditions.at(-1)?.message.slice(0, 1000) ?? phase,
+      type: phase === 'Failed' ? 'Warning' : 'Normal',
+      ...{ firstTimestamp: now, lastTimestamp: now, count: 1 },
+      source: { component: 'oc-upgrade-bundle' },
+      ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: this.#options.identity },
+    };
+    try {
+      await this.#cluster.create(event);
+    } catch (error) {
+      if (!isPluginError(error, 'conflict')) throw error;
+    }
+  }
+}

@@ -1,0 +1,225 @@
+import type { BundleFacts } from './bundleFacts.ts';
+import type { Cluster, StoredObject } from './client.ts';
+import { nameSome, type BundleCondition } from './conditions.ts';
+import type { LoadState } from './loadState.ts';
+import type { MissingImage } from './missingImages.ts';
+import { applySets, pinImages, servesPins } from './pinning.ts';
+import { describeObstacle, findObstacles, type Site } from './readiness.ts';
+import { removePins } from './tidy.ts';
+import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
+import type { Phase, UpgradeBundle } from './upgradeBundle.ts';
+
+/** What one look at the cluster has found. */
+export interface Look {
+  readonly cluster: Cluster;
+  readonly bundle: UpgradeBundle;
+  /** Other UpgradeBundles that are not done either, by name. */
+  readonly rivals: readonly string[];
+  readonly site: Site;
+  readonly load: LoadState;
+  /** What is known of the bundle; asked when it is needed. */
+  readonly facts: () => Promise<BundleFacts | undefined>;
+  /** Pauses what would replace, remove or add nodes. */
+  readonly pause: () => Promise<void>;
+  /** Restores what was paused. */
+  readonly restore: () => Promise<void>;
+  /** The images that nodes tried to pull in vain. */
+  readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
+}
+
+/** Where the rollout is after a step, and why. */
+export interface Step {
+  readonly phase: Phase;
+  readonly conditions: readonly BundleCondition[];
+  readonly version?: string;
+  readonly release?: string;
+}
+
+/** Set by `abort`, on an UpgradeBundle that is not to go on. */
+export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
+
+/**
+ * Does what is next in the phase in which an UpgradeBundle is, as far as the cluster lets it, and says which phase it is in then. Doing it
+ * again changes nothing: whatever was done is seen in the cluster, and nothing is remembered anywhere else.
+ */
+export async function takeStep(look: Look): Promise<Step> {
+  const { bundle, site } = look;
+  const phase = bundle.status?.phase ?? 'Detected';
+  const { release } = bundle.status ?? {};
+  const begun =
+    phase === 'Upgrading' || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
+  const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
+  if (aborted && !begun) return await abort(look);
+  // Of a controller that ended between its last two writes.
+  if (begun && phase !== 'Upgrading')
+    return { phase: 'Upgrading', conditions: [updated('Updating', 'the update has begun')] };
+  const step = await steps[phase](look);
+  if (!aborted) return step;
+  const late = 'it is too late to abort: the cluster is being updated';
+  return {
+    ...step,
+    conditions: step.conditions.map((each) =>
+      each.type === 'Updated' ? { ...each, message: `${late}; ${each.message}` } : each,
+    ),
+  };
+}
+
+const steps: Readonly<Record<Phase, (look: Look) => Promise<Step>>> = {
+  Detected: detect,
+  Verified: begin,
+  Loading: load,
+  Loaded: pin,
+  Pinned: update,
+  Held: update,
+  Upgrading: follow,
+  Completed: (look) => Promise.resolve(stay(look)),
+  Failed: (look) => Promise.resolve(stay(look)),
+};
+
+async function detect(look: Look): Promise<Step> {
+  const { digest } = look.bundle.spec.bundle;
+  const said = (look.bundle.status?.nodes ?? []).flatMap(({ name, message }) =>
+    message ? [`${name}: ${message}`] : [],
+  );
+  const wait = (reason: string, message: string): Step =>
+    stay(look, { type: 'Verified', status: 'False', reason, message: [message, ...said.slice(0, 10)].join('; ') });
+  if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');
+  const facts = await look.facts();
+  if (!facts) return wait('NotFound', `no node has verified a bundle with the digest ${digest} yet`);
+  if (facts.digest !== digest)
+    return wait('OtherBundle', `what was found is ${facts.digest}, and ${digest} is allowed`);
+  const { version, release } = facts.metadata;
+  const condition = { type: 'Verified', status: 'True', reason: 'Verified', message: `it is ${version}` } as const;
+  return { phase: 'Verified', version, release, conditions: [condition] };
+}
+
+async function begin(look: Look): Promise<Step> {
+  const obstacle = await findObstacle(look, { space: true });
+  if (obstacle) return stay(look, obstacle);
+  await look.pause();
+  return { phase: 'Loading', conditions: [ready, look.load.condition] };
+}
+
+async function load(look: Look): Promise<Step> {
+  // By a controller that came later, or after a pause in which nodes came.
+  await look.pause();
+  return { phase: look.load.done ? 'Loaded' : 'Loading', conditions: [look.load.condition] };
+}
+
+async function pin(look: Look): Promise<Step> {
+  if (!look.load.done) return backToLoading(look);
+  const condition = await pinImages(look);
+  return { phase: condition.status === 'True' ? 'Pinned' : 'Loaded', conditions: [look.load.condition, condition] };
+}
+
+async function update(look: Look): Promise<Step> {
+  const { cluster, bundle, site, load: state } = look;
+  if (!state.done) return backToLoading(look);
+  const pinned = await pinImages(look);
+  if (pinned.status !== 'True') return { phase: 'Loaded', conditions: [pinned] };
+  if (bundle.spec.hold) {
+    await look.restore();
+    return {
+      phase: 'Held',
+      conditions: [updated('Held', 'everything is ready; spec.hold keeps the update from beginning')],
+    };
+  }
+  const facts = await look.facts();
+  if (!facts) return stay(look, updated('NotFound', 'no node has the verified bundle any more'));
+  const { version, release } = facts.metadata;
+  if (!isInstalled(site.clusterVersion, release)) {
+    const obstacle = await findObstacle(look, { space: false });
+    if (obstacle) return stay(look, obstacle);
+    await look.pause();
+    for (const { object } of facts.manifests) await cluster.apply(object, { manager: 'controller', force: true });
+    await requestUpdate(cluster, site.clusterVersion, { version, release });
+  }
+  return { phase: 'Upgrading', conditions: [ready, updated('Updating', `the cluster was told to become ${version}`)] };
+}
+
+async function follow(look: Look): Promise<Step> {
+  const { cluster, bundle, site } = look;
+  const { release = '' } = bundle.status ?? {};
+  if (!isInstalled(site.clusterVersion, release) && !isRequested(site.clusterVersion, release)) {
+    await look.restore();
+    return {
+      phase: 'Failed',
+      conditions: [updated('Superseded', 'the cluster was told to become something else meanwhile')],
+    };
+  }
+  await look.pause();
+  const facts = await look.facts().catch(() => undefined);
+  if (facts && (await servesPins(cluster))) await applySets(look, facts);
+  const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
+  const missing = facts ? await describeMissing(look, facts) : [];
+  if (!done) return { phase: 'Upgrading', conditions: [updated(reason, message), ...missing] };
+  await look.restore();
+  return { phase: 'Completed', conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing] };
+}
+
+async function abort(look: Look): Promise<Step> {
+  const { cluster, bundle } = look;
+  await removePins(cluster, ({ bundle: owner }) => owner === bundle.metadata.name);
+  await look.restore();
+  return {
+    phase: 'Failed',
+    conditions: [updated('Aborted', 'aborted before the update began: the cluster is as it was')],
+  };
+}
+
+/** A merge patch leaves what else stands there: what would force the update, or ask for another architecture, is taken out. */
+async function requestUpdate(
+  cluster: Cluster,
+  { metadata: { resourceVersion } }: StoredObject,
+  { version, release }: { version: string; release: string },
+): Promise<void> {
+  const desiredUpdate = { image: release, version, force: false, architecture: null };
+  const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
+  // Of the cluster that was found ready, and no other.
+  await cluster.patch(reference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
+}
+
+const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
+
+async function findObstacle(look: Look, { space }: { space: boolean }): Promise<BundleCondition | undefined> {
+  const { cluster, site, load: state, rivals } = look;
+  const blocked = (reason: string, message: string): BundleCondition => ({
+    type: 'Ready',
+    status: 'False',
+    reason,
+    message,
+  });
+  if (rivals.length > 0)
+    return blocked('SeveralBundles', `there are others: ${nameSome(rivals)}; delete all but one UpgradeBundle`);
+  const facts = await look.facts();
+  if (!facts) return blocked('NotFound', 'no node has the verified bundle any more');
+  const found = await findObstacles(cluster, site, facts.metadata, space ? state.nodes : undefined);
+  return found.length === 0 ? undefined : blocked('Blocked', nameSome(found.map(describeObstacle), '; '));
+}
+
+async function describeMissing(look: Look, { metadata }: BundleFacts): Promise<BundleCondition[]> {
+  const found = await look.missing(metadata.images);
+  if (found.length === 0) return [];
+  const words = found.map(
+    ({ image, pod, bundled }) =>
+      `${image}, needed by ${pod}${bundled ? ', is in the bundle and was pulled all the same' : ''}`,
+  );
+  const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
+  return [{ type: 'ImagesMissing', status: 'True', reason, message: nameSome(words, '; ') }];
+}
+
+function isUnderWay({ clusterVersion }: Site, release: string): boolean {
+  return isRequested(clusterVersion, release) && !isInstalled(clusterVersion, release);
+}
+
+function backToLoading({ load: { condition } }: Look): Step {
+  return { phase: 'Loading', conditions: [condition] };
+}
+
+function stay({ bundle }: Look, ...conditions: BundleCondition[]): Step {
+  return { phase: bundle.status?.phase ?? 'Detected', conditions };
+}
+
+function updated(reason: string, message: string): BundleCondition {
+  return { type: 'Updated', status: 'False', reason, message };
+}

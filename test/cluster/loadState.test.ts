@@ -1,0 +1,71 @@
+import { expect } from 'chai';
+import type { KubernetesObject } from '../../lib/config/manifest.ts';
+import { readLoadState } from '../../lib/cluster/loadState.ts';
+import type { NodePhase } from '../../lib/cluster/upgradeBundle.ts';
+import { node } from '../support/site.ts';
+
+const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
+  node(name, name.startsWith('master') ? 'master' : 'worker'),
+) as unknown as KubernetesObject[];
+
+describe('readLoadState', () => {
+  /** What is made of phases by name, and whose turn it was. */
+  const read = (phases: Record<string, NodePhase>, turn?: string) =>
+    readLoadState(
+      {
+        status: {
+          ...(turn !== undefined && { turn }),
+          nodes: Object.entries(phases).map(([name, phase]) => ({
+            name,
+            phase,
+            imagesLoaded: 0,
+            imagesTotal: 3,
+            bytes: 0,
+          })),
+        },
+      },
+      nodes,
+    );
+  const waiting = { 'master-0': 'Waiting', 'master-1': 'Waiting', 'master-2': 'Waiting' } as const;
+
+  it('gives the turn to one of the control plane, until it has loaded', () => {
+    expect(read(waiting).turn).to.equal('master-0');
+    expect(read({ ...waiting, 'master-0': 'Loading' }, 'master-0').turn).to.equal('master-0');
+    expect(read({ ...waiting, 'master-0': 'Loaded' }, 'master-0').turn).to.equal('master-1');
+    expect(read({ 'master-0': 'Pinned', 'master-1': 'Loaded', 'master-2': 'Loaded' }, 'master-2').turn).to.equal(
+      undefined,
+    );
+  });
+
+  it('passes the turn on when something fails, comes back to it, and leaves those that say nothing for last', () => {
+    expect(read({ ...waiting, 'master-0': 'Failed' }, 'master-0').turn).to.equal('master-1');
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Loaded', 'master-2': 'Loaded' }, 'master-1').turn).to.equal(
+      'master-0',
+    );
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Failed', 'master-2': 'Loaded' }, 'master-0').turn).to.equal(
+      'master-1',
+    );
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Failed', 'master-2': 'Loaded' }, 'master-1').turn).to.equal(
+      'master-0',
+    );
+    expect(read({ 'master-1': 'Waiting', 'master-2': 'Loaded' }).turn).to.equal('master-1');
+    expect(read({ 'master-1': 'Loaded', 'master-2': 'Loaded' }).turn).to.equal('master-0');
+  });
+
+  it('counts the nodes that the cluster has, whoever reports', () => {
+    const all = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Pinned' } as const;
+    expect(read(all).done).to.equal(false);
+    expect(read(all).condition).to.deep.include({ status: 'False', reason: 'NodesMissing' });
+    const done = read({ ...all, 'worker-0': 'Loaded', gone: 'Failed' });
+    expect(done.done).to.equal(true);
+    expect(done.pinned).to.equal(false);
+    expect(done.nodes).to.have.length(4);
+  });
+
+  it('does not wait for nodes that no agent runs on', () => {
+    const windows = node('win-0', 'worker') as unknown as KubernetesObject;
+    const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
+    const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }]);
+    expect(state.nodes).to.deep.equal([]);
+  });
+});

@@ -1,0 +1,99 @@
+import { expect } from 'chai';
+import type { RequestRecord } from '../support/faults.ts';
+import { RolloutSite } from '../support/rollout.ts';
+import { upgradeBundle } from '../support/updatingSite.ts';
+
+/** What a rollout leaves behind, without what differs from one to the next. */
+interface Remains {
+  readonly told: readonly string[];
+  readonly requests: readonly unknown[];
+  readonly others: readonly unknown[];
+  readonly pins: readonly string[];
+  readonly status: unknown;
+}
+
+const isWrite = ({ method, path }: RequestRecord): boolean => method !== 'GET' && !path.includes('/leases/');
+
+describe('controlRollout, when the controller is killed', function () {
+  this.timeout(300_000);
+  let rollout: RolloutSite;
+  beforeEach(async () => {
+    rollout = await RolloutSite.start();
+  });
+  afterEach(() => rollout.close());
+
+  const remains = (): Remains => ({
+    told: [...new Set(rollout.told)],
+    requests: rollout.site.requests,
+    others: [...rollout.all('MachineHealthCheck'), ...rollout.all('ClusterAutoscaler')].map(({ metadata, spec }) => [
+      metadata['annotations'] ?? {},
+      spec,
+    ]),
+    pins: rollout.all('PinnedImageSet').map(({ metadata }) => metadata.name),
+    status: ['phase', 'version', 'release', 'nodesReady', 'progress'].map(
+      (field) => (({ ...rollout.bundle()?.status }) as Record<string, unknown>)[field],
+    ),
+  });
+  const put = (hold: boolean): void => {
+    rollout.server.put(upgradeBundle(undefined, { hold }));
+  };
+  /** Until the end, resuming what is held. */
+  const finish = async (hold: boolean): Promise<Remains> => {
+    if (hold) {
+      await rollout.untilPhase('Held');
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
+    }
+    await rollout.untilPhase('Completed');
+    // What it paused is restored before it says that it is done, but for what the one that was killed left.
+    await rollout.until(() => remains().others.every((each) => !JSON.stringify(each).includes('upgrade-bundle')));
+    return remains();
+  };
+
+  for (const hold of [false, true]) {
+    it(`goes on with another one, whichever write it was that came last${hold ? ', with a hold' : ''}`, async () => {
+      put(hold);
+      const [before] = [remains().others];
+      await rollout.control();
+      const undisturbed = await finish(hold);
+      const writes = rollout.server.requests.filter(isWrite).length;
+      expect(undisturbed.others).to.deep.equal(before);
+      expect(writes).to.be.greaterThan(15);
+      await rollout.close();
+
+      for (let last = 0; last < writes; last += 1) {
+        // Either the write is carried out, and nobody hears of it, or it does not even arrive.
+        for (const arrives of [true, false]) {
+          rollout = await RolloutSite.start();
+          let count = 0;
+          const first = await rollout.control('master-0');
+          const die = (): void => {
+            first.crash();
+            // Whoever comes next need not wait until it runs out.
+            const { metadata, ...lease } = rollout.all('Lease')[0] ?? { metadata: { name: '' } };
+            rollout.server.put({ ...lease, metadata, spec: {} });
+          };
+          let dead = false;
+          rollout.server.fault(
+            (request) => {
+              if (dead || !isWrite(request)) return false;
+              count += 1;
+              if (count <= last) return false;
+              dead = true;
+              if (arrives) setImmediate(die);
+              else die();
+              return !arrives;
+            },
+            { noAnswer: 'reset' },
+          );
+          put(hold);
+          const finished = finish(hold);
+          await rollout.until(() => dead || rollout.bundle()?.status?.phase === 'Completed');
+          await rollout.control('worker-1');
+          expect(await finished, `${String(last)} ${String(arrives)}`).to.deep.equal(undisturbed);
+          await rollout.close();
+        }
+      }
+      rollout = await RolloutSite.start();
+    });
+  }
+});
