@@ -6,8 +6,7 @@ import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { checkBundleDigest, replicaPath } from '../node/replica.ts';
 import type { Digest } from '../oci/digest.ts';
-import { gatherFacts, keepFacts, recallFacts } from './bundleFacts.ts';
-import type { BundleFacts } from './rollout.ts';
+import { gatherFacts, keepFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
 
 /** A bundle that a node has at hand, and what was found out about it when it was verified. */
 export interface Holding {

@@ -10,7 +10,7 @@ import { listHeldBlobs, loadBundle, type LoadOptions } from '../node/load.ts';
 import { storeImagesOf } from '../node/loadPlan.ts';
 import { pinImages } from '../node/pins.ts';
 import { readStorageConfig } from '../node/storageConfig.ts';
-import type { BundleFacts } from './rollout.ts';
+import type { BundleFacts } from './bundleFacts.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** How many images at a time: the node has other work. */

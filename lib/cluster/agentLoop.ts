@@ -1,3 +1,4 @@
+import { upgradeBundleName } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { FoundBundle } from '../node/medium.ts';
@@ -5,8 +6,8 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
 import { AgentReport } from './agentReport.ts';
+import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
-import type { BundleFacts } from './rollout.ts';
 import { activeBundle, upgradeBundleApi, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
 
 const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
@@ -111,7 +112,7 @@ export class AgentLoop {
   async #propose(bundles: readonly UpgradeBundle[], found: readonly FoundBundle[]): Promise<void> {
     const [first] = found;
     if (!first || found.some(({ identity }) => identity !== first.identity)) return;
-    const name = nameOf(first);
+    const name = upgradeBundleName(first);
     if (bundles.some(({ metadata }) => metadata.name === name)) return;
     const version = await this.#cluster.clusterVersion();
     // A stick that stays in after the update is no wish for another one.
@@ -152,9 +153,4 @@ export class AgentLoop {
   #pause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
-}
-
-/** The name of the object that stands beside a bundle. */
-function nameOf({ version, arch }: FoundBundle): string {
-  return `${version}-${arch}`.replaceAll('_', '-');
 }

@@ -7,7 +7,7 @@ import type { AgentHoldings, Holding } from './agentHoldings.ts';
 import type { AgentImages } from './agentImages.ts';
 import type { AgentPeers } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
-import type { BundleFacts } from './rollout.ts';
+import type { BundleFacts } from './bundleFacts.ts';
 import { mayLoad, phases, type NodePhase, type NodeProgress, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
 
 /** What a node works with. */

@@ -6,9 +6,8 @@ import type { Connections } from '../store/connections.ts';
 import type { Authorizer } from '../store/tokens.ts';
 import { Transport } from '../store/transport.ts';
 import { agentNamespace } from './agentAccess.ts';
-import { parseFacts } from './bundleFacts.ts';
+import { parseFacts, type BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
-import type { BundleFacts } from './rollout.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** The port of agents whose pods do not say. */

@@ -6,8 +6,7 @@ import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { serveContent, type ContentServer, type ServedAnswer, type ServedFile } from '../store/server.ts';
 import { peerPaths } from './agentPeers.ts';
-import { formatFacts } from './bundleFacts.ts';
-import type { BundleFacts } from './rollout.ts';
+import { formatFacts, type BundleFacts } from './bundleFacts.ts';
 
 /** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
 const mostUploads = 2;

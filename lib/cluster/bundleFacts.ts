@@ -1,12 +1,21 @@
 import { mkdir, open, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { ConfigManifest } from '../config/manifest.ts';
 import { signatureConfigMap } from '../config/signatures.ts';
-import { parseMetadata } from '../bundle/metadata.ts';
+import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/open.ts';
 import { readSignatures } from '../bundle/signedBundle.ts';
 import type { Digest } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
-import type { BundleFacts } from './rollout.ts';
+
+/** What is known of a bundle whose digest and signature have been checked: enough to update a cluster with it. */
+export interface BundleFacts {
+  /** Of the whole file. */
+  readonly digest: Digest;
+  readonly metadata: BundleMetadata;
+  /** The ConfigMaps with the signatures that it carries. */
+  readonly manifests: readonly ConfigManifest[];
+}
 
 /** Gathers the facts of a bundle that has been verified. Throws what reading it does. */
 export async function gatherFacts(bundle: Bundle, digest: Digest): Promise<BundleFacts> {
