@@ -73,6 +73,12 @@ export const upgradeBundle: Program = {
       load: () => import('./agent.ts'),
     },
     {
+      usage: 'uninstall',
+      describe: 'Remove from a cluster what install has made',
+      spellings: dryRunSpellings,
+      load: () => import('./uninstall.ts'),
+    },
+    {
       usage: 'apply [bundle]',
       describe: 'Allow a cluster to update itself with a bundle',
       load: () => import('./apply.ts'),

@@ -4,6 +4,7 @@ import { isPluginError } from '../errors.ts';
 import { isOlder } from '../release/version.ts';
 import type { Cluster } from './client.ts';
 import type { ClusterVersion } from './clusterVersion.ts';
+import type { ObjectReference } from './discovery.ts';
 
 /** Why a manifest is of no use to this cluster; it can be applied nevertheless, without harm, where `applicable`. */
 export interface Skew {
@@ -42,7 +43,7 @@ export async function findSkew(
 }
 
 /** How people name an object: `imagedigestmirrorset/release`. */
-export function nameOf({ kind, metadata }: KubernetesObject): string {
+export function nameOf({ kind, metadata }: Pick<ObjectReference, 'kind' | 'metadata'>): string {
   return `${kind.toLowerCase()}/${metadata.name}`;
 }
 

@@ -1,3 +1,4 @@
+import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { access, copyFile, mkdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -8,7 +9,9 @@ import type { TestApiServer } from './apiServer.ts';
 
 interface Template {
   readonly metadata: Json;
-  readonly spec: Json & { containers: { name: string; env?: { name: string; value?: string }[] }[] };
+  readonly spec: Json & {
+    containers: { name: string; command?: string[]; env?: { name: string; value?: string }[] }[];
+  };
 }
 
 /**
@@ -22,6 +25,7 @@ export class TestKubelets {
   readonly troubles = new Map<string, string>();
   readonly #server: TestApiServer;
   readonly #timer: NodeJS.Timeout;
+  readonly #containers = new Map<string, ChildProcess>();
   #working: Promise<void> = Promise.resolve();
 
   constructor(server: TestApiServer) {
@@ -35,6 +39,7 @@ export class TestKubelets {
   /** Ends all of them. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
+    for (const container of this.#containers.values()) container.kill('SIGKILL');
     this.#server.objects.off('change', this.#notice);
     await this.#working;
   }
@@ -135,7 +140,10 @@ export class TestKubelets {
     const digests = (containers[0]?.env ?? [])
       .filter(({ name }) => name.startsWith('EXECUTABLE_'))
       .map(({ value }) => value);
-    const ready = root !== undefined && !this.troubles.has(node) && (await this.#isReady(root, digests));
+    const { name: own } = pod['metadata'] as { name: string };
+    const runs = root !== undefined && !this.troubles.has(node);
+    if (runs && digests.length === 0) this.#start(own, containers[0]?.command ?? [], root);
+    const ready = runs && (await this.#isReady(root, digests));
     const was = (pod['status'] as { conditions: { status: string }[] }).conditions[0]?.status === 'True';
     const { name } = pod['metadata'] as { name: string };
     const now = this.#server.find('v1', 'Pod', name, 'oc-upgrade-bundle');
@@ -143,9 +151,15 @@ export class TestKubelets {
     return ready;
   }
 
+  /** Runs the container of a pod that is not an agent, really: such a one cleans up. */
+  #start(pod: string, command: readonly string[], root: string): void {
+    if (this.#containers.has(pod)) return;
+    const [program = '', ...args] = command.map((word) => word.replaceAll('/host', root));
+    this.#containers.set(pod, spawn(program, args, { stdio: 'ignore' }));
+  }
+
   async #isReady(root: string, digests: readonly (string | undefined)[]): Promise<boolean> {
     const file = join(root, executablePath);
-    // A pod that is not an agent is ready when there is nothing left to remove.
     if (digests.length === 0) return !(await exists(dirname(dirname(file))));
     if (digests.includes(await digestOf(file))) return true;
     if (!this.sharing) return false;

@@ -1,0 +1,48 @@
+import { nameOf } from '../../lib/cluster/skew.ts';
+import { uninstall } from '../../lib/cluster/uninstall.ts';
+import { openCluster } from '../clusterAccess.ts';
+import { defineCommand } from '../command.ts';
+import { clusterAccessOptions, dryRunOption } from '../options.ts';
+
+/** `uninstall`: what install has made, and what has come of it. */
+export const command = defineCommand({
+  details:
+    'Ends the agents, removes what they keep on the nodes, and then every object: UpgradeBundles and the pins of images included. The images themselves stay in the stores of the ' +
+    'nodes, and so do release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
+  options: {
+    force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused stays paused' },
+    'keep-pins': {
+      type: 'boolean',
+      describe: 'Leave the PinnedImageSets: without them kubelets may remove images that no registry can give back',
+    },
+    wait: {
+      type: 'boolean',
+      default: true,
+      describe: 'Wait until every node is clean and the namespace gone; without, files stay on the nodes',
+    },
+    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'How many seconds to wait' },
+    ...dryRunOption,
+    ...clusterAccessOptions,
+  },
+  examples: [
+    ['--dry-run', 'List what would be removed'],
+    ['--keep-pins', 'Remove everything but what keeps images on the nodes'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { force, keepPins, dryRun } = args;
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const timeout = args.wait ? args.timeout * 1000 : undefined;
+      const tried = dryRun === 'none' ? {} : { dryRun };
+      const gone = await uninstall(cluster, { force, keepPins, timeout, ...tried }, context);
+      const suffix = { none: '', client: ' (dry run)', server: ' (server dry run)' }[dryRun];
+      for (const object of gone) terminal.print(`${nameOf(object)} deleted${suffix}`);
+      if (gone.length === 0) terminal.print('There is nothing to remove.');
+      const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
+      if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
+      if (!args.wait) context.log('warn', '/var/lib/oc-upgrade-bundle stays on the nodes');
+    } finally {
+      cluster.close();
+    }
+  },
+});

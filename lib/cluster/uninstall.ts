@@ -1,0 +1,127 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { agentNamespace } from './agentAccess.ts';
+import { cleaningSet } from './agentCleanup.ts';
+import { agentObjects, tokenSecret } from './agentObjects.ts';
+import { agentSet, surveyAgents } from './agentSurvey.ts';
+import { hasEnded, listRecords, phaseOf } from './bundleRecord.ts';
+import type { Cluster } from './client.ts';
+import type { ObjectReference } from './discovery.ts';
+import { conditionsOf } from './fields.ts';
+import { deleteObjects, type StateOptions } from './serverSideApply.ts';
+
+/** How to uninstall. */
+export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
+  /** Though an update is under way. */
+  readonly force: boolean;
+  /** Leave the PinnedImageSets, so that no kubelet removes the images that they name. */
+  readonly keepPins: boolean;
+  /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
+  readonly timeout: number | undefined;
+  /** Between two looks, in milliseconds; default one second. */
+  readonly interval?: number;
+}
+
+/** The labels of what the agents make in the cluster. */
+const ownPins = 'app.kubernetes.io/managed-by=oc-upgrade-bundle';
+
+/**
+ * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles and pins included. Gives what it has removed, in
+ * this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
+ */
+export async function uninstall(
+  cluster: Cluster,
+  options: UninstallOptions,
+  context: Context,
+): Promise<readonly ObjectReference[]> {
+  const { dryRun, timeout } = options;
+  const bundles = await listRecords(cluster).catch((error: unknown) => {
+    if (isPluginError(error, 'not-served') || isPluginError(error, 'not-found')) return [];
+    throw error;
+  });
+  const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
+  if (active && !options.force) {
+    throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
+      hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same: what it has paused then stays paused.',
+    });
+  }
+  if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
+  const pins = options.keepPins ? [] : await listPins(cluster);
+  // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
+  const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
+  const references = [...pins, ...bundles, ...objects, { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret }];
+  const ordered = references.toSorted((a, b) => rank(a) - rank(b));
+  const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
+  if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
+  return gone;
+}
+
+/** Agents go first, so that nobody acts on what goes next; the namespace last. */
+function rank({ kind }: ObjectReference): number {
+  return kind === 'DaemonSet' ? 0 : kind === 'Namespace' ? 2 : 1;
+}
+
+function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: ObjectReference): ObjectReference {
+  return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
+}
+
+async function listPins(cluster: Cluster): Promise<ObjectReference[]> {
+  const { apiVersion, kind } = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet' };
+  if (!(await cluster.findKind(apiVersion, kind))) return [];
+  return (await cluster.list(apiVersion, kind, { labelSelector: ownPins })).map(referenceOf);
+}
+
+interface Patience {
+  readonly timeout: number;
+  readonly interval?: number;
+}
+
+async function cleanNodes(cluster: Cluster, { timeout, interval = 1000 }: Patience, context: Context): Promise<void> {
+  const agents = await cluster.read(agentSet);
+  if (!agents) return;
+  context.log('info', 'ending the agents, and removing what they keep on the nodes');
+  await cluster.apply(cleaningSet({ ...agents, ...agentSet }), { force: true });
+  const end = Date.now() + timeout;
+  for (;;) {
+    checkInterrupted(context.signal);
+    const { pods, complete } = await surveyAgents(cluster);
+    if (complete) return;
+    const late = pods.filter(({ ready }) => !ready);
+    if (Date.now() >= end) {
+      const listed = late.map(({ node, reason }) => `${node}: ${reason}`).join('; ');
+      throw new PluginError(
+        'not-ready',
+        `Not every node could be cleaned up: ${listed || 'their pods are not up to date'}`,
+        {
+          hint: 'Run it again when these nodes are well. --wait=false removes the objects and leaves /var/lib/oc-upgrade-bundle on the nodes.',
+        },
+      );
+    }
+    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
+  }
+}
+
+async function awaitNamespace(
+  cluster: Cluster,
+  { timeout, interval = 1000 }: Patience,
+  context: Context,
+): Promise<void> {
+  const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
+  const end = Date.now() + timeout;
+  for (;;) {
+    checkInterrupted(context.signal);
+    const namespace = await cluster.read(reference);
+    if (!namespace) return;
+    if (Date.now() >= end) {
+      const reasons = [...conditionsOf(namespace).values()].filter(
+        ({ status, message }) => status === 'True' && message !== '',
+      );
+      const said = reasons.map(({ message }) => message).join(' ');
+      throw new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
+        hint: 'The cluster goes on removing it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
+      });
+    }
+    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
+  }
+}

@@ -1,0 +1,114 @@
+import { access, mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { install } from '../../lib/cluster/install.ts';
+import { uninstall, type UninstallOptions } from '../../lib/cluster/uninstall.ts';
+import { openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
+import { failureOf } from '../support/failure.ts';
+
+const state = '/var/lib/oc-upgrade-bundle';
+
+describe('uninstall', () => {
+  let site: AgentSite;
+
+  beforeEach(async () => {
+    site = await openAgentSite();
+  });
+  afterEach(() => site.close());
+  const bring = async (): Promise<void> => {
+    const startup = { timeout: 20_000, interval: 20 };
+    const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
+    await install(site.cluster, options, site.context);
+  };
+  const remove = async (changes: Partial<UninstallOptions> = {}): Promise<string[]> => {
+    const options = { force: false, keepPins: false, timeout: 20_000, interval: 20, ...changes };
+    const gone = await uninstall(site.cluster, options, site.context);
+    return gone.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+  };
+  const everything = (): string[] =>
+    site.server.kinds.flatMap((kind) =>
+      site.server.objects.list(kind, '').map(({ metadata }) => `${kind.kind}/${metadata.name}`),
+    );
+  const exists = (node: string, path: string): Promise<boolean> =>
+    access(join(site.rootOf(node), path)).then(
+      () => true,
+      () => false,
+    );
+  const put = (name: string, phase: string): void => {
+    const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
+    const digest = `sha256:${'a'.repeat(64)}`;
+    site.server.put({ ...api, metadata: { name }, spec: { bundle: { digest } }, status: { phase } });
+  };
+  const pin = (): void => {
+    const metadata = { name: 'pins-worker', labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' } };
+    site.server.put({ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet', metadata, spec: {} });
+  };
+
+  it('leaves the cluster and its nodes as they were before', async () => {
+    const before = everything();
+    await bring();
+    put('done', 'Completed');
+    pin();
+    for (const node of siteNodes) {
+      await writeFile(join(site.rootOf(node), state, 'state.json'), '{}');
+      await mkdir(join(site.rootOf(node), 'run/oc-upgrade-bundle'), { recursive: true });
+    }
+    const gone = await remove();
+    expect(gone.slice(0, 1)).to.deep.equal(['DaemonSet/agent']);
+    expect(gone.at(-1)).to.equal('Namespace/oc-upgrade-bundle');
+    expect(gone).to.include.members(['UpgradeBundle/done', 'PinnedImageSet/pins-worker', 'Secret/bundle-token']);
+    expect(everything()).to.deep.equal(before);
+    for (const node of siteNodes) {
+      for (const path of [state, 'run/oc-upgrade-bundle'])
+        expect(await exists(node, path), `${node} ${path}`).to.equal(false);
+    }
+    expect(await remove()).to.deep.equal([]);
+  });
+
+  it('lists in a dry run what it would remove, and removes nothing', async () => {
+    await bring();
+    const before = everything();
+    for (const dryRun of ['client', 'server'] as const) {
+      expect(await remove({ dryRun })).to.include.members(['DaemonSet/agent', 'Namespace/oc-upgrade-bundle']);
+    }
+    expect(everything()).to.deep.equal(before);
+    for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
+  });
+
+  it('refuses while an update is under way, unless it is told to', async () => {
+    await bring();
+    put('going', 'Loading');
+    const error = await failureOf(remove(), 'conflict');
+    expect(error.message).to.equal('going is under way: Loading');
+    expect(await exists('worker-0', state)).to.equal(true);
+    expect(await remove({ force: true })).to.include('UpgradeBundle/going');
+  });
+
+  it('keeps pins, and what is on the nodes, where it is told to', async () => {
+    await bring();
+    pin();
+    const gone = await remove({ keepPins: true, timeout: undefined });
+    expect(gone).not.to.include('PinnedImageSet/pins-worker');
+    expect(everything()).to.include('PinnedImageSet/pins-worker');
+    for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
+  });
+
+  it('names the node that could not be cleaned up, keeps the objects, and goes on when it is run again', async () => {
+    await bring();
+    site.kubelets.troubles.set('worker-1', 'ContainerCannotRun');
+    const error = await failureOf(remove({ timeout: 500 }), 'not-ready');
+    expect(error.message).to.equal('Not every node could be cleaned up: worker-1: ContainerCannotRun');
+    expect(everything()).to.include('Namespace/oc-upgrade-bundle');
+    site.kubelets.troubles.clear();
+    await remove();
+    expect(await exists('worker-1', state)).to.equal(false);
+  });
+
+  it('touches no other file of a node', async () => {
+    await bring();
+    const other = join(site.rootOf('worker-0'), 'var/lib/other');
+    await writeFile(other, 'somebody else’s');
+    await remove();
+    expect(await exists('worker-0', 'var/lib/other')).to.equal(true);
+  });
+});

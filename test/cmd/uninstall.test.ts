@@ -1,0 +1,43 @@
+import { expect } from 'chai';
+import { install } from '../../lib/cluster/install.ts';
+import { openAgentSite, type AgentSite } from '../support/agents.ts';
+import { startProgram, type Outcome } from '../support/creation.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
+
+describe('oc adm-upgrade-bundle uninstall', () => {
+  let site: AgentSite;
+  let kubeconfigs: KubeconfigFolder;
+  let kubeconfig: string;
+
+  beforeEach(async () => {
+    site = await openAgentSite();
+    kubeconfigs = await makeKubeconfigFolder();
+    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: site.server.url } })}`;
+    const startup = { timeout: 20_000, interval: 20 };
+    const options = { executables: [site.executable], admission: undefined, overwrite: false, startup } as const;
+    await install(site.cluster, options, site.context);
+  });
+  afterEach(async () => {
+    await site.close();
+    await kubeconfigs.remove();
+  });
+  const uninstall = (...args: string[]): Promise<Outcome> =>
+    startProgram(kubeconfigs.folder, 'uninstall', [kubeconfig, ...args]).outcome;
+
+  it('lists what it would remove, then what it has removed', async () => {
+    const tried = await uninstall('--dry-run');
+    expect(tried.code, tried.stderr).to.equal(0);
+    expect(tried.stdout).to.match(/^daemonset\/agent deleted \(dry run\)\n/);
+    const { code, stdout, stderr } = await uninstall();
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.equal(tried.stdout.replaceAll(' (dry run)', ''));
+    expect(stdout).to.match(/\ncustomresourcedefinition\/upgradebundles\.upgrade-bundle\.openshift\.io deleted\n/);
+    expect(stderr).to.equal('ending the agents, and removing what they keep on the nodes\n');
+    expect((await uninstall()).stdout).to.equal('There is nothing to remove.\n');
+  });
+
+  it('says what stays when it does not wait', async () => {
+    const { stderr } = await uninstall('--wait=false');
+    expect(stderr).to.equal('warning: /var/lib/oc-upgrade-bundle stays on the nodes\n');
+  });
+});
