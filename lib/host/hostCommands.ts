@@ -22,9 +22,9 @@ export class HostCommands {
     this.#scope = scope;
   }
 
-  /** Runs podman, with a text on its standard input where one is given, and returns what it printed. Throws `command-failed`, `interrupted`. */
-  podman(args: readonly string[], signal: AbortSignal, input?: string): Promise<string> {
-    return this.#run(this.#programs.podman, args, signal, input);
+  /** Runs podman and returns what it printed. Throws `command-failed`, `interrupted`. */
+  podman(args: readonly string[], signal: AbortSignal): Promise<string> {
+    return this.#run(this.#programs.podman, args, signal);
   }
 
   /** Runs systemctl and returns what it printed. Throws `command-failed`, `interrupted`. */
@@ -50,26 +50,23 @@ export class HostCommands {
     else await this.#run('rm', ['-f', path], signal);
   }
 
-  async #run(program: string, args: readonly string[], signal: AbortSignal, input = ''): Promise<string> {
+  async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<string> {
     const { environment } = this.#programs;
     // Started by cron, or by su, a program does not know where the user’s systemd is.
     const bus = { XDG_RUNTIME_DIR: `/run/user/${String(process.getuid?.() ?? 0)}` };
     const env = this.#scope === 'user' ? { ...bus, ...environment } : environment;
-    return run(program, args, { signal, env, input });
+    return run(program, args, signal, env);
   }
 }
 
 async function run(
   program: string,
   args: readonly string[],
-  { signal, env, input }: { readonly signal: AbortSignal; readonly env: NodeJS.ProcessEnv; readonly input: string },
+  signal: AbortSignal,
+  env: NodeJS.ProcessEnv,
 ): Promise<string> {
   try {
-    const running = execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
-    // A program that ends before it has read everything breaks the pipe: its exit code tells what matters.
-    running.child.stdin?.on('error', () => undefined);
-    running.child.stdin?.end(input);
-    const { stdout } = await running;
+    const { stdout } = await execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
     return stdout;
   } catch (error) {
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted', { cause: error });

@@ -32,6 +32,8 @@ export async function loadImages(
         const repository = `${new URL(server.url).host}/${releaseRepository}`;
         await commands.podman(['pull', '--quiet', '--tls-verify=false', `${repository}@${own.digest}`], signal);
         await commands.podman(['tag', `${repository}@${own.digest}`, to], signal);
+        // Nobody is to look for it at a port where nothing listens any more.
+        await commands.podman(['untag', to, `${repository}@${own.digest}`], signal);
         await requireImage(commands, to, await imageIdOf(bundle, own.digest), signal);
       } else if ((await findImage(commands, to, signal)) === undefined) {
         await commands.podman(['pull', '--quiet', to], signal);

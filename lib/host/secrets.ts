@@ -1,4 +1,7 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { isPluginError } from '../errors.ts';
+import { replaceFile } from './fileChange.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { DetectedInstallation } from './installation.ts';
 
@@ -7,16 +10,25 @@ export const redisSecret = 'redis_pass';
 
 /**
  * Has podman hold the password of Redis as a secret, from Quay’s configuration, where there is no such secret yet; one that is there
- * stays. Returns whether it was made. Throws `command-failed`.
+ * stays. It is passed in a file in `folder`, a folder of this program, and stands there for that moment only. Returns whether it was made.
+ * Throws `command-failed`, `disk-full`.
  */
 export async function ensureRedisSecret(
   commands: HostCommands,
   { configuration }: DetectedInstallation,
+  folder: string,
   signal: AbortSignal,
 ): Promise<boolean> {
   const password = configuration.get('BUILDLOGS_REDIS', 'password')?.value;
   if (password === undefined || (await hasSecret(commands, signal))) return false;
-  await commands.podman(['secret', 'create', redisSecret, '-'], signal, password);
+  const file = join(folder, 'secret');
+  try {
+    // Podman takes no socket for its standard input, which is what Node gives it.
+    await replaceFile(file, password, 0o600);
+    await commands.podman(['secret', 'create', redisSecret, file], signal);
+  } finally {
+    await rm(file, { force: true });
+  }
   return true;
 }
 

@@ -73,7 +73,10 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
   await loadImages(commands, bundle, plan.images, context);
-  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, context.signal))) {
+  if (
+    plan.restart.includes('quay-redis') &&
+    (await ensureRedisSecret(commands, detected, records.folder, context.signal))
+  ) {
     context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
   }
   const renewed =

@@ -62,10 +62,10 @@ export class MirrorRegistryHost {
       void (async () => {
         let body = '';
         for await (const chunk of request) body += String(chunk);
-        const { args, input } = JSON.parse(body) as { args: string[]; input: string };
+        const args = JSON.parse(body) as string[];
         const name = (request.url ?? '/').slice(1);
         this.calls.push([name, ...args].join(' '));
-        const answer = await this.#run(name, args, input).catch((error: unknown) => ({ code: 1, text: String(error) }));
+        const answer = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
         response.end(JSON.stringify(answer));
       })();
     }).listen(0, '127.0.0.1');
@@ -73,9 +73,7 @@ export class MirrorRegistryHost {
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
       const script = `#!${process.execPath}
-const args = process.argv.slice(2);
-const input = args.at(-1) === '-' ? require('node:fs').readFileSync(0, 'utf8') : '';
-fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify({ args, input }) })
+fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(process.argv.slice(2)) })
   .then((answer) => answer.json())
   .then(({ code, text }) => { (code ? process.stderr : process.stdout).write(text); process.exitCode = code; });
 `;
@@ -96,7 +94,7 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
     await this.#backend?.stop();
   }
 
-  async #run(name: string, args: readonly string[], input = ''): Promise<{ code: number; text: string }> {
+  async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
     const done = { code: 0, text: '' };
     const fail = (text: string) => ({ code: 125, text });
     const words = args.filter((word) => word !== '--user');
@@ -119,7 +117,10 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
       case 'secret inspect':
         return this.secrets.has(last) ? done : fail('no such secret');
       case 'secret create':
-        this.secrets.set(words[2] ?? '', input);
+        this.secrets.set(words[2] ?? '', await readFile(last, 'utf8'));
+        return done;
+      case 'untag ' + (words[1] ?? ''):
+        this.images.delete(last);
         return done;
       case 'info --format':
         return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };

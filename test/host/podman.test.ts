@@ -1,0 +1,146 @@
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
+import { makeContext } from '../support/context.ts';
+import { TestContent } from '../support/image.ts';
+import { makeFixture, type Fixture } from '../support/mirrorRegistry.ts';
+import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
+import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { openOrigin } from '../support/origin.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { PodmanHost } from '../support/podmanHost.ts';
+import { TestRegistry } from '../support/registry.ts';
+import { makeStandInLayer, standInEntrypoint } from '../support/standInImage.ts';
+import { requireRoot } from '../support/storeReader.ts';
+
+const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+
+// The units’ own command lines, run by podman, with images that stand in for those of Red Hat.
+describe('a mirror registry under podman', function () {
+  this.timeout(150_000);
+  let host: PodmanHost;
+  let fixture: Fixture;
+  let bundle: string;
+  const old = imagesOf('2.0.7');
+  let images: Record<'quay' | 'redis' | 'pause', string>;
+
+  before(async function () {
+    requirePeer(this, 'podman', 'skopeo', 'openssl', 'curl');
+    await requireRoot(this);
+    host = await PodmanHost.start();
+    const { content } = await publish();
+    const source = new TestRegistry({ content });
+    await source.start();
+    images = {
+      quay: `${source.host}/quay/quay-rhel8:v3.12.18`,
+      redis: `${source.host}/rhel8/redis-6:1-1766406130`,
+      pause: `${source.host}/ubi8/pause:8.10-6`,
+    };
+    for (const [name, image] of [
+      ['quay/quay-rhel8:v3.12.10', old.quay],
+      ['rhel8/redis-6:1-190', old.redis],
+      ['ubi8/pause:8.10-5', old.pause],
+    ] as const) {
+      const archive = join(host.folder, 'old.tar');
+      const from = ['--src-tls-verify=false', `docker://${source.host}/${name}`];
+      await runSuccessfully('skopeo', ['copy', '--insecure-policy', ...from, `oci-archive:${archive}:${image}`]);
+      await host.runSuccessfully('podman', ['load', '--quiet', '-i', archive]);
+      await rm(archive);
+    }
+    const origin = await openOrigin(makeContext());
+    const request = { version: '2.0.11', arch: 'x86_64', images, output: host.folder, tool: 'test' } as const;
+    bundle = (await createRegistryBundle(request, origin, makeContext())).path;
+    await origin.close();
+    await source.stop();
+
+    fixture = await makeFixture({
+      ...{ age: '2.0.7', hostname: 'localhost:18443', publish: '127.0.0.1:18443:8443' },
+      ...{ quayRoot: '/mnt/quay-install' },
+    });
+    await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
+    await mkdir(join(fixture.root, 'mnt'), { recursive: true });
+    await host.mount(join(fixture.root, 'etc/systemd/system'), '/etc/systemd/system');
+    await host.mount(join(fixture.root, 'mnt'), '/mnt');
+    const secret = join(host.folder, 'secret');
+    await writeFile(secret, 'strongpassword');
+    await host.runSuccessfully('podman', ['secret', 'create', 'redis_pass', secret]);
+    for (const unit of ['quay-pod', 'quay-redis', 'quay-app']) {
+      await host.runSuccessfully('systemctl', ['restart', `${unit}.service`]);
+    }
+    const url = 'https://localhost:18443/v2/';
+    await host.runSuccessfully('curl', ['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1', url]);
+  });
+  after(async () => {
+    // Where it was skipped, there are none.
+    await (host as PodmanHost | undefined)?.stop();
+    await (fixture as Fixture | undefined)?.remove();
+  });
+
+  async function publish(): Promise<TestContent> {
+    const test = new TestContent();
+    const layers = [await makeStandInLayer()];
+    for (const [name, tag] of [
+      ['quay/quay-rhel8', 'v3.12.10'],
+      ['quay/quay-rhel8', 'v3.12.18'],
+      ['rhel8/redis-6', '1-190'],
+      ['rhel8/redis-6', '1-1766406130'],
+      ['ubi8/pause', '8.10-5'],
+      ['ubi8/pause', '8.10-6'],
+    ] as const) {
+      const entrypoint = standInEntrypoint(tag);
+      test.addImage(name, { architecture: 'amd64', layers, entrypoint, format: 'oci' }, tag);
+    }
+    return test;
+  }
+
+  const call = (...args: string[]): Promise<RunResult> =>
+    host.run(process.execPath, [executable, ...args, '--health-timeout=20'], { timeout: 300_000 });
+
+  const runningImages = async (): Promise<string[]> =>
+    (await host.runSuccessfully('podman', ['ps', '--format', '{{.Image}}'])).trim().split('\n').sort();
+
+  /** Which Quays have had the database. */
+  function listMigrations(): unknown[] {
+    using database = new DatabaseSync(join(host.folder, 'volumes/sqlite-storage/_data/quay_sqlite.db'));
+    return database
+      .prepare('SELECT DISTINCT image FROM migration')
+      .all()
+      .map(({ image }) => image);
+  }
+
+  it('is upgraded by the units’ own podman lines, without a network, and rolled back', async () => {
+    expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+    const { code, stdout, stderr } = await call('upgrade', `--bundle=${bundle}`);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.include('Done: the registry is well.');
+    expect(await runningImages()).to.deep.equal(Object.values(images).sort());
+    const url = 'https://localhost:18443/v2/';
+    const root = '/mnt/quay-install/quay-rootCA/rootCA.pem';
+    expect(await host.runSuccessfully('curl', ['-sS', '--cacert', root, url])).to.equal('{}');
+
+    expect(listMigrations()).to.deep.equal(['v3.12.10', 'v3.12.18']);
+    const names = await host.runSuccessfully('podman', ['images', '--format', '{{.Repository}}']);
+    expect(names).not.to.include('openshift/release');
+    const again = await call('upgrade', `--bundle=${bundle}`);
+    expect(again.stdout, again.stderr).to.equal('The mirror registry is up to date: there is nothing to do.\n');
+
+    const back = await call('rollback');
+    expect(back.code, back.stderr).to.equal(0);
+    expect(listMigrations()).to.deep.equal(['v3.12.10']);
+    expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+
+  it('comes back by itself when the new one is not well', async () => {
+    const unit = join(fixture.root, 'etc/systemd/system/quay-app.service');
+    const before = await readFile(unit, 'utf8');
+    await writeFile(join(fixture.root, 'mnt/quay-install/quay-config/ill-v3.12.18'), '');
+    const { code, stderr } = await call('upgrade', `--bundle=${bundle}`);
+    expect(code, stderr).to.equal(3);
+    expect(await readFile(unit, 'utf8')).to.equal(before);
+    expect(listMigrations()).to.deep.equal(['v3.12.10']);
+    expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+});
