@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
-// Command → Debian package.
+// Command → Debian packages.
 const peers = {
   'docker-registry': 'docker-registry',
   skopeo: 'skopeo',
@@ -16,6 +16,8 @@ const peers = {
   zsh: 'zsh',
   fish: 'fish',
   tmux: 'tmux',
+  readelf: 'binutils',
+  'qemu-aarch64': 'qemu-user libc6-arm64-cross libstdc++6-arm64-cross',
 };
 
 installPackages();
@@ -40,7 +42,7 @@ function installPackages() {
 function installPeers() {
   const missing = Object.keys(peers).filter((command) => !onPath(command));
   if (missing.length === 0) return;
-  const wanted = missing.map((command) => peers[command]);
+  const wanted = missing.flatMap((command) => peers[command].split(' '));
   if (process.getuid?.() === 0 && onPath('apt-get')) {
     say(`Installing ${wanted.join(', ')} (apt-get) …`);
     // The lists of a fresh machine are absent or too old; where they are good, fetching them again costs most of the time.

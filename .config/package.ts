@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,17 +14,18 @@ import lock from '../package-lock.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
 import { packagesOf, writeNotices } from './notices.ts';
+import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const [folder = `${root}/dist/packages`, ...chosen] = process.argv.slice(2);
 const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
+const main = 'main.js';
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
   await rm(folder, { recursive: true, force: true });
   await mkdir(`${folder}/krew`, { recursive: true });
-  const main = join(work, 'main.js');
-  const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, main);
+  const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, join(work, main));
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();
   for (const platform of wanted) {
@@ -32,7 +34,11 @@ try {
       say(`${archiveOf(platform)} is left out: executables for macOS have to be signed on macOS.`);
       continue;
     }
-    const archive = await makeArchive(platform, main, notices);
+    if (platform.pinned && !own().pinned) {
+      say(`${archiveOf(platform)} is left out: executables for Linux are made on Linux.`);
+      continue;
+    }
+    const archive = await makeArchive(platform, notices);
     const content = await readFile(archive);
     checksums.set(archiveOf(platform), createHash('sha256').update(content).digest('hex'));
     say(`${archive}: ${(content.length / 1e6).toFixed(1)} MB`);
@@ -45,14 +51,19 @@ try {
   await rm(work, { recursive: true, force: true });
 }
 
-async function makeArchive(platform: Platform, main: string, notices: string): Promise<string> {
-  const node = await findRuntime(platform);
+async function makeArchive(platform: Platform, notices: string): Promise<string> {
+  const runtime = await findRuntime(platform);
   const place = join(work, `${platform.os}-${platform.cpu}`);
   await mkdir(place);
   const executable = join(place, executableOf(platform));
-  await makeExecutable(platform, main, { node, executable });
+  const node = `${runtime}/bin/${platform.os === 'win32' ? 'node.exe' : 'node'}`;
+  const parts = { main, node, executable, work, codeCache: platform === own() };
+  if (platform.pinned) await makeExecutableOfOlder(parts, `${await findRuntime(own())}/bin/node`);
+  else await makeExecutable(parts);
+  if (platform.os === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', executable]);
+  await chmod(executable, 0o755);
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
-  const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readFile(`${homeOf(own())}/LICENSE`, 'utf8')}`;
+  const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readFile(`${await findRuntime(own())}/LICENSE`, 'utf8')}`;
   await writeFile(join(place, 'THIRD-PARTY-NOTICES'), licences);
 
   const archive = `${folder}/${archiveOf(platform)}`;
@@ -70,50 +81,21 @@ async function makeArchive(platform: Platform, main: string, notices: string): P
   return archive;
 }
 
-/** Puts the program into Node.js. The compiled code is for the platform that compiled it, and for none other. */
-async function makeExecutable(
-  platform: Platform,
-  main: string,
-  { node, executable }: { readonly node: string; readonly executable: string },
-): Promise<void> {
-  const { os, cpu } = platform;
-  const config = join(work, `${os}-${cpu}.json`);
-  const settings = {
-    main,
-    output: executable,
-    executable: node,
-    useCodeCache: platform === own(),
-    disableExperimentalSEAWarning: true,
-  };
-  // Options for Node.js in NODE_OPTIONS are meant for other programs.
-  await writeFile(config, JSON.stringify({ ...settings, execArgvExtension: 'none' }));
-  execFileSync(process.execPath, ['--build-sea', config], { stdio: ['ignore', 'ignore', 'inherit'] });
-  if (os === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', executable]);
-  await chmod(executable, 0o755);
-}
-
-/** The Node.js of a platform, of the pinned version and with the digest that the lock file has: what is installed, or fetched by npm. */
+/** The home of a platform’s Node.js, with the digest that is written down here: what is installed, or fetched by npm, once. */
 async function findRuntime(platform: Platform): Promise<string> {
-  const { runtime, os } = platform;
+  const { runtime, pinned } = platform;
   const entries: Readonly<Record<string, { version?: string; integrity?: string } | undefined>> = lock.packages;
-  const { version = '', integrity = '' } = entries[`node_modules/${runtime}`] ?? {};
-  let home = homeOf(platform);
-  if (platform !== own()) {
-    const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
-    const archive = join(work, execFileSync('npm', words, { encoding: 'utf8' }).trim());
-    const digest = createHash('sha512').update(await readFile(archive));
-    if (`sha512-${digest.digest('base64')}` !== integrity) {
-      throw new Error(`${runtime} ${version} is not what package-lock.json says`);
-    }
-    home = join(work, runtime);
-    await mkdir(home);
-    await extract({ file: archive, cwd: home, strip: 1 });
-  }
-  return `${home}/bin/${os === 'win32' ? 'node.exe' : 'node'}`;
-}
-
-function homeOf({ runtime }: Platform): string {
-  return `${root}/node_modules/${runtime}`;
+  if (!pinned && platform === own()) return `${root}/node_modules/${runtime}`;
+  const { version = '', integrity = '' } = pinned ?? entries[`node_modules/${runtime}`] ?? {};
+  const home = join(work, `${runtime}-${version}`);
+  if (existsSync(home)) return home;
+  const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
+  const archive = join(work, execFileSync('npm', words, { encoding: 'utf8' }).trim());
+  const digest = createHash('sha512').update(await readFile(archive));
+  if (`sha512-${digest.digest('base64')}` !== integrity) throw new Error(`${runtime} ${version} has another digest`);
+  await mkdir(home);
+  await extract({ file: archive, cwd: home, strip: 1 });
+  return home;
 }
 
 /** The platform that this runs on. Throws where it is none that archives are made for. */

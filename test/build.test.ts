@@ -5,12 +5,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { startApiServer } from './support/apiServer.ts';
-import { openWorkshop, startExecutable } from './support/creation.ts';
-import { makeKubeconfigFolder } from './support/kubeconfig.ts';
-import { makeFixture } from './support/mirrorRegistry.ts';
-import { installCertificates } from './support/mirrorRegistryCertificates.ts';
-import { requirePeer } from './support/peers.ts';
+import { describeCarriedPackages } from './support/carriedPackages.ts';
+import { startExecutable } from './support/creation.ts';
 
 const execute = promisify(execFile);
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -58,51 +54,5 @@ describe('npm run build', () => {
     });
   }
 
-  // The packages for signatures, clusters and certificates travel compressed, and are read on first use.
-  describe('makes programs that can', () => {
-    const start = (name: string, args: readonly string[]) =>
-      startExecutable(join(folder, 'dist/bin', name), folder, args).outcome;
-
-    it('check the signature of a release', async () => {
-      const workshop = await openWorkshop();
-      try {
-        const { code, stdout, stderr } = await start('oc-adm_upgrade_bundle', ['create', ...workshop.options()]);
-        expect(code, stderr).to.equal(0);
-        expect(stdout).to.include(`Signed by  Test release key <release@example.com> (${workshop.key.fingerprint})`);
-      } finally {
-        await workshop.close();
-      }
-    });
-
-    it('log in to a cluster', async () => {
-      const server = await startApiServer({ openshift: '4.14.3' });
-      const kubeconfigs = await makeKubeconfigFolder();
-      try {
-        const kubeconfig = await kubeconfigs.write({ cluster: { server: server.url } });
-        const { code, stdout, stderr } = await start('oc-adm_upgrade_bundle', [
-          ...['preflight', `--kubeconfig=${kubeconfig}`, '-o', 'json'],
-        ]);
-        expect(code, stderr).to.be.oneOf([0, 1]);
-        expect(stdout).to.include('"4.14.3"');
-      } finally {
-        await server.stop();
-        await kubeconfigs.remove();
-      }
-    });
-
-    it('issue certificates', async function () {
-      requirePeer(this, 'openssl');
-      const fixture = await makeFixture({ age: '2.0.7', hostname: 'registry.example.com:8443' });
-      try {
-        await installCertificates(fixture, {});
-        const { code, stdout, stderr } = await start('oc-adm_mirror_registry', [
-          ...['certs', 'renew', '--force', `--root=${fixture.root}`, '-o', 'json'],
-        ]);
-        expect(code, stderr).to.equal(0);
-        expect(stdout).to.match(/ssl\.cert"/);
-      } finally {
-        await fixture.remove();
-      }
-    });
-  });
+  describeCarriedPackages((name, args) => startExecutable(join(folder, 'dist/bin', name), folder, args).outcome);
 });

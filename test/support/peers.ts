@@ -21,6 +21,9 @@ export type Peer =
   | 'zsh'
   | 'fish'
   | 'tmux'
+  | 'readelf'
+  | 'qemu-aarch64'
+  | 'python3'
   | 'udevadm';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */

@@ -34,7 +34,8 @@ describe('prepare', () => {
   }
 
   async function addPeers(): Promise<void> {
-    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'zsh', 'fish'])
+    const shells = ['zsh', 'fish', 'tmux'];
+    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'readelf', 'qemu-aarch64', ...shells])
       await addCommand(name, 'true');
   }
 
