@@ -1,0 +1,85 @@
+// Starts what the tutorial stands on, by itself or as one of two processes in the background: `npm run tutorial`.
+import { spawn } from 'node:child_process';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { startApiServer } from './support/apiServer.ts';
+import { startRegistry } from './support/registry.ts';
+import { buildRelease } from './support/release.ts';
+import { startSignatureServer } from './support/signatureServer.ts';
+import { makeSigningKey, signatureStore, signDigest } from './support/signing.ts';
+import { furnish } from './support/site.ts';
+
+/** How long the processes stay when nobody ends them, in milliseconds. */
+const longest = 3 * 60 * 60 * 1000;
+const [version, previous] = ['4.20.3', '4.20.2'];
+const folder = 'tutorial';
+
+/** What a process has made, for the file that the person reads into the shell. */
+type Places = Readonly<Record<string, string>>;
+
+/** What has internet: a registry in place of quay.io, with a release, and the signatures of that release. */
+async function startUpstream(): Promise<Places> {
+  const key = await makeSigningKey({ name: 'Tutorial key' });
+  const registry = await startRegistry();
+  const release = buildRelease({
+    version,
+    components: 39,
+    layerSize: (component, layer) => 100_000 + ((component.length * 37 + layer * 11) % 23) * 50_000,
+    previous: [previous],
+    verification: { publicKey: key.publicKey, stores: [] },
+  });
+  release.addTo(registry.content);
+  const signed = new Map([[release.digest, [await signDigest(key, release.digest)]]]);
+  const signatures = await startSignatureServer(signatureStore(signed, '/'));
+  await writeFile(`${folder}/key.asc`, key.publicKey);
+  const mirrors = { source: 'quay.io', mirrors: [registry.host], mirrorSourcePolicy: 'NeverContactSource' };
+  const objects = ['ImageDigestMirrorSet', 'ImageTagMirrorSet'].map((kind) => ({
+    ...{ apiVersion: 'config.openshift.io/v1', kind, metadata: { name: 'tutorial' } },
+    spec: { [`image${kind.slice(5, -3)}s`]: [mirrors] },
+  }));
+  await writeFile(`${folder}/mirrors.yaml`, objects.map((object) => JSON.stringify(object)).join('\n---\n'));
+  return { SIGNATURES: signatures.url, FINGERPRINT: key.fingerprint };
+}
+
+/** What has none: an empty registry, and the API server of a cluster. */
+async function startSite(): Promise<Places> {
+  const registry = await startRegistry();
+  const server = await startApiServer({ openshift: previous });
+  furnish(server);
+  const named = <T>(name: string, entry: T): [{ name: string } & T] => [{ name, ...entry }];
+  const kubeconfig = {
+    'current-context': 'site',
+    contexts: named('site', { context: { cluster: 'site', user: 'admin' } }),
+    clusters: named('site', { cluster: { server: server.url } }),
+    users: named('admin', { user: {} }),
+  };
+  await writeFile(`${folder}/kubeconfig`, JSON.stringify(kubeconfig));
+  return { REGISTRY: registry.host };
+}
+
+const sides = { upstream: startUpstream, site: startSite };
+
+/** Starts a side in the background, and gives what it has made, with the number of its process. */
+async function start(side: keyof typeof sides): Promise<Places> {
+  const child = spawn(process.execPath, [fileURLToPath(import.meta.url), side], {
+    ...{ detached: true, stdio: ['ignore', 'pipe', 'inherit'] },
+  });
+  const answer = await text(child.stdout);
+  if (answer === '') throw new Error(`${side} did not start`);
+  child.unref();
+  return { [side.toUpperCase()]: String(child.pid), ...(JSON.parse(answer) as Places) };
+}
+
+const [, , chosen] = process.argv;
+if (chosen === 'upstream' || chosen === 'site') {
+  const places = await sides[chosen]();
+  process.stdout.end(JSON.stringify(places));
+  setTimeout(() => process.exit(), longest);
+} else {
+  await mkdir(folder, { recursive: true });
+  const places = { ...(await start('upstream')), ...(await start('site')) };
+  const lines = Object.entries(places).map(([name, value]) => `${name}=${value}\n`);
+  await writeFile(`${folder}/places`, lines.join(''));
+  process.stdout.write(`In ${folder}: ${['key.asc', 'mirrors.yaml', 'kubeconfig', 'places'].join(', ')}\n`);
+}
