@@ -26,8 +26,11 @@ describe('the generated documents', () => {
       for (const entry of program.commands) {
         const { command } = await entry.load();
         expect(command.examples, entry.usage).not.to.be.empty;
-        for (const [name, { describe }] of Object.entries({ ...command.options, ...command.positionals })) {
+        for (const [name, { describe, suggest }] of Object.entries({ ...command.options, ...command.positionals })) {
           expect(describe, `${entry.usage} ${name}`).to.match(/^[A-Z].*[^.\s]$/s);
+          // What a shell completes it with.
+          const [, kind] = /^(?:PEM |YAML )?(file|folder)\b/i.exec(describe) ?? [];
+          if (kind) expect(suggest, `suggest of ${entry.usage} ${name}`).to.equal(`${kind.toLowerCase()}s`);
         }
       }
     }

@@ -73,11 +73,18 @@ export const renewalOptions = {
   },
   'ssl-cert': {
     type: 'string',
+    suggest: 'files',
     describe: 'Certificate of your own, with its chain, that takes the place of the present one, whosever that is',
     check: checkFile,
     group: certificates,
   },
-  'ssl-key': { type: 'string', describe: 'The key of --ssl-cert', check: checkFile, group: certificates },
+  'ssl-key': {
+    type: 'string',
+    suggest: 'files',
+    describe: 'The key of --ssl-cert',
+    check: checkFile,
+    group: certificates,
+  },
   'add-san': {
     type: 'string',
     repeatable: true,

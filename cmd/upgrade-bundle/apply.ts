@@ -15,7 +15,11 @@ export const command = defineCommand({
     'or where --device says, load it into every node, and begin the update unless it is held. Where they have found it already, and wait for ' +
     'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it.',
   positionals: {
-    bundle: { type: 'string', describe: 'A bundle, or the .yaml or .sha256 beside it, on this machine' },
+    bundle: {
+      type: 'string',
+      suggest: 'files',
+      describe: 'A bundle, or the .yaml or .sha256 beside it, on this machine',
+    },
   },
   options: {
     device: { type: 'string', describe: 'Where a node has the bundle: a device or a file of it, such as /dev/sdb' },

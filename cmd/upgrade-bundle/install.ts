@@ -22,6 +22,7 @@ export const command = defineCommand({
     executable: {
       type: 'string',
       repeatable: true,
+      suggest: 'files',
       describe:
         'The executable for the nodes, from an archive for Linux; one for each architecture (this program itself if it is one)',
     },
