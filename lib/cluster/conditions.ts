@@ -1,8 +1,11 @@
 import { listOf, textOf, type Fields } from './fields.ts';
 
+/** In the order in which they come to hold. */
+const types = ['Verified', 'Ready', 'Loaded', 'Pinned', 'Updated', 'ImagesMissing'] as const;
+
 /** A condition of an UpgradeBundle, in the form that conditions have everywhere. */
 export interface BundleCondition {
-  readonly type: 'Verified' | 'Ready' | 'Loaded' | 'Pinned' | 'Updated' | 'ImagesMissing';
+  readonly type: (typeof types)[number];
   readonly status: 'True' | 'False' | 'Unknown';
   /** One word in CamelCase, for programs. */
   readonly reason: string;
@@ -30,7 +33,8 @@ export function mergeConditions(
       observedGeneration,
     });
   }
-  return [...merged.values()];
+  // Always in the same order: whoever writes them sees whether something is another than before.
+  return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 
 /** Some names out of many, for a message: the first ten, and how many more there are. */

@@ -10,8 +10,6 @@ export interface LoadState {
   readonly nodes: readonly NodeProgress[];
   /** Every node has all images. */
   readonly done: boolean;
-  /** Every node reports its images as pinned. */
-  readonly pinned: boolean;
   /** Whose turn it is among the control plane. */
   readonly turn: string | undefined;
   readonly condition: BundleCondition;
@@ -32,7 +30,6 @@ export function readLoadState(
   return {
     nodes: entries,
     done,
-    pinned: done && entries.every(({ phase }) => phase === 'Pinned'),
     turn: nextTurn(control, new Set(silent), status?.turn),
     condition: { type: 'Loaded', ...describe(entries, silent, done) },
   };

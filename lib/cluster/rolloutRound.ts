@@ -5,6 +5,7 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import type { ClusterView } from './clusterView.ts';
+import { fieldsOf } from './fields.ts';
 import { mergeConditions } from './conditions.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
@@ -49,28 +50,33 @@ export class Rollout {
 
   /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
   async look(): Promise<boolean> {
-    const [clusterVersion] = this.#view.list('ClusterVersion');
-    if (!clusterVersion) return false;
-    const bundles = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
-    await this.#tidy(bundles, clusterVersion);
-    const seen = activeBundle(bundles);
+    const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
+    const active = activeBundle(seen);
     // What was seen may be older than what was written last.
-    const bundle = seen && ((await this.#cluster.read(seen)) as UpgradeBundle | undefined);
-    if (!bundle || activeBundle([bundle]) === undefined) return false;
-    const rivals = bundles.filter(
-      (each) => each.metadata.name !== bundle.metadata.name && activeBundle([each]) !== undefined,
-    );
+    const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);
+    const others = seen.filter((each) => each !== active);
+    await this.#tidy(fresh ? [fresh, ...others] : others);
+    const bundle = fresh && activeBundle([fresh]);
+    const clusterVersion = bundle && (await this.#readVersion(bundle));
+    if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
     const { digest } = bundle.spec.bundle;
     const look: Look = {
       ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes) },
-      rivals: rivals.map(({ metadata }) => metadata.name),
+      rivals: others.filter((each) => activeBundle([each])).map(({ metadata }) => metadata.name),
       facts: async () => (digest !== undefined && isDigest(digest) ? await this.#read(digest) : undefined),
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: () => this.#pause(bundle, undefined),
       missing: (images) => this.#findMissing(bundle, images),
     };
     return await this.#note(look, await takeStep(look));
+  }
+
+  /** Where the update is about to begin, or has begun, only what the cluster says at this moment will do. */
+  async #readVersion({ status }: UpgradeBundle): Promise<StoredObject | undefined> {
+    const [known] = this.#view.list('ClusterVersion');
+    const { phase = 'Detected' } = status ?? {};
+    return known && ['Pinned', 'Held', 'Upgrading'].includes(phase) ? await this.#cluster.read(known) : known;
   }
 
   #readSite(clusterVersion: StoredObject): Site {
@@ -106,14 +112,15 @@ export class Rollout {
     return this.#missing.found;
   }
 
-  async #tidy(bundles: readonly UpgradeBundle[], clusterVersion: StoredObject): Promise<void> {
-    const { history } = (clusterVersion['status'] ?? {}) as { history?: unknown };
+  async #tidy(bundles: readonly UpgradeBundle[]): Promise<void> {
+    const [version] = this.#view.list('ClusterVersion');
+    const { history } = fieldsOf(version?.['status']);
     const of = [
       bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase]),
       history,
     ];
     if (isDeepStrictEqual(of, this.#tidied)) return;
-    await tidyUp(this.#cluster, bundles, clusterVersion);
+    await tidyUp(this.#cluster, bundles);
     this.#tidied = of;
   }
 
@@ -131,8 +138,8 @@ export class Rollout {
       conditions: mergeConditions(status.conditions, step.conditions, generation),
       observedGeneration: generation,
     };
-    const { nodes: _, ...before } = status;
-    if (isDeepStrictEqual(own, before)) return false;
+    const { nodes: _, conditions, ...before } = status;
+    if (isDeepStrictEqual(own, { ...before, conditions: mergeConditions(conditions, [], generation) })) return false;
     const isNew = phase !== status.phase;
     if (isNew) await this.#tell(bundle, step);
     const { name, uid } = metadata;

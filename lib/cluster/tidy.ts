@@ -1,4 +1,4 @@
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
 import { fieldsOf, listOf, textOf } from './fields.ts';
 import { restoreOthers } from './pauses.ts';
 import { ownership, pinnedImageSetKind } from './pinnedImageSets.ts';
@@ -10,16 +10,13 @@ const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 
  * Takes back what belongs to no UpgradeBundle that goes on: pauses, and pins of releases that the cluster does not run. So whatever a
  * controller left behind that was killed goes, and whatever an UpgradeBundle was that is deleted.
  */
-export async function tidyUp(
-  cluster: Cluster,
-  bundles: readonly UpgradeBundle[],
-  clusterVersion: StoredObject,
-): Promise<void> {
+export async function tidyUp(cluster: Cluster, bundles: readonly UpgradeBundle[]): Promise<void> {
   const active = activeBundle(bundles);
   // One that only just begins to load has paused before it says so.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
   await restoreOthers(cluster, pauses ? active.metadata.name : undefined);
-  const [latest] = listOf(fieldsOf(clusterVersion['status'])['history']);
+  const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
+  const [latest] = listOf(fieldsOf((await cluster.read(reference))?.['status'])['history']);
   // While the cluster changes its release, its nodes need both.
   if (latest?.['state'] !== 'Completed') return;
   const running = textOf(latest['image']);

@@ -58,7 +58,6 @@ describe('readLoadState', () => {
     expect(read(all).condition).to.deep.include({ status: 'False', reason: 'NodesMissing' });
     const done = read({ ...all, 'worker-0': 'Loaded', gone: 'Failed' });
     expect(done.done).to.equal(true);
-    expect(done.pinned).to.equal(false);
     expect(done.nodes).to.have.length(4);
   });
 

@@ -1,5 +1,9 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { RequestRecord } from '../support/faults.ts';
+import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 import { RolloutSite } from '../support/rollout.ts';
 import { upgradeBundle } from '../support/updatingSite.ts';
 
@@ -48,6 +52,36 @@ describe('controlRollout, when the controller is killed', function () {
     await rollout.until(() => remains().others.every((each) => !JSON.stringify(each).includes('upgrade-bundle')));
     return remains();
   };
+
+  it('goes on with another process, killed as soon as a phase is reached', async () => {
+    put(true);
+    const kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = await kubeconfigs.write({ cluster: { server: rollout.server.url } });
+    const begin = (identity: string): ChildProcess =>
+      fork(fileURLToPath(new URL('../support/rolloutChild.ts', import.meta.url)), [kubeconfig, identity]);
+    const end = async (child: ChildProcess): Promise<void> => {
+      const ended = once(child, 'exit');
+      child.kill('SIGKILL');
+      await ended;
+    };
+    const reached = new Set<string | undefined>();
+    let child = begin('master-0');
+    try {
+      for (let count = 1; !reached.has('Completed'); count += 1) {
+        await rollout.until(() => !reached.has(rollout.bundle()?.status?.phase));
+        reached.add(rollout.bundle()?.status?.phase);
+        if (reached.has('Held')) rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
+        await end(child);
+        child = begin(`master-${String(count % 2)}`);
+      }
+    } finally {
+      await end(child);
+      await kubeconfigs.remove();
+    }
+    expect(reached.size).to.be.greaterThan(3);
+    expect(remains().requests).to.have.length(1);
+    expect(remains().others.some((each) => JSON.stringify(each).includes('upgrade-bundle'))).to.equal(false);
+  });
 
   for (const hold of [false, true]) {
     it(`goes on with another one, whichever write it was that came last${hold ? ', with a hold' : ''}`, async () => {

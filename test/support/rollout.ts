@@ -87,7 +87,7 @@ export class RolloutSite {
   /** Waits until something holds; says what there is when it does not come to hold. */
   async until(holds: () => boolean): Promise<void> {
     for (let tries = 0; !holds(); tries += 1) {
-      if (tries > 2000) throw new Error(`${this.told.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
+      if (tries > 4000) throw new Error(`${this.told.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
       await sleep(5);
     }
   }
