@@ -64,7 +64,8 @@ const plugins = [
     description: `Puts everything an OpenShift update needs into one file, for clusters that
 cannot reach an image registry: creates such a bundle from a registry or a
 mirror directory, inspects it, verifies it from the release signature down
-to the last blob, serves it as a registry, and pushes it to one.
+to the last blob, brings it to the nodes of a cluster without a registry,
+serves it as one, and pushes it to one.
 `,
     on: ['linux', 'darwin', 'windows'],
   },
@@ -81,10 +82,10 @@ and the graph data of an update service; and applies that to a cluster.
   {
     file: 'plugin-mirror-registry.yaml',
     name: 'adm-mirror-registry',
-    shortDescription: 'Show the mirror registry of a host',
+    shortDescription: 'Upgrade the mirror registry of a host',
     description: `Finds the mirror registry of a host, versions 1 and 2, with everything
-that was configured about it, and shows where each setting stands. Nothing
-is run and nothing is written.
+that was configured about it; upgrades it without a network, renews its
+certificates, and takes an upgrade back that does not go well.
 `,
     on: ['linux'],
   },
