@@ -1,13 +1,15 @@
 import { install, type InstallResult } from '../../lib/cluster/install.ts';
 import { planInstallation } from '../../lib/cluster/installation.ts';
 import { readExecutable, type Executable } from '../../lib/cluster/executable.ts';
-import type { StatedObject } from '../../lib/cluster/serverSideApply.ts';
-import { nameOf } from '../../lib/cluster/skew.ts';
+import { planStore } from '../../lib/cluster/storeObjects.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
+import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
+import { formatObject } from './objectLine.ts';
 import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
+import type { Terminal } from '../terminal.ts';
 import { version } from '../version.ts';
 
 /** `install`: what makes a cluster one that updates itself from a bundle. */
@@ -17,7 +19,7 @@ export const command = defineCommand({
     'from a registry: agents run in the image of the machine config daemon, and their executable is brought to one node of each architecture ' +
     'through the API server, checked there by its digest, and from there to the others, and to nodes that join later. Run it again to repair, or with another ' +
     'executable to renew; what is as it should be is left alone. With -o yaml the objects are printed and nothing is written: apply them by other means, then ' +
-    'run install for the token of the agents, which is in no file, and for the executable.',
+    'run install for the token of the agents, which is in no file, and for the executable. With --store=additional every node restarts its container runtime once, and none reboots.',
   options: {
     executable: {
       type: 'string',
@@ -33,13 +35,24 @@ export const command = defineCommand({
       describe:
         'What the cluster does about workloads that pull at every start: warn whoever makes them, or refuse them',
     },
+    store: {
+      type: 'string',
+      choices: ['main', 'additional'],
+      default: 'main',
+      describe: 'Let images go into the nodes’ own stores, or make the nodes know one beside them (OpenShift 4.17)',
+    },
     overwrite: { type: 'boolean', describe: 'Set what somebody else has changed as it should be' },
     wait: {
       type: 'boolean',
       default: true,
       describe: 'Wait until an agent is ready on every node; without, none gets its executable',
     },
-    timeout: { type: 'number', default: 600, range: [1, 86_400], describe: 'How many seconds to wait for the agents' },
+    timeout: {
+      type: 'number',
+      default: 600,
+      range: [1, 86_400],
+      describe: 'How many seconds to wait for the agents, and for each pool of nodes',
+    },
     ...dryRunOption,
     ...formatOption(['yaml']),
     ...clusterAccessOptions,
@@ -51,7 +64,14 @@ export const command = defineCommand({
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { overwrite, format, dryRun, wait, timeout } = args;
+    const { overwrite, format, dryRun, wait } = args;
+    const additional = args.store === 'additional';
+    if (additional && !wait && dryRun === 'none') {
+      throw new PluginError(
+        'usage',
+        '--store=additional has to wait for the nodes: without that they would be rebooted',
+      );
+    }
     const executables = await readExecutables(args.executable);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);
@@ -59,26 +79,42 @@ export const command = defineCommand({
       if (format === 'yaml') {
         const { objects, omissions } = await planInstallation(cluster, { executables, admission });
         for (const omission of omissions) context.log('warn', omission);
+        const { policy, configs } = additional ? await planStore(cluster) : { policy: undefined, configs: [] };
+        if (policy) context.log('warn', tooEarly);
+        const all = [...(policy ? [policy] : []), ...objects, ...configs];
         terminal.print(
-          objects
+          all
             .map((object) => formatManifest(object))
             .join('---\n')
             .trimEnd(),
         );
         return;
       }
-      const startup = wait ? { timeout: timeout * 1000 } : undefined;
-      const options = { executables, admission, overwrite, startup };
-      const uploading = { ...context, onEvent: terminal.transfer('Uploading') };
+      const patience = { timeout: args.timeout * 1000 };
+      const startup = wait ? patience : undefined;
+      const options = { executables, admission, overwrite, startup, store: additional ? patience : undefined };
+      const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };
       const result = await install(cluster, { ...options, ...tried }, uploading);
-      for (const stated of result.objects) terminal.print(formatStated(stated, dryRun));
+      for (const { object, outcome } of result.objects) terminal.print(formatObject(object, outcome, dryRun));
       terminal.print(formatEnd(result, dryRun));
     } finally {
       cluster.close();
     }
   },
 });
+
+const tooEarly =
+  'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
+
+/** Shows an upload until it is done: waiting for agents is another matter. */
+function untilStored(terminal: Terminal): Context['onEvent'] {
+  const show = terminal.transfer('Uploading');
+  return (event) => {
+    show(event);
+    if (event.kind === 'stored') terminal.close();
+  };
+}
 
 /** The executables that are given, or this program itself. */
 async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
@@ -106,11 +142,6 @@ async function findItself(): Promise<string> {
       hint: `It is in the archive oc-disconnected-${version}-linux-amd64.tar.gz (arm64 for such nodes).`,
     },
   );
-}
-
-function formatStated({ object, outcome }: StatedObject, dryRun: string): string {
-  const suffix = dryRun === 'none' ? '' : ` (${dryRun === 'client' ? 'dry run' : 'server dry run'})`;
-  return `${nameOf(object)} ${outcome}${suffix}`;
 }
 
 function formatEnd({ nodes }: InstallResult, dryRun: string): string {

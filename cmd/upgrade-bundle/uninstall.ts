@@ -1,8 +1,8 @@
-import { nameOf } from '../../lib/cluster/skew.ts';
 import { uninstall } from '../../lib/cluster/uninstall.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
 import { clusterAccessOptions, dryRunOption } from '../options.ts';
+import { formatObject } from './objectLine.ts';
 
 /** `uninstall`: what install has made, and what has come of it. */
 export const command = defineCommand({
@@ -35,8 +35,7 @@ export const command = defineCommand({
       const timeout = args.wait ? args.timeout * 1000 : undefined;
       const tried = dryRun === 'none' ? {} : { dryRun };
       const gone = await uninstall(cluster, { force, keepPins, timeout, ...tried }, context);
-      const suffix = { none: '', client: ' (dry run)', server: ' (server dry run)' }[dryRun];
-      for (const object of gone) terminal.print(`${nameOf(object)} deleted${suffix}`);
+      for (const object of gone) terminal.print(formatObject(object, 'deleted', dryRun));
       if (gone.length === 0) terminal.print('There is nothing to remove.');
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
       if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');

@@ -70,7 +70,10 @@ export async function bringExecutable(
       if (!planned) context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present });
       planned = true;
       const result = await run(takeScript, [present, size], read(executable, present, context));
-      if (result.code === 0 && result.stdout.trim() === 'placed') return true;
+      if (result.code === 0 && result.stdout.trim() === 'placed') {
+        context.onEvent({ kind: 'stored', digest: `sha256:${digest}`, size });
+        return true;
+      }
       throw explain(result, node);
     } catch (error) {
       await patience.endure(error);

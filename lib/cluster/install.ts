@@ -6,12 +6,15 @@ import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { Cluster } from './client.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
+import { installStore, type StorePatience } from './storeInstallation.ts';
 import { stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';
 
 /** How to install. */
 export interface InstallOptions extends InstallationOptions, StateOptions {
   /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
   readonly startup: StartupOptions | undefined;
+  /** Make nodes know an additional store, and how long to wait for that; by default images go into the nodes’ own stores. */
+  readonly store?: StorePatience | undefined;
 }
 
 /** What an installation has done. */
@@ -23,11 +26,12 @@ export interface InstallResult {
 
 /**
  * Makes a cluster one that can update itself from bundles: applies the objects, makes the token of the agents where there is none, and brings
- * them their executable. What is there already stays; a second run changes nothing. Throws what planInstallation, stateObjects and startAgents do.
+ * them their executable. What is there already stays; a second run changes nothing. Throws what planInstallation, installStore, stateObjects and startAgents do.
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const { objects, omissions } = await planInstallation(cluster, options);
   for (const omission of omissions) context.log('warn', omission);
+  const store = options.store ? await installStore(cluster, options, options.store, context) : [];
   // The agents come last: their pods want the token.
   const stated = await stateObjects(cluster, objects.slice(0, -1), options, context);
   const token = await makeToken(cluster, options);
@@ -36,7 +40,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     if (options.dryRun && isPluginError(error, 'not-found')) return objects.slice(-1).map(asCreated);
     throw error;
   });
-  const all = [...stated, ...token, ...agents];
+  const all = [...store, ...stated, ...token, ...agents];
   if (options.dryRun || !options.startup) return { objects: all };
   const { pods } = await startAgents(cluster, options.executables, options.startup, context);
   return { objects: all, nodes: pods.length };

@@ -10,6 +10,7 @@ import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
 import { conditionsOf } from './fields.ts';
 import { deleteObjects, type StateOptions } from './serverSideApply.ts';
+import { removeStore } from './storeInstallation.ts';
 
 /** How to uninstall. */
 export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
@@ -47,6 +48,8 @@ export async function uninstall(
     });
   }
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
+  const patience = timeout === undefined ? undefined : { ...options, timeout };
+  const store = await removeStore(cluster, { dryRun }, patience, context);
   const pins = options.keepPins ? [] : await listPins(cluster);
   // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
@@ -54,7 +57,7 @@ export async function uninstall(
   const ordered = references.toSorted((a, b) => rank(a) - rank(b));
   const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
-  return gone;
+  return [...store, ...gone];
 }
 
 /** Agents go first, so that nobody acts on what goes next; the namespace last. */

@@ -14,7 +14,7 @@ export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
  * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
  * its folder; whoever manages the files of a node can write this one, and with it the folder, on nodes that join later.
  */
-const storeMarker = {
+export const storeMarker = {
   name: '.managed',
   content:
     'This folder is an additional image store, made by oc adm-upgrade-bundle. The container runtime does not start\n' +

@@ -24,6 +24,14 @@ export async function describeStorage(host: Host, store: string): Promise<string
     (await readIfThere(host, storageFile)) ??
     (await readIfThere(host, vendorFile)) ??
     `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
+  return addStore(text, additionalStores, store);
+}
+
+/**
+ * A storage.conf with a store added to the additional ones that it has. Throws `unsupported` for a text that lists them in a form that cannot be
+ * added to safely.
+ */
+export function addStore(text: string, additionalStores: readonly string[], store: string): string {
   if (additionalStores.includes(store)) return text;
   const line = `additionalimagestores = [${[...additionalStores, store].map((path) => JSON.stringify(path)).join(', ')}]`;
   const present = readToml(text).some((assignment) => assignment.key === key);

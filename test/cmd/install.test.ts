@@ -2,9 +2,11 @@ import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { readExecutable } from '../../lib/cluster/executable.ts';
+import { planInstallation } from '../../lib/cluster/installation.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../support/agents.ts';
 import { startProgram, type Outcome } from '../support/creation.ts';
-import { expectGolden } from '../support/golden.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 
 describe('oc adm-upgrade-bundle install', () => {
@@ -63,11 +65,40 @@ describe('oc adm-upgrade-bundle install', () => {
       '--admission-policy=deny',
     );
     expect(code, stderr).to.equal(0);
-    const [definition, ...objects] = stdout.split('---\n');
-    expect(definition).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
-    await expectGolden('cluster/install.yaml', objects.join('---\n'));
+    const kinds = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
+    expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
+    // They are written down in test/golden/cluster.
+    const executables = [await readExecutable(executable)];
+    const { objects } = await planInstallation(site.cluster, { executables, admission: 'deny' });
+    expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);
+    const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
+    expect(additional.stderr).to.match(
+      /^error: .* cannot get an additional store without rebooting every node\nhint: /,
+    );
+    const metadata = { name: 'cluster' };
+    site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
+    const machines = 'machineconfiguration.openshift.io/v1';
+    const files = [{ path: '/etc/containers/storage.conf', contents: { source: 'data:,' } }];
+    const config = {
+      apiVersion: machines,
+      kind: 'MachineConfig',
+      metadata: { name: 'rendered' },
+      spec: { config: { storage: { files } } },
+    };
+    site.server.put(config);
+    for (const name of ['master', 'worker']) {
+      const status = { configuration: { name: 'rendered' } };
+      site.server.put({ apiVersion: machines, kind: 'MachineConfigPool', metadata: { name }, spec: {}, status });
+    }
+    const both = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
+    expect(both.stderr).to.match(/^warning: apply the MachineConfiguration first/);
+    expect(kinds(both.stdout)[0]).to.equal('MachineConfiguration');
+    expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
+    const hasty = await install(`--executable=${executable}`, '--wait=false', '--store=additional');
+    expect(hasty.code).to.equal(2);
+    expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 
   it('tries without writing', async () => {

@@ -31,6 +31,21 @@ const machines = {
 } as const;
 const config = { group: 'config.openshift.io', version: 'v1', namespaced: false, custom: true } as const;
 
+const anything = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } as const;
+const nodeDisruptionPolicy = {
+  ...anything,
+  properties: {
+    files: {
+      ...{ type: 'array', items: anything, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['path'] },
+    },
+  },
+};
+/** As much of it as matters: whose policies are which. */
+const machineConfiguration = {
+  ...anything,
+  properties: { spec: { ...anything, properties: { nodeDisruptionPolicy } } },
+} as unknown as ApiSchema;
+
 /** The kinds of any Kubernetes cluster that tests need. */
 export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Namespace', resource: 'namespaces', namespaced: false, status: true },
@@ -102,6 +117,12 @@ export function openshiftKinds(minor: number): ApiKind[] {
     { ...config, kind: 'FeatureGate', resource: 'featuregates', status: true },
     { ...machines, kind: 'MachineConfigPool', resource: 'machineconfigpools' },
     { ...machines, kind: 'KubeletConfig', resource: 'kubeletconfigs' },
+    { ...machines, kind: 'MachineConfig', resource: 'machineconfigs', status: false },
+    { ...machines, kind: 'ContainerRuntimeConfig', resource: 'containerruntimeconfigs' },
+    {
+      ...{ group: 'operator.openshift.io', version: 'v1', kind: 'MachineConfiguration', namespaced: false },
+      ...{ resource: 'machineconfigurations', status: true, custom: true, schema: machineConfiguration },
+    },
     {
       group: 'operators.coreos.com',
       version: 'v1alpha1',

@@ -1,0 +1,12 @@
+import { agentNamespace } from '../../lib/cluster/agentAccess.ts';
+import type { ObjectReference } from '../../lib/cluster/discovery.ts';
+import { nameOf } from '../../lib/cluster/skew.ts';
+
+const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
+
+/** The line for an object, in kubectl’s words; its namespace too where that is not our own: `role/oc-upgrade-bundle -n openshift-config-managed created`. */
+export function formatObject(object: ObjectReference, outcome: string, dryRun: keyof typeof suffixes): string {
+  const { namespace = agentNamespace } = object.metadata;
+  const place = namespace === agentNamespace ? '' : ` -n ${namespace}`;
+  return `${nameOf(object)}${place} ${outcome}${suffixes[dryRun]}`;
+}
