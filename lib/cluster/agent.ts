@@ -1,14 +1,20 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
 import { Certificates } from '../store/certificates.ts';
 import { Connections } from '../store/connections.ts';
+import { agentNamespace } from './agentAccess.ts';
 import { AgentHoldings } from './agentHoldings.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
+import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
+import { controlRollout, type RolloutOptions } from './rollout.ts';
 
 /** What an agent is, and what it works with. */
 export interface AgentSettings {
@@ -27,7 +33,7 @@ export interface AgentSettings {
 
 /**
  * Is the agent of one node until the signal ends it: finds bundles, verifies the one that is allowed, gives it to other nodes, loads
- * its images, and says how far it is. Nothing of a bundle is ever run. It can be killed at any point, and goes on from the cluster and its
+ * its images, and says how far it is; and leads the rollout when it is this one’s turn. Nothing of a bundle is ever run. It can be killed at any point, and goes on from the cluster and its
  * disk. Throws `busy` where another agent runs, and what listening throws; whatever fails later is tried again.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
@@ -47,9 +53,25 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());
-    await loop.run();
+    const readBundle = (digest: Digest): Promise<BundleFacts | undefined> => loop.readBundle(digest);
+    const rollout = { identity: node, namespace: agentNamespace, readBundle, pace: interval };
+    await Promise.all([loop.run(), keepControlling(cluster, rollout, context)]);
   } finally {
     for (const close of closing.toReversed()) await close();
     connections.close();
+  }
+}
+
+/** Controls the rollout until the signal ends it, whatever the cluster says meanwhile. */
+async function keepControlling(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
+  const { signal } = context;
+  const isOver = (): boolean => signal.aborted;
+  while (!isOver()) {
+    try {
+      await controlRollout(cluster, options, context);
+    } catch (error) {
+      context.log('warn', `the rollout is not controlled from here: ${messageOf(error)}`);
+    }
+    await sleep(options.pace, undefined, { signal }).catch(() => undefined);
   }
 }

@@ -9,8 +9,9 @@ import type { Json } from './apiPatch.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeAuthority, type Authority } from './certificates.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
-import { platformImage } from './site.ts';
+import { node as makeNode, platformImage } from './site.ts';
 import { SimulatedNode } from './simulatedNode.ts';
+import { UpdatingSite } from './updatingSite.ts';
 
 const account = 'token-of-the-account-of-agents';
 const token = '0123456789abcdef0123456789abcdef';
@@ -18,17 +19,22 @@ const user = 'system:serviceaccount:oc-upgrade-bundle:agent';
 const namespace = 'oc-upgrade-bundle';
 
 /** What the UpgradeBundle of a test is called. */
-export const bundleName = '4.12.4-x86-64';
+export const bundleName = '4.19.4-x86-64';
 
-/** An OpenShift cluster on this machine: an API server in this process, which lets agents do what their roles say, and nodes as processes. */
+/**
+ * An OpenShift cluster on this machine: an API server in this process, which lets agents do what their roles say, the operators of a site that
+ * updates, and nodes as processes.
+ */
 export class SimulatedCluster {
   readonly api: TestApiServer;
   readonly nodes = new Map<string, SimulatedNode>();
+  readonly site: UpdatingSite;
   /** What agents asked for and have no right to. */
   readonly denied: readonly string[];
   readonly #authority: Authority;
   readonly #folder: string;
   readonly #port: number;
+  #count = 0;
 
   private constructor(parts: {
     api: TestApiServer;
@@ -38,34 +44,53 @@ export class SimulatedCluster {
     port: number;
   }) {
     this.api = parts.api;
+    this.site = new UpdatingSite(parts.api);
+    // Agents speak for themselves here.
+    for (const name of ['master-0', 'worker-0', 'worker-1']) this.site.silent.add(name);
     this.denied = parts.denied;
     this.#authority = parts.authority;
     this.#folder = parts.folder;
     this.#port = parts.port;
   }
 
-  /** Starts a cluster of a version with everything that an installation makes, but no nodes. */
-  static async start(openshift: string): Promise<SimulatedCluster> {
+  /**
+   * Starts a cluster of version 4.19.3 with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
+   * agents do not run yet. Without control, somebody else has the Lease, and tests say what the phase is.
+   */
+  static async start({ controlled = true } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
     const image = platformImage('d');
     const objects = agentObjects({ image, executables: {}, admission: undefined, rules: true });
     const denied: string[] = [];
-    const mayDo = readRights(objects as unknown as Json[]);
+    const mayDo = readRights(objects);
     const allow = (attempt: Attempt): boolean => {
       if (attempt.user !== user || mayDo(attempt)) return true;
       denied.push(`${attempt.verb} ${attempt.resource}.${attempt.group} ${attempt.namespace}/${attempt.name}`);
       return false;
     };
     const tokens = new Map([[account, user]]);
-    const api = await startApiServer({ openshift, tls: { cert, key }, tokens, allow });
+    const api = await startApiServer({ openshift: '4.19.3', tls: { cert, key }, tokens, allow });
     for (const object of objects) api.put({ ...object });
-    return new SimulatedCluster({ api, denied, authority, folder: await makeFolder(), port: await findPort() });
+    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort() };
+    const cluster = new SimulatedCluster(parts);
+    if (!controlled) {
+      const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
+      api.put({
+        apiVersion: 'coordination.k8s.io/v1',
+        kind: 'Lease',
+        metadata: { name: 'controller', namespace },
+        spec: { holderIdentity: 'nobody', leaseDurationSeconds: 3600, acquireTime: renewTime, renewTime },
+      });
+    }
+    return cluster;
   }
 
   /** Adds a node with the pod of its agent; the agent is started. */
-  async addNode(name: string, role: 'master' | 'worker', options: readonly string[] = []): Promise<SimulatedNode> {
-    const address = `127.0.1.${String(this.nodes.size + 1)}`;
+  async addNode(name: string, options: readonly string[] = []): Promise<SimulatedNode> {
+    const role = name.startsWith('master') ? 'master' : 'worker';
+    this.site.silent.add(name);
+    const address = `127.0.1.${String((this.#count += 1))}`;
     const folder = join(this.#folder, name);
     await mkdir(folder);
     const node = await SimulatedNode.make(
@@ -75,12 +100,7 @@ export class SimulatedCluster {
       },
       folder,
     );
-    this.api.put({
-      apiVersion: 'v1',
-      kind: 'Node',
-      metadata: { name, labels: { [`node-role.kubernetes.io/${role}`]: '' } },
-      status: { nodeInfo: { architecture: 'amd64' }, conditions: [{ type: 'Ready', status: 'True' }] },
-    });
+    if (!this.api.find('v1', 'Node', name)) this.api.put(makeNode(name, role));
     this.api.put({
       apiVersion: 'v1',
       kind: 'Pod',
@@ -141,6 +161,7 @@ export class SimulatedCluster {
 
   /** Ends everything. */
   async close(): Promise<void> {
+    this.site.stop();
     for (const node of this.nodes.values()) await node.close();
     await this.api.stop();
     await this.#authority.remove();

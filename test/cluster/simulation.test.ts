@@ -1,0 +1,178 @@
+import { readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { digestOf, hexOf, type Digest } from '../../lib/oci/digest.ts';
+import type { Phase } from '../../lib/cluster/upgradeBundle.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
+import type { SimulatedNode } from '../support/simulatedNode.ts';
+import { listImages, requireRoot } from '../support/storeReader.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+
+describe('a cluster of three nodes', function () {
+  this.timeout(600_000);
+  let made: TestBundle;
+  let digest: Digest;
+  let cluster: SimulatedCluster;
+
+  before(async function () {
+    requirePeer(this, 'skopeo', 'podman');
+    await requireRoot(this);
+    await requireLoopDevices(this);
+    made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000 });
+    digest = digestOf(await readFile(made.path));
+  });
+  after(() => made.remove());
+  beforeEach(async () => {
+    cluster = await SimulatedCluster.start();
+  });
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') {
+      console.error(cluster.output);
+      console.error(JSON.stringify(cluster.bundle()?.status, null, 1));
+    }
+    await cluster.close();
+    expect([...new Set(cluster.denied)]).to.deep.equal([]);
+  });
+
+  const addNode = (name: string): Promise<SimulatedNode> => {
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    return cluster.addNode(name, [...trust, '--disk-floor=1Mi']);
+  };
+  const addNodes = (...names: string[]): Promise<SimulatedNode[]> => Promise.all(names.map(addNode));
+  const plug = async (node: SimulatedNode): Promise<Stick> => {
+    const image = await node.sticks.makeImage(8);
+    await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+    return node.sticks.plug(image);
+  };
+  const until = async (condition: () => unknown): Promise<void> => {
+    const end = Date.now() + 240_000;
+    while (!(await condition())) {
+      if (Date.now() > end) throw new Error(`it never came to that in phase ${String(phase())}`);
+      await sleep(50);
+    }
+  };
+  const phase = (): Phase | undefined => cluster.bundle()?.status?.phase;
+  const conditionOf = (type: string): string => {
+    const conditions = (cluster.bundle()?.status?.conditions ?? []) as Record<string, string>[];
+    const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
+    return `${status} ${reason}: ${message}`;
+  };
+  const kinds = (apiVersion: string, kind: string): string[] => {
+    const found = cluster.api.kinds.find((each) => each.kind === kind && apiVersion.endsWith(each.version));
+    return found ? cluster.api.objects.list(found, '').map(({ metadata }) => metadata.name) : [];
+  };
+  /** All that an update is, on every node and in the cluster. */
+  const expectUpdated = async (nodes: readonly SimulatedNode[]): Promise<void> => {
+    const { pullspec, images } = made.release;
+    for (const node of nodes) {
+      const reader = await makeFolder();
+      const seen = await listImages({ kind: 'additional', path: node.store }, reader);
+      await removeFolder(reader);
+      expect(seen).to.include.members([pullspec, ...[...images.values()].map((image) => image.pullspec)]);
+    }
+    expect(cluster.site.requests).to.deep.equal([{ image: pullspec, version: '4.19.4', force: false }]);
+    const signature = `sha256-${hexOf(made.release.digest)}`;
+    expect(cluster.api.find('v1', 'ConfigMap', signature, 'openshift-config-managed')).not.to.equal(undefined);
+    expect(kinds(machines, 'PinnedImageSet')).to.have.length(2);
+    expect(cluster.site.loadingAtOnce).to.be.at.most(1);
+  };
+
+  it('goes from a stick that is put in to the new version, with nobody touching anything', async () => {
+    cluster.allow(digest);
+    const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+    const [, worker] = nodes;
+    if (worker) await plug(worker);
+    await until(() => phase() === 'Completed');
+    await expectUpdated(nodes);
+    expect(cluster.bundle()?.status).to.include({ version: '4.19.4', nodesReady: '3/3', progress: '100%' });
+  });
+
+  it('does so with every agent killed in every phase, and the API server cut off on the way', async () => {
+    cluster.allow(digest);
+    const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+    // Slow enough that phases are seen.
+    cluster.site.pinning = false;
+    cluster.site.updating = false;
+    const killAll = async (what: 'agent' | 'everything'): Promise<void> => {
+      for (const node of nodes) {
+        await node.kill(what);
+        node.start();
+      }
+    };
+    await until(() => phase() === 'Detected');
+    await killAll('agent');
+    const [, worker] = nodes;
+    if (worker) await plug(worker);
+    await until(() => (cluster.progress('worker-0')?.imagesTotal ?? 0) > 0);
+    await killAll('everything');
+    await until(() => phase() === 'Loading');
+    await killAll('agent');
+    await until(() => nodes.some(({ name }) => cluster.progress(name)?.phase === 'Loading'));
+    const restore = cluster.cut();
+    await killAll('everything');
+    await sleep(5000);
+    restore();
+    await until(() => phase() === 'Loaded');
+    await killAll('agent');
+    cluster.site.pinning = true;
+    cluster.site.wake();
+    await until(() => phase() === 'Upgrading');
+    await killAll('everything');
+    cluster.site.updating = true;
+    cluster.site.wake();
+    await until(() => phase() === 'Completed');
+    await expectUpdated(nodes);
+  });
+
+  it('waits for a node that never comes, says so, and goes on when it comes late', async () => {
+    cluster.allow(digest);
+    const nodes = await addNodes('master-0', 'worker-0');
+    const [master] = nodes;
+    if (master) await plug(master);
+    await until(() => ['master-0', 'worker-0'].every((name) => cluster.progress(name)?.phase === 'Loaded'));
+    await until(() => conditionOf('Loaded').includes('worker-1'));
+    expect(conditionOf('Loaded')).to.match(/^False NodesMissing: nothing was heard of worker-1/);
+    expect(phase()).to.equal('Loading');
+    // One that the cluster did not even know of comes too.
+    nodes.push(...(await addNodes('worker-1', 'worker-2')));
+    await until(() => phase() === 'Completed');
+    await expectUpdated(nodes);
+    expect(cluster.bundle()?.status?.nodesReady).to.equal('4/4');
+  });
+
+  it('takes the same bundle on two sticks, one of which is pulled while it is read', async () => {
+    cluster.allow(digest);
+    const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+    const sticks = await Promise.all(nodes.slice(0, 2).map(plug));
+    await until(() => (cluster.progress('master-0')?.imagesTotal ?? 0) > 0);
+    await sticks[0]?.pull();
+    await until(() => phase() === 'Completed');
+    await expectUpdated(nodes);
+  });
+
+  it('has one leader, and another one when that is gone', async () => {
+    cluster.allow(digest);
+    const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+    const holder = (): unknown => {
+      const lease = cluster.api.find('coordination.k8s.io/v1', 'Lease', 'controller', 'oc-upgrade-bundle');
+      return (lease?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity;
+    };
+    await until(() => nodes.some(({ name }) => name === holder()));
+    const leader = nodes.find(({ name }) => name === holder());
+    const other = nodes.find((node) => node !== leader);
+    if (other) await plug(other);
+    await until(() => phase() === 'Loading');
+    await leader?.kill('everything');
+    await until(() => holder() !== leader?.name && holder() !== undefined);
+    await until(() => conditionOf('Loaded').includes(leader?.name ?? ''));
+    leader?.start();
+    await until(() => phase() === 'Completed');
+    await expectUpdated(nodes);
+    expect(kinds('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle')).to.deep.equal([bundleName]);
+  });
+});
