@@ -34,7 +34,8 @@ const everywhere: readonly Rule[] = [
   // The update itself.
   rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
   rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...reading, 'create', 'patch', 'delete']),
-  // What would replace or add nodes meanwhile is paused, and restored.
+  // What would replace or add nodes meanwhile is paused, and restored; so are pools before their nodes can pin images.
+  rule('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
   rule('machine.openshift.io', ['machinehealthchecks'], [...reading, 'patch']),
   rule('autoscaling.openshift.io', ['clusterautoscalers'], [...reading, 'patch']),
 ];

@@ -9,9 +9,6 @@ export interface ViewedKind {
   readonly kind: string;
 }
 
-/** After which a kind that is not served, or must not be watched, is tried again, in milliseconds. */
-const retryPause = 15_000;
-
 /** Keeps the objects of some kinds as they are now, and tells of changes. */
 export class ClusterView {
   readonly #cluster: Cluster;
@@ -19,8 +16,16 @@ export class ClusterView {
   readonly #onChange: () => void;
   readonly #objects = new Map<string, readonly StoredObject[]>();
   readonly #kinds: readonly ViewedKind[];
+  readonly #retryPause: number;
 
-  constructor(cluster: Cluster, kinds: readonly ViewedKind[], onChange: () => void, context: Context) {
+  /** `retryPause`: after how many milliseconds a kind is tried again that is not served, or must not be watched. */
+  constructor(
+    cluster: Cluster,
+    { kinds, retryPause }: { kinds: readonly ViewedKind[]; retryPause: number },
+    onChange: () => void,
+    context: Context,
+  ) {
+    this.#retryPause = retryPause;
     this.#cluster = cluster;
     this.#kinds = kinds;
     this.#onChange = onChange;
@@ -55,7 +60,7 @@ export class ClusterView {
         if (signal.aborted) return;
         this.#context.log('warn', `${kind} cannot be watched: ${messageOf(error)}`);
       }
-      await sleep(retryPause, undefined, { signal }).catch(() => undefined);
+      await sleep(this.#retryPause, undefined, { signal }).catch(() => undefined);
     }
   }
 

@@ -5,8 +5,12 @@ import { fieldsOf, textOf, type Fields } from './fields.ts';
 const pausedFor = 'upgrade-bundle.openshift.io/paused-for';
 const before = 'upgrade-bundle.openshift.io/before';
 
-/** Something that replaces, removes or adds nodes, and how it is kept from doing so. */
+/** What can be paused: what replaces, removes or adds nodes by itself, and what updates them. */
+type Scope = 'nodes' | 'pools';
+
+/** Something that would come in between, and how it is kept from doing so. */
 interface Pausable {
+  readonly scope: Scope;
   readonly apiVersion: string;
   readonly kind: string;
   /** The patch that pauses an object, and the one that takes that back; undefined for one that does nothing now. */
@@ -20,7 +24,7 @@ const healthPause = 'cluster.x-k8s.io/paused';
 
 const pausables: readonly Pausable[] = [
   {
-    ...{ apiVersion: 'machine.openshift.io/v1beta1', kind: 'MachineHealthCheck' },
+    ...{ scope: 'nodes', apiVersion: 'machine.openshift.io/v1beta1', kind: 'MachineHealthCheck' },
     pause: ({ metadata: { annotations = {} } }) => {
       if (healthPause in annotations) return undefined;
       const patch = { metadata: { annotations: { [healthPause]: 'true' } } };
@@ -28,7 +32,7 @@ const pausables: readonly Pausable[] = [
     },
   },
   {
-    ...{ apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' },
+    ...{ scope: 'nodes', apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' },
     // It has no pause: no node more than there are, and none less.
     pause: ({ spec }, nodes) => {
       const { scaleDown, resourceLimits } = fieldsOf(spec);
@@ -44,6 +48,15 @@ const pausables: readonly Pausable[] = [
       };
     },
   },
+  {
+    ...{ scope: 'pools', apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool' },
+    pause: ({ spec }) => {
+      const { paused } = fieldsOf(spec);
+      return paused === true
+        ? undefined
+        : { patch: { spec: { paused: true } }, undo: { spec: { paused: paused ?? null } } };
+    },
+  },
 ];
 
 /**
@@ -51,8 +64,17 @@ const pausables: readonly Pausable[] = [
  * is: what we did not pause is not ours to restore. `nodes` is how many there are.
  */
 export async function pauseOthers(cluster: Cluster, bundle: string, nodes: number): Promise<void> {
-  for (const { kind, object, pause } of await listPausables(cluster)) {
-    if (noteOf(object, pausedFor) !== undefined) continue;
+  await pauseAll(cluster, 'nodes', bundle, nodes);
+}
+
+/** Pauses the pools of nodes in the same way: none of them is updated before images are pinned there. */
+export async function pausePools(cluster: Cluster, bundle: string): Promise<void> {
+  await pauseAll(cluster, 'pools', bundle, 0);
+}
+
+async function pauseAll(cluster: Cluster, scope: Scope, bundle: string, nodes: number): Promise<void> {
+  for (const { kind, object, pause } of await listPausables(cluster, [scope])) {
+    if (isPaused(object)) continue;
     const change = pause(object, nodes);
     if (!change) continue;
     const annotations = { [pausedFor]: bundle, [before]: JSON.stringify(change.undo) };
@@ -60,9 +82,23 @@ export async function pauseOthers(cluster: Cluster, bundle: string, nodes: numbe
   }
 }
 
+/** Whether something is paused by us. */
+export function isPaused(object: StoredObject): boolean {
+  return noteOf(object, pausedFor) !== undefined;
+}
+
 /** Restores what was paused, but for what was paused for one UpgradeBundle that goes on. Whatever has been changed since is restored too. */
 export async function restoreOthers(cluster: Cluster, except?: string): Promise<void> {
-  for (const { kind, object } of await listPausables(cluster)) {
+  await restoreAll(cluster, ['nodes', 'pools'], except);
+}
+
+/** Restores the pools alone. */
+export async function restorePools(cluster: Cluster): Promise<void> {
+  await restoreAll(cluster, ['pools'], undefined);
+}
+
+async function restoreAll(cluster: Cluster, scopes: readonly Scope[], except: string | undefined): Promise<void> {
+  for (const { kind, object } of await listPausables(cluster, scopes)) {
     const owner = noteOf(object, pausedFor);
     if (owner === undefined || owner === except) continue;
     const undo = fieldsOf(JSON.parse(noteOf(object, before) ?? '{}'));
@@ -70,9 +106,10 @@ export async function restoreOthers(cluster: Cluster, except?: string): Promise<
   }
 }
 
-async function listPausables(cluster: Cluster) {
+async function listPausables(cluster: Cluster, scopes: readonly Scope[]) {
+  const meant = pausables.filter(({ scope }) => scopes.includes(scope));
   const lists = await Promise.all(
-    pausables.map(async ({ apiVersion, kind, pause }) => {
+    meant.map(async ({ apiVersion, kind, pause }) => {
       if (!(await cluster.findKind(apiVersion, kind))) return [];
       const objects = await cluster.list(apiVersion, kind);
       return objects.map((object) => ({ kind: { apiVersion, kind }, object, pause }));

@@ -43,14 +43,10 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
   const { signal } = context;
   const { pace = 15_000 } = options;
   let bell = new AbortController();
-  const view = new ClusterView(
-    cluster,
-    watchedKinds,
-    () => {
-      bell.abort();
-    },
-    context,
-  );
+  const ring = (): void => {
+    bell.abort();
+  };
+  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, ring, context);
   const watching = view.run();
   const rollout = new Rollout(cluster, view, options, context);
   try {

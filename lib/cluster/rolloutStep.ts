@@ -1,13 +1,16 @@
 import type { BundleFacts } from './bundleFacts.ts';
+import { abortAnnotation } from './bundleRecord.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
 import type { LoadState } from './loadState.ts';
 import type { MissingImage } from './missingImages.ts';
+import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages, servesPins } from './pinning.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { removePins } from './tidy.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
 import type { Phase, UpgradeBundle } from './upgradeBundle.ts';
+import { takesLocalSystem } from './versionCheck.ts';
 
 /** What one look at the cluster has found. */
 export interface Look {
@@ -34,9 +37,6 @@ export interface Step {
   readonly version?: string;
   readonly release?: string;
 }
-
-/** Set by `abort`, on an UpgradeBundle that is not to go on. */
-export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 
 /**
  * Does what is next in the phase in which an UpgradeBundle is, as far as the cluster lets it, and says which phase it is in then. Doing it
@@ -131,6 +131,8 @@ async function update(look: Look): Promise<Step> {
     const obstacle = await findObstacle(look, { space: false });
     if (obstacle) return stay(look, obstacle);
     await look.pause();
+    // Nodes take the operating system from their own storage only where images are pinned, which the target can, and this cluster cannot yet.
+    if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
     for (const { object } of facts.manifests) await cluster.apply(object, { manager: 'controller', force: true });
     await requestUpdate(cluster, site.clusterVersion, { version, release });
   }
@@ -149,7 +151,10 @@ async function follow(look: Look): Promise<Step> {
   }
   await look.pause();
   const facts = await look.facts().catch(() => undefined);
-  if (facts && (await servesPins(cluster))) await applySets(look, facts);
+  if (facts && (await servesPins(cluster))) {
+    const { waiting } = await applySets(look, facts);
+    if (waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
+  }
   const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
   const missing = facts ? await describeMissing(look, facts) : [];
   if (!done) return { phase: 'Upgrading', conditions: [updated(reason, message), ...missing] };

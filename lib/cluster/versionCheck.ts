@@ -44,6 +44,11 @@ const advice = {
   pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
 };
 
+/** Whether nodes that update to a version take its operating system from their own storage, where they have pinned images. */
+export function takesLocalSystem(version: string): boolean {
+  return !isOlder(version, firstLocalSystem.byDefault);
+}
+
 /** Checks what the cluster version operator says of itself. `target` is undefined where no update is planned yet. */
 export function checkState(object: KubernetesObject, target: Target | undefined): Finding[] {
   const conditions = conditionsOf(object);
@@ -108,7 +113,7 @@ function checkSystem(
   { mirrored, pinsImages, featureSet }: ImageSupply,
   find: (severity: Severity, message: string, advised: string) => Finding,
 ): Finding[] {
-  if (isOlder(target.version, firstLocalSystem.byDefault)) {
+  if (!takesLocalSystem(target.version)) {
     const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19 and later take it from their own storage`;
     if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
       return [find('warns', `${what}; ${featureSet} may change that`, advice.system)];

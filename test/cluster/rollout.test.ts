@@ -405,15 +405,28 @@ describe('controlRollout', () => {
     expect(rollout.site.requests.at(-1)).to.deep.equal({ image: release, version: '4.19.4', force: false });
   });
 
-  it('has the agents pin where the cluster cannot, and names what no set can hold', async () => {
+  it('has the agents pin where the cluster cannot, and its pools wait until it can', async () => {
     await start({ openshift: '4.18.3' });
     rollout.facts = makeFacts({ previous: ['4.18.3'] });
+    rollout.site.updating = false;
     put();
     await rollout.control();
-    await rollout.untilPhase('Completed');
+    await rollout.untilPhase('Upgrading');
     expect(rollout.condition('Pinned')).to.match(/^True PinnedByAgents: /);
-    await rollout.close();
+    const specs = (): unknown[] => rollout.all('MachineConfigPool').map(({ spec }) => spec);
+    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
+    rollout.site.pinning = false;
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.until(() => pins().length === 2 && rollout.condition('Updated').includes('pool worker is paused'));
+    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
+    rollout.site.pinning = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(specs()).to.deep.equal([{}, {}]);
+  });
 
+  it('names the images that no set can hold', async () => {
     await start();
     rollout.facts = makeFacts({ images: [release, `registry.example.com:5000/a/b/c@sha256:${'c'.repeat(64)}`] });
     put();

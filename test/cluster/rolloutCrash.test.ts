@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import type { RequestRecord } from '../support/faults.ts';
 import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 import { RolloutSite } from '../support/rollout.ts';
-import { upgradeBundle } from '../support/updatingSite.ts';
+import { makeFacts, upgradeBundle } from '../support/updatingSite.ts';
 
 /** What a rollout leaves behind, without what differs from one to the next. */
 interface Remains {
@@ -21,18 +21,19 @@ const isWrite = ({ method, path }: RequestRecord): boolean => method !== 'GET' &
 describe('controlRollout, when the controller is killed', function () {
   this.timeout(300_000);
   let rollout: RolloutSite;
-  beforeEach(async () => {
-    rollout = await RolloutSite.start();
-  });
+  const start = async (openshift = '4.19.3'): Promise<void> => {
+    rollout = await RolloutSite.start({ openshift });
+    rollout.facts = makeFacts({ previous: [openshift] });
+  };
+  beforeEach(() => start());
   afterEach(() => rollout.close());
 
   const remains = (): Remains => ({
     told: [...new Set(rollout.told)],
     requests: rollout.site.requests,
-    others: [...rollout.all('MachineHealthCheck'), ...rollout.all('ClusterAutoscaler')].map(({ metadata, spec }) => [
-      metadata['annotations'] ?? {},
-      spec,
-    ]),
+    others: ['MachineHealthCheck', 'ClusterAutoscaler', 'MachineConfigPool']
+      .flatMap((kind) => rollout.all(kind))
+      .map(({ metadata, spec }) => [metadata['annotations'] ?? {}, spec]),
     pins: rollout.all('PinnedImageSet').map(({ metadata }) => metadata.name),
     status: ['phase', 'version', 'release', 'nodesReady', 'progress'].map(
       (field) => (({ ...rollout.bundle()?.status }) as Record<string, unknown>)[field],
@@ -83,8 +84,15 @@ describe('controlRollout, when the controller is killed', function () {
     expect(remains().others.some((each) => JSON.stringify(each).includes('upgrade-bundle'))).to.equal(false);
   });
 
-  for (const hold of [false, true]) {
-    it(`goes on with another one, whichever write it was that came last${hold ? ', with a hold' : ''}`, async () => {
+  const sites = [
+    { hold: false, openshift: '4.19.3', what: '' },
+    { hold: true, openshift: '4.19.3', what: ', with a hold' },
+    { hold: false, openshift: '4.18.3', what: ', where pools have to wait' },
+  ];
+  for (const { hold, openshift, what } of sites) {
+    it(`goes on with another one, whichever write it was that came last${what}`, async () => {
+      await rollout.close();
+      await start(openshift);
       put(hold);
       const [before] = [remains().others];
       await rollout.control();
@@ -96,8 +104,8 @@ describe('controlRollout, when the controller is killed', function () {
 
       for (let last = 0; last < writes; last += 1) {
         // Either the write is carried out, and nobody hears of it, or it does not even arrive.
-        for (const arrives of [true, false]) {
-          rollout = await RolloutSite.start();
+        for (const arrives of what === '' ? [true, false] : [last % 2 === 0]) {
+          await start(openshift);
           let count = 0;
           const first = await rollout.control('master-0');
           const die = (): void => {
@@ -127,7 +135,7 @@ describe('controlRollout, when the controller is killed', function () {
           await rollout.close();
         }
       }
-      rollout = await RolloutSite.start();
+      await start();
     });
   }
 });

@@ -3,6 +3,7 @@ import type { BundleFacts } from '../../lib/cluster/bundleFacts.ts';
 import { mayLoad, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
+import { openshiftKinds } from './apiKinds.ts';
 import type { Change, ApiObject } from './apiObjects.ts';
 import { isJson, type Json } from './apiPatch.ts';
 import type { TestApiServer } from './apiServer.ts';
@@ -221,6 +222,10 @@ export class UpdatingSite {
     }
     if (!this.updating) return;
     if (latest['state'] === 'Partial') {
+      const added = openshiftKinds(Number(desiredUpdate.version.split('.')[1])).filter(
+        ({ kind }) => !this.#server.kinds.some((known) => known.kind === kind),
+      );
+      this.#server.kinds.push(...added);
       return this.#say(version, {
         history: [{ ...latest, state: 'Completed' }, ...history.slice(1)],
         conditions: [condition('Progressing', 'False', '')],
@@ -240,6 +245,7 @@ export class UpdatingSite {
         conditions: [condition('Updated', updated, ''), condition('Degraded', 'False', '')],
         ...{ machineCount: 2, updatedMachineCount: updated === 'True' ? 2 : 1 },
       };
+      if ((pool['spec'] as Json)['paused'] === true && updated === 'True') continue;
       if (!isDeepStrictEqual(pool['status'], status)) this.#replace(pool, status);
     }
   }
