@@ -6,7 +6,7 @@ export const agentNamespace = 'oc-upgrade-bundle';
 
 const account = 'agent';
 const rbac = 'rbac.authorization.k8s.io';
-const reading = ['get', 'list', 'watch'];
+const watching = ['list', 'watch'];
 
 /** One right, and what it is needed for. */
 interface Rule {
@@ -23,32 +23,36 @@ function rule(group: string, resources: readonly string[], verbs: readonly strin
 /** What the agents need of the cluster as a whole. */
 const everywhere: readonly Rule[] = [
   // The record of what they do, made by them where a medium appears of itself.
-  rule(upgradeBundleApi.group, ['upgradebundles'], [...reading, 'create']),
-  rule(upgradeBundleApi.group, ['upgradebundles/status'], ['get', 'patch', 'update']),
+  rule(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create']),
+  rule(upgradeBundleApi.group, ['upgradebundles/status'], ['patch']),
   // Guards before the update, and what becomes of it.
-  rule('', ['nodes', 'pods', 'events'], reading),
-  rule('config.openshift.io', ['clusteroperators', 'clusterversions'], reading),
-  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets'], ['get', 'list']),
-  rule('operator.openshift.io', ['imagecontentsourcepolicies'], ['get', 'list']),
-  rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], reading),
+  rule('', ['nodes'], ['get', ...watching]),
+  rule('', ['events'], ['list']),
+  rule('config.openshift.io', ['clusterversions'], ['get', ...watching]),
+  rule('config.openshift.io', ['clusteroperators'], watching),
+  rule('config.openshift.io', ['featuregates', 'imagedigestmirrorsets'], ['list']),
+  rule('operator.openshift.io', ['imagecontentsourcepolicies'], ['list']),
+  rule('machineconfiguration.openshift.io', ['machineconfigpools', 'machineconfignodes'], watching),
   // The update itself.
   rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
-  rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...reading, 'create', 'patch', 'delete']),
+  rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...watching, 'create', 'patch', 'delete']),
   // What would replace or add nodes meanwhile is paused, and restored; so are pools before their nodes can pin images.
+  rule('machine.openshift.io', ['machinehealthchecks'], ['list', 'patch']),
+  rule('autoscaling.openshift.io', ['clusterautoscalers'], ['list', 'patch']),
   rule('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
-  rule('machine.openshift.io', ['machinehealthchecks'], [...reading, 'patch']),
-  rule('autoscaling.openshift.io', ['clusterautoscalers'], [...reading, 'patch']),
 ];
 
 /** What they need in their own namespace. */
 const atHome: readonly Rule[] = [
-  rule('coordination.k8s.io', ['leases'], ['get', 'update', 'patch'], ['controller']),
+  rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
+  // Each other.
+  rule('', ['pods'], ['list']),
   // Containers that see the node’s files and devices.
   rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']),
 ];
 
 /** Where the cluster looks for release signatures. A right to create cannot be bound to names. */
-const signatures: readonly Rule[] = [rule('', ['configmaps'], ['get', 'create', 'patch'])];
+const signatures: readonly Rule[] = [rule('', ['configmaps'], ['create', 'patch'])];
 
 /** Where events have to be that are about what is in no namespace. */
 const telling: readonly Rule[] = [rule('', ['events'], ['create'])];

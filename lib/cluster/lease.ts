@@ -51,6 +51,7 @@ class Lease {
   readonly #duration: number;
   #seen: Fields = {};
   #seenAt = 0;
+  #missed = false;
 
   constructor(cluster: Cluster, options: LeaseOptions, context: Context) {
     this.#cluster = cluster;
@@ -66,7 +67,7 @@ class Lease {
     try {
       const metadata = { name, namespace };
       const found = await this.#cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata });
-      if (!found) throw new Error(`there is no Lease ${name} in ${namespace}`);
+      if (!found) return this.#miss();
       const spec = fieldsOf(found['spec']);
       this.#look(spec);
       if (this.#isTaken(spec)) return false;
@@ -88,6 +89,14 @@ class Lease {
       this.#context.log('debug', `the Lease ${name} cannot be had: ${messageOf(error)}`);
       return false;
     }
+  }
+
+  #miss(): false {
+    const { name, namespace } = this.#options;
+    if (!this.#missed)
+      this.#context.log('warn', `${namespace} has no Lease ${name}: nobody can lead until it is there`);
+    this.#missed = true;
+    return false;
   }
 
   /** Leads and renews; true when `lead` has ended by itself, false when the Lease is lost. */

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, messageOf } from '../errors.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
@@ -90,9 +90,16 @@ export class Rollout {
   async #read(digest: Digest): Promise<BundleFacts | undefined> {
     const known = this.#facts.get(digest);
     if (known) return known;
-    const facts = await this.#options.readBundle(digest);
-    if (facts) this.#facts.set(digest, facts);
-    return facts;
+    try {
+      const facts = await this.#options.readBundle(digest);
+      if (facts) this.#facts.set(digest, facts);
+      return facts;
+    } catch (error) {
+      checkInterrupted(this.#context.signal);
+      // Whoever has it now may lose it: what does not need it goes on.
+      this.#context.log('warn', `the bundle cannot be asked about: ${messageOf(error)}`);
+      return undefined;
+    }
   }
 
   /** Pauses or restores once in each phase: whatever appears in between is paused with the next. */

@@ -150,7 +150,7 @@ async function follow(look: Look): Promise<Step> {
     };
   }
   await look.pause();
-  const facts = await look.facts().catch(() => undefined);
+  const facts = await look.facts();
   if (facts && (await servesPins(cluster))) {
     const { waiting } = await applySets(look, facts);
     if (waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);

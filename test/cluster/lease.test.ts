@@ -121,7 +121,8 @@ describe('leadWithLease', () => {
   it('waits for a Lease that is not there yet', async () => {
     server.objects.delete({ kind: leaseKind(), namespace: 'default', name: 'controller' }, {}, false);
     const a = contend('a');
-    await sleep(50);
+    await until(() => a.context.lines.length > 0);
+    expect(a.context.lines).to.deep.equal(['warn: default has no Lease controller: nobody can lead until it is there']);
     expect(a.log).to.deep.equal([]);
     server.put(lease());
     await until(() => a.log.length > 0);
