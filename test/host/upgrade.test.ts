@@ -2,14 +2,12 @@ import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
-import { makeContext } from '../support/context.ts';
 import { TestContent } from '../support/image.ts';
 import { healthy, type MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
 import type { Fixture } from '../support/mirrorRegistry.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
 import { imagesOf } from '../support/mirrorRegistryUnits.ts';
-import { openOrigin } from '../support/origin.ts';
+import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
@@ -28,29 +26,7 @@ describe('upgradeRegistry', function () {
   before(async function () {
     requirePeer(this, 'docker-registry', 'openssl', 'curl', 'skopeo');
     folder = await mkdtemp(join(tmpdir(), 'upgrade-'));
-    const { content } = new TestContent();
-    for (const [name, tag] of [
-      ['quay/quay-rhel8', 'v3.12.18'],
-      ['rhel8/redis-6', '1-1766406130'],
-      ['ubi8/pause', '8.10-5'],
-    ] as const) {
-      putImage(content, name, tag);
-    }
-    const source = new TestRegistry({ content });
-    await source.start();
-    quay = `${source.host}/quay/quay-rhel8:v3.12.18`;
-    const images = {
-      quay,
-      redis: `${source.host}/rhel8/redis-6:1-1766406130`,
-      pause: `${source.host}/ubi8/pause:8.10-5`,
-    };
-    const context = makeContext();
-    const origin = await openOrigin(context);
-    const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
-    bundle = (await createRegistryBundle(request, origin, context)).path;
-    await origin.close();
-    // The host has no network.
-    await source.stop();
+    ({ path: bundle, quay } = await makeRegistryBundle(folder));
   });
   after(() => rm(folder, { recursive: true, force: true }));
 

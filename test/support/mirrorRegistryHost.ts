@@ -7,6 +7,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { startDockerRegistry, type DockerRegistry } from './dockerRegistry.ts';
 import type { Fixture } from './mirrorRegistry.ts';
+import { run } from './peers.ts';
 
 /** What `/health/instance` of a Quay says. */
 export interface Health {
@@ -122,6 +123,11 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
       case 'untag ' + (words[1] ?? ''):
         this.images.delete(last);
         return done;
+      case 'unshare cp':
+      case 'unshare rm': {
+        const { code, stderr } = await run(words[1] ?? '', words.slice(2));
+        return { code, text: stderr };
+      }
       case 'info --format':
         return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
       case 'image inspect':
@@ -146,9 +152,11 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
 
   async #readUnits(): Promise<void> {
     for (const name of ['quay-app', 'quay-pod', 'quay-redis']) {
+      const path = join(this.fixture.root, this.fixture.unitFolder, `${name}.service`);
+      // The first installers made no pod.
       this.#units.set(
         name,
-        await readFile(join(this.fixture.root, this.fixture.unitFolder, `${name}.service`), 'utf8'),
+        name === 'quay-pod' ? await readFile(path, 'utf8').catch(() => '') : await readFile(path, 'utf8'),
       );
     }
   }
@@ -161,9 +169,10 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
   async #startFront(): Promise<void> {
     await this.#stopFront();
     const words = this.#wordsOf('quay-app');
-    const image = words.at(-2) ?? '';
-    // As systemd sees it, the unit has started; what is in it ends at once.
-    if (!this.images.has(image) || words.at(-1) !== 'registry') return;
+    const place = words.findLastIndex((word) => word.includes('/quay-rhel8:'));
+    const image = words[place] ?? '';
+    // As systemd sees it, the unit has started; what is in it ends at once. The first installers named no command.
+    if (!this.images.has(image) || (words[place + 1] ?? 'registry') !== 'registry') return;
     const mount = words.find((word) => word.includes(':/quay-registry/conf/stack'))?.split(':')[0] ?? '';
     const [cert, key] = await Promise.all(
       ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name))),
@@ -197,7 +206,7 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
       this.#sockets.add(socket);
       socket.on('close', () => this.#sockets.delete(socket));
     });
-    front.listen(Number(port), '127.0.0.1');
+    front.listen(Number(port ?? this.port), '127.0.0.1');
     await once(front, 'listening');
     this.#front = front;
   }

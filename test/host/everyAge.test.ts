@@ -1,0 +1,73 @@
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { fixtureAges } from '../support/mirrorRegistryUnits.ts';
+import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
+
+describe('upgradeRegistry on an installation of every age', function () {
+  this.timeout(120_000);
+  let folder: string;
+  let bundle: string;
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
+    folder = await mkdtemp(join(tmpdir(), 'every-age-'));
+    bundle = (await makeRegistryBundle(folder)).path;
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  /** What systemd says about the units of an installation, but for what installers have always written. */
+  async function analyze({ fixture }: RunningRegistry): Promise<string[]> {
+    const units = join(fixture.root, fixture.unitFolder);
+    const names = (await readdir(units)).filter((name) => name.endsWith('.service'));
+    const copies = await mkdtemp(join(folder, 'units-'));
+    for (const name of names) {
+      const text = await readFile(join(units, name), 'utf8');
+      await writeFile(join(copies, name), text.replaceAll('/usr/bin/podman', '/bin/true'));
+    }
+    const paths = names.map((name) => join(copies, name));
+    const { code, stderr } = await run('systemd-analyze', ['verify', '--man=no', ...paths]);
+    const said = stderr.split('\n').filter((line) => line.includes('quay-') && !line.includes('KillMode=none'));
+    return [...said, ...(code === 0 ? [] : [`it ended with ${String(code)}`])];
+  }
+
+  for (const age of fixtureAges) {
+    for (const scope of ['system', 'user'] as const) {
+      const what = age.startsWith('2.')
+        ? 'images and certificates'
+        : 'certificates, of which PostgreSQL knows nothing,';
+      it(`brings ${what} of ${age} in the ${scope} scope up to date, and touches no file the second time`, async () => {
+        const registry = await startMirrorRegistry({ age, scope });
+        try {
+          const args = age.startsWith('2.') ? [`--bundle=${bundle}`] : [];
+          const { code, stderr } = await registry.call('upgrade', args);
+          expect(code, stderr).to.equal(0);
+          const url = `https://localhost:${String(registry.host.port)}/v2/`;
+          const [oldRoot, root] = [join(registry.fixture.root, 'old-root.pem'), registry.at('quay-rootCA/rootCA.pem')];
+          for (const authority of [oldRoot, root]) {
+            expect(await runSuccessfully('curl', ['-sS', '--cacert', authority, url])).to.equal('{}');
+            const strict = ['-x509_strict', '-purpose', 'sslserver', '-verify_hostname', 'localhost'];
+            await runSuccessfully('openssl', [
+              'verify',
+              ...strict,
+              '-CAfile',
+              authority,
+              registry.at('quay-config/ssl.cert'),
+            ]);
+          }
+          if (hasPeer('systemd-analyze')) expect(await analyze(registry)).to.deep.equal([]);
+
+          const [before, calls] = [await registry.snapshot(true), registry.host.calls.length];
+          const again = await registry.call('upgrade', args);
+          expect([again.code, again.stdout.includes('there is nothing to do')], again.stderr).to.deep.equal([0, true]);
+          expect(await registry.snapshot(true)).to.deep.equal(before);
+          expect(registry.host.calls).to.have.length(calls);
+        } finally {
+          await registry.stop();
+        }
+      });
+    }
+  }
+});
