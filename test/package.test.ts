@@ -31,6 +31,8 @@ describe('npm run package', function () {
     archive = archiveFor('linux-amd64.tar.gz');
     await mkdir(join(folder, 'alone'));
     await runSuccessfully('tar', ['-xzf', archive, '-C', join(folder, 'alone')]);
+    await mkdir(join(folder, 'arm64'));
+    await runSuccessfully('tar', ['-xzf', archiveFor('linux-arm64.tar.gz'), '-C', join(folder, 'arm64')]);
     for (const name of ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'kubectl-adm_mirror_registry']) {
       await symlink('oc-disconnected', alone(name));
     }
@@ -90,8 +92,6 @@ describe('npm run package', function () {
 
   it('asks nothing of the system that a minimal RHEL 9 does not have, on either machine', async function () {
     requirePeer(this, 'readelf');
-    await mkdir(join(folder, 'arm64'));
-    await runSuccessfully('tar', ['-xzf', archiveFor('linux-arm64.tar.gz'), '-C', join(folder, 'arm64')]);
     for (const [file, machine] of [
       [alone('oc-disconnected'), 'Advanced Micro Devices X86-64'],
       [join(folder, 'arm64/oc-disconnected'), 'AArch64'],
@@ -158,6 +158,33 @@ describe('npm run package', function () {
   describeCarriedPackages((name, args) =>
     run(alone(name.replace('oc-adm_mirror_registry', 'kubectl-adm_mirror_registry')), args, { env: bare, cwd: folder }),
   );
+
+  it('is installed as the page about it says, to the letter', async function () {
+    requirePeer(this, 'unshare');
+    if (process.getuid?.() !== 0) return this.skip();
+    const page = await readFile(join(root, 'docs/how-to/install.md'), 'utf8');
+    const [, block = ''] = /^```\n([^]*?)^```$/m.exec(page) ?? [];
+    expect(block).to.include('/usr/local/bin');
+    const tools = join(folder, 'tools');
+    await mkdir(tools);
+    await writeFile(join(tools, 'sudo'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });
+    // As oc finds a plugin.
+    const oc = '#!/bin/bash\nname=oc-${1//-/_}; shift; exec "$name" "$@"\n';
+    await writeFile(join(tools, 'oc'), oc, { mode: 0o755 });
+    const script = `mount -t tmpfs none /usr/local/bin\n${block}ls /usr/local/bin\n`;
+    const { code, stdout, stderr } = await run('unshare', ['--mount', 'bash', '-e', '-c', script], {
+      cwd: packages,
+      env: { ...bare, PATH: `${tools}:/usr/local/bin:/usr/bin:/bin` },
+    });
+    await rm(join(packages, 'oc-disconnected'), { force: true });
+    expect(code, stderr).to.equal(0);
+    expect(stdout)
+      .to.match(/^oc-disconnected-.*: OK$/m)
+      .and.to.match(/^ *oc adm-mirror-registry +\/usr\/local\/bin\//m);
+    expect(stdout).to.match(
+      /^oc-adm_mirror_registry\noc-adm_release_mirror_config\noc-adm_upgrade_bundle\noc-disconnected$/m,
+    );
+  });
 
   it('is installed as krew does it, and run by kubectl', async function () {
     requirePeer(this, 'kubectl');

@@ -24,6 +24,7 @@ export type Peer =
   | 'readelf'
   | 'qemu-aarch64'
   | 'python3'
+  | 'unshare'
   | 'udevadm';
 
 /** How a command ended; `code` is -1 when it was killed or did not start. */
