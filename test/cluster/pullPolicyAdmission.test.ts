@@ -68,6 +68,34 @@ describe('pullPolicyAdmission', () => {
     expect(judge(sound, before)).to.equal('');
   });
 
+  it('makes no noise about an unrelated change of any kind of workload, and sees a container that is new in it', () => {
+    const tool = { name: 'tool', image: 'quay.io/site/tool:1', imagePullPolicy: 'Always' };
+    const withTool = podSpec({ imagePullPolicy: 'Always' }, { initContainers: [tool] });
+    const labelled = (object: Json): Json => ({
+      ...object,
+      metadata: { ...(object['metadata'] as Json), labels: { changed: 'yes' } },
+    });
+    const kinds = ['Deployment', 'DaemonSet', 'StatefulSet', 'ReplicaSet', 'Job'];
+    const pairs: [Json, Json][] = [
+      ...kinds.map((kind): [Json, Json] => [
+        workload(kind, 'x', 'shop', template),
+        workload(kind, 'x', 'shop', { template: { spec: withTool } }),
+      ]),
+      [cronJob(always), cronJob(withTool)],
+      [pod('x', 'shop', always), pod('x', 'shop', withTool)],
+    ];
+    for (const mode of ['warn', 'deny'] as const) {
+      for (const [before, more] of pairs) {
+        const kind = String(before['kind']);
+        expect(judge(labelled(before), before, mode), kind).to.equal('');
+        expect(judge(more, before, mode), kind).to.match(/: container tool; set/);
+        expect(judge(before, more, mode), kind).to.equal('');
+      }
+    }
+    const debugged = pod('x', 'shop', { ephemeralContainers: [tool] });
+    expect(judge(labelled(debugged), debugged)).to.equal('');
+  });
+
   it('leaves alone what a controller makes, so that nothing that runs is kept from starting again', () => {
     for (const mode of ['warn', 'deny'] as const) {
       expect(judge(pod('x', 'shop', always, 'ReplicaSet/x'), undefined, mode)).to.equal('');
