@@ -1,5 +1,5 @@
 import { chooseRecord, hasEnded, listRecords, phaseOf, watchRecords } from '../../lib/cluster/bundleRecord.ts';
-import { listOf } from '../../lib/cluster/fields.ts';
+import { conditionsOf, listOf } from '../../lib/cluster/fields.ts';
 import { summarizeNodes, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../clusterAccess.ts';
@@ -63,8 +63,8 @@ export const command = defineCommand({
 
 function checkEnd(bundle: UpgradeBundle): void {
   if (phaseOf(bundle) === 'Completed') return;
-  const failed = listOf(bundle.status?.conditions).find(({ message, status }) => message !== '' && status === 'False');
-  const reason = failed === undefined ? '' : `: ${String(failed['message'])}`;
+  const updated = conditionsOf(bundle).get('Updated');
+  const reason = updated === undefined ? '' : `: ${updated.message}`;
   throw new PluginError('partial', `The update with ${bundle.metadata.name} has failed${reason}`, {
     hint: 'See its conditions: oc adm-upgrade-bundle status. To begin anew: oc adm-upgrade-bundle clean, then apply.',
   });

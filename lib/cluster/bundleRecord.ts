@@ -4,12 +4,10 @@ import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
 import { ApiError } from './refusals.ts';
-import { activeBundle, upgradeBundleApi, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+import { abortAnnotation, activeBundle, upgradeBundleApi, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
 
 const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
 const kind = 'UpgradeBundle';
-/** What asks the controller to take back what it has done. */
-export const abortAnnotation = `${upgradeBundleApi.group}/abort`;
 
 /** What is wanted of a bundle. */
 export interface BundleRequest {

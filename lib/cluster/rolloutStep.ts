@@ -1,5 +1,4 @@
 import type { BundleFacts } from './bundleFacts.ts';
-import { abortAnnotation } from './bundleRecord.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
 import type { LoadState } from './loadState.ts';
@@ -9,7 +8,7 @@ import { applySets, pinImages, servesPins } from './pinning.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { removePins } from './tidy.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
-import type { Phase, UpgradeBundle } from './upgradeBundle.ts';
+import { abortAnnotation, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
 import { takesLocalSystem } from './versionCheck.ts';
 
 /** What one look at the cluster has found. */

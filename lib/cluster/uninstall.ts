@@ -9,6 +9,7 @@ import { hasEnded, listRecords, phaseOf } from './bundleRecord.ts';
 import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
 import { conditionsOf } from './fields.ts';
+import { ownership, pinnedImageSetKind } from './pinnedImageSets.ts';
 import { deleteObjects, type StateOptions } from './serverSideApply.ts';
 import { removeStore } from './storeInstallation.ts';
 
@@ -23,9 +24,6 @@ export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
   /** Between two looks, in milliseconds; default one second. */
   readonly interval?: number;
 }
-
-/** The labels of what the agents make in the cluster. */
-const ownPins = 'app.kubernetes.io/managed-by=oc-upgrade-bundle';
 
 /**
  * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles and pins included. Gives what it has removed, in
@@ -70,9 +68,10 @@ function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: Object
 }
 
 async function listPins(cluster: Cluster): Promise<ObjectReference[]> {
-  const { apiVersion, kind } = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet' };
+  const { apiVersion, kind } = pinnedImageSetKind;
   if (!(await cluster.findKind(apiVersion, kind))) return [];
-  return (await cluster.list(apiVersion, kind, { labelSelector: ownPins })).map(referenceOf);
+  const labelSelector = `${ownership.label}=${ownership.value}`;
+  return (await cluster.list(apiVersion, kind, { labelSelector })).map(referenceOf);
 }
 
 interface Patience {

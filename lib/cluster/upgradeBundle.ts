@@ -3,6 +3,9 @@ import type { KubernetesObject } from '../config/manifest.ts';
 /** The group and version of UpgradeBundle objects. */
 export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;
 
+/** Set by `abort`, on an UpgradeBundle that is not to go on. */
+export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
+
 /** How far an update with a bundle has come, in the order in which it goes; `Failed` may follow any of them but the last. */
 export const phases = [
   ...(['Detected', 'Verified', 'Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading', 'Completed', 'Failed'] as const),

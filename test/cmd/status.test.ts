@@ -140,7 +140,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     put('Failed', {
       conditions: [
         {
-          type: 'Ready',
+          type: 'Updated',
           status: 'False',
           reason: 'DiskFull',
           message: 'worker-0 is full',
