@@ -10,7 +10,12 @@ import { isMissing } from './fileContent.ts';
  * Throws `busy` when another process has it, or this one; `disk-full`, `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
-  const mine = JSON.stringify({ host: whereabouts(), pid: process.pid, started: startOf(process.pid) });
+  const mine = JSON.stringify({
+    host: whereabouts(),
+    kernel: kernelOf(),
+    pid: process.pid,
+    started: startOf(process.pid),
+  });
   try {
     while (!(await create(path, mine))) {
       const theirs = await readLock(path, what);
@@ -73,9 +78,14 @@ function unlessMissing<T>(action: Promise<T>): Promise<T | undefined> {
 
 function isHeld(content: string): boolean {
   try {
-    const { host, pid, started } = JSON.parse(content) as { host: string; pid: number; started: string };
-    // Of the processes of another machine, or another container, nothing is known.
-    if (host !== whereabouts()) return true;
+    const { host, kernel, pid, started } = JSON.parse(content) as Record<'host' | 'started', string> & {
+      readonly kernel?: string;
+      readonly pid: number;
+    };
+    // Of the processes of another machine, or another container, nothing is known. Containers that see all processes of the same
+    // machine see each other’s, whatever their host names: those of pods change.
+    const isSeen = host === whereabouts() || (kernel !== undefined && kernel !== '' && kernel === kernelOf());
+    if (!isSeen) return true;
     return started === startOf(pid) && isRunning(pid);
   } catch {
     return false;
@@ -84,15 +94,27 @@ function isHeld(content: string): boolean {
 
 /** Tells the processes that are seen from here from those of other machines and containers, which may have the same name and the same folder. */
 function whereabouts(): string {
-  const read = (ask: () => string): string => {
-    try {
-      return ask().trim();
-    } catch {
-      return '';
-    }
-  };
-  const machine = read(() => readFileSync('/etc/machine-id', 'utf8'));
-  return [hostname(), machine, read(() => readlinkSync('/proc/self/ns/pid'))].filter((part) => part !== '').join(' ');
+  const machine = attempt(() => readFileSync('/etc/machine-id', 'utf8'));
+  return [hostname(), machine, processSpace()].filter((part) => part !== '').join(' ');
+}
+
+/** Tells which processes there are to see, by the kernel that runs now; '' where that is not known. */
+function kernelOf(): string {
+  const boot = attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
+  const space = processSpace();
+  return boot === '' || space === '' ? '' : `${boot} ${space}`;
+}
+
+function processSpace(): string {
+  return attempt(() => readlinkSync('/proc/self/ns/pid'));
+}
+
+function attempt(ask: () => string): string {
+  try {
+    return ask().trim();
+  } catch {
+    return '';
+  }
 }
 
 /** Whether there is a symbolic link: one that leads nowhere is in the way, and yet cannot be read. */

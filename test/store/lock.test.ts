@@ -19,7 +19,7 @@ describe('takeLock', () => {
 
   const leave = (content: object | string): Promise<void> =>
     writeFile(path, typeof content === 'string' ? content : JSON.stringify(content));
-  const mine = async (): Promise<{ host: string; pid: number; started: string }> => {
+  const mine = async (): Promise<{ host: string; kernel: string; pid: number; started: string }> => {
     const release = await takeLock(path, 'x');
     const content = JSON.parse(await readFile(path, 'utf8')) as Awaited<ReturnType<typeof mine>>;
     await release();
@@ -70,14 +70,25 @@ describe('takeLock', () => {
   });
 
   it('leaves it to another machine, of whose processes nothing is known', async () => {
-    await leave({ ...(await mine()), host: `not-${hostname()}`, pid: 999_999_999 });
+    await leave({ ...(await mine()), host: `not-${hostname()}`, kernel: 'another', pid: 999_999_999 });
     await failureOf(takeLock(path, 'x'), 'busy');
   });
 
+  it('sees the processes of a container of another name where it sees all of the machine, as those of successive pods do', async function () {
+    const { kernel, ...process } = await mine();
+    if (kernel === '') this.skip();
+    const elsewhere = { ...process, kernel, host: `not-${hostname()}` };
+    await leave(elsewhere);
+    await failureOf(takeLock(path, 'x'), 'busy');
+    await leave({ ...elsewhere, started: '12345' });
+    await expectTaken();
+  });
+
   it('leaves it to a process of the same number in another container of the same name', async () => {
-    const { host, ...process } = await mine();
+    const { host, kernel, ...process } = await mine();
     expect(host).to.contain(hostname());
-    await leave({ ...process, host: host.replace(/pid:\[\d+\]$/, 'pid:[1]') });
+    const inAnother = (text: string): string => text.replace(/pid:\[\d+\]$/, 'pid:[1]');
+    await leave({ ...process, host: inAnother(host), kernel: inAnother(kernel) });
     if (host.endsWith(']')) await failureOf(takeLock(path, 'x'), 'busy');
   });
 
