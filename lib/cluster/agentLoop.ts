@@ -17,7 +17,7 @@ const kind = 'UpgradeBundle';
 export interface AgentLoopOptions {
   /** The name of the node. */
   readonly node: string;
-  readonly media: AgentMedia;
+  readonly media: Pick<AgentMedia, 'look' | 'wait'>;
   readonly tools: AgentTools;
   /** Milliseconds between two looks, more or less. */
   readonly interval: number;

@@ -13,7 +13,7 @@ import { mayLoad, phases, type NodePhase, type NodeProgress, type Phase, type Up
 /** What a node works with. */
 export interface AgentTools {
   readonly holdings: AgentHoldings;
-  readonly images: AgentImages;
+  readonly images: Pick<AgentImages, 'measureFree' | 'stayAboveFloor' | 'count' | 'load' | 'pin'>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
 }

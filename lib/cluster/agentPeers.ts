@@ -14,6 +14,10 @@ import type { UpgradeBundle } from './upgradeBundle.ts';
 const usualPort = 8080;
 /** There are other nodes to ask: one that does not answer, or has enough to do, is not insisted on. */
 const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
+/** How many nodes are asked before it is time to look at the cluster again. */
+const mostAsked = 4;
+/** For how long addresses are believed, and how often they are asked for at most, in milliseconds. */
+const addresses = { good: 5 * 60_000, pause: 10_000 };
 /** The largest answer that is no bundle, in bytes. */
 const factsLimit = 16 * 1024 * 1024;
 
@@ -29,6 +33,8 @@ export class AgentPeers {
   readonly #node: string;
   readonly #token: string;
   readonly #connections: Connections;
+  #origins: ReadonlyMap<string, string> = new Map();
+  #listed = -Infinity;
 
   constructor(cluster: Cluster, node: string, token: string, connections: Connections) {
     this.#cluster = cluster;
@@ -74,6 +80,8 @@ export class AgentPeers {
         if (answer !== undefined) return answer;
       } catch (error) {
         if (!isPluginError(error) || ownFaults.has(error.code)) throw error;
+        // Its pod may have another address by now.
+        if (error.code === 'unreachable') this.#listed = Math.min(this.#listed, performance.now() - addresses.good);
         context.log('debug', `${name} does not give the bundle: ${messageOf(error)}`);
       }
     }
@@ -82,14 +90,22 @@ export class AgentPeers {
 
   async #listHolders({ status }: UpgradeBundle): Promise<{ name: string; origin: string }[]> {
     const holders = (status?.nodes ?? []).filter(({ name, imagesTotal }) => imagesTotal > 0 && name !== this.#node);
-    if (holders.length === 0) return [];
-    const labelSelector = `app.kubernetes.io/name=${agentNamespace}`;
-    const pods = await this.#cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector });
-    const origins = new Map(pods.flatMap((pod) => originOf(pod) ?? []));
-    return shuffle(holders.map(({ name }) => name)).flatMap((name) => {
-      const origin = origins.get(name);
+    const names = shuffle(holders.map(({ name }) => name)).slice(0, mostAsked);
+    const age = performance.now() - this.#listed;
+    if (age > addresses.good || (age > addresses.pause && names.some((name) => !this.#origins.has(name)))) {
+      await this.#listOrigins();
+    }
+    return names.flatMap((name) => {
+      const origin = this.#origins.get(name);
       return origin === undefined ? [] : [{ name, origin }];
     });
+  }
+
+  async #listOrigins(): Promise<void> {
+    const labelSelector = `app.kubernetes.io/name=${agentNamespace}`;
+    const pods = await this.#cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector });
+    this.#origins = new Map(pods.flatMap((pod) => originOf(pod) ?? []));
+    this.#listed = performance.now();
   }
 }
 
