@@ -4,6 +4,7 @@ import { openBundle, type Bundle } from '../bundle/open.ts';
 import { checkSigned } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
 import { checkBundleDigest, replicaPath } from '../node/replica.ts';
 import type { Digest } from '../oci/digest.ts';
 import { gatherFacts, keepFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
@@ -50,6 +51,19 @@ export class AgentHoldings {
    */
   async verify(path: string, digest: Digest, context: Context): Promise<Holding> {
     return this.#open(path, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
+  }
+
+  /** Reads a copy whole, and removes it where it is not what it was: true then. Throws what reading and removing throw. */
+  async dropDamaged({ bundle, facts }: Holding, context: Context): Promise<boolean> {
+    try {
+      await checkBundleDigest(bundle, facts.digest, context);
+      return false;
+    } catch (error) {
+      if (!isPluginError(error, 'digest-mismatch')) throw error;
+      context.log('warn', `${bundle.path} is damaged: it is removed`);
+      await rm(replicaPath(this.#folder, facts.digest), { force: true });
+      return true;
+    }
   }
 
   /** Removes everything of bundles but of those that are named. */

@@ -75,11 +75,11 @@ export class AgentImages {
 
   /** Keeps the kubelet from removing the images, by a list of CRI-O’s own. Throws what pinImages does, and `command-failed`. */
   async pin(facts: BundleFacts, context: Context): Promise<void> {
-    const { changed } = await pinImages(
+    await pinImages(
       this.#host,
       imagesOf(facts).map(({ name }) => name),
     );
-    if (!changed) return;
+    // Also where the list was there: whoever wrote it may have ended before this.
     const { code, stderr } = await runProgram(this.#host, 'systemctl', ['reload', 'crio'], context);
     if (code === 0) return;
     throw new PluginError('command-failed', `systemctl reload crio failed: ${stderr.trim()}`, {

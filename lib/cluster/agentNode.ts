@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf } from '../errors.ts';
+import { isPluginError, messageOf, type ErrorCode } from '../errors.ts';
 import { identityOf, type FoundBundle } from '../node/medium.ts';
 import type { Digest } from '../oci/digest.ts';
 import { AgentJob } from './agentJob.ts';
@@ -164,11 +164,19 @@ export class AgentNode {
     });
   }
 
-  #load(holding: Holding, bundle: UpgradeBundle): void {
+  #load(holding: Holding & { readonly medium: string | undefined }, bundle: UpgradeBundle): void {
+    const { images, holdings } = this.#tools;
     this.#job.start('load', `loading ${String(this.#count.total)} images`, async (context) => {
       this.#count = { ...this.#count, loaded: 0 };
-      await this.#tools.images.load(holding.bundle, holding.facts, bundle.spec.store, this.#counting(context));
-      this.#count = await this.#tools.images.count(holding.facts, bundle.spec.store);
+      try {
+        await images.load(holding.bundle, holding.facts, bundle.spec.store, this.#counting(context));
+      } catch (error) {
+        const isContent = isPluginError(error) && contentFaults.has(error.code);
+        // Another node has it whole.
+        if (!isContent || holding.medium !== undefined || !(await holdings.dropDamaged(holding, context))) throw error;
+        await this.#release();
+      }
+      this.#count = await images.count(holding.facts, bundle.spec.store);
     });
   }
 
@@ -229,6 +237,11 @@ export class AgentNode {
 export function describe({ version, arch, path, device }: FoundBundle): string {
   return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
 }
+
+/** What a damaged bundle may show as. */
+const contentFaults: ReadonlySet<ErrorCode> = new Set([
+  ...(['digest-mismatch', 'size-mismatch', 'incomplete', 'invalid-bundle', 'invalid-manifest', 'partial'] as const),
+]);
 
 function keyOf({ path, identity }: FoundBundle): string {
   return `${path} ${identity}`;

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -127,6 +127,31 @@ describe('the agents of a cluster', function () {
     await until(isAt('Failed', 'b'));
     expect(cluster.progress('b')?.message).to.match(/only .* are free at .* and .* are to stay free/);
     expect(existsSync(join(b.state, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
+  });
+
+  it('fetch a copy again that was damaged on the disk', async () => {
+    cluster.allow(digest);
+    const a = await addNode('a');
+    await plug(a);
+    await until(() => (cluster.progress('a')?.imagesTotal ?? 0) > 0);
+    const stem = `bundle-${digest.slice(7, 19)}`;
+    const b = await addNode('b');
+    await b.kill();
+    await mkdir(b.state, { recursive: true });
+    await copyFile(join(a.state, `${stem}.json`), join(b.state, `${stem}.json`));
+    const bytes = await readFile(made.path);
+    const layer = [...made.release.content.blobs.values()].find(
+      (blob) => Buffer.isBuffer(blob) && blob.length > 100_000,
+    );
+    if (!Buffer.isBuffer(layer)) throw new Error('there is no layer');
+    const at = bytes.indexOf(layer.subarray(0, 64));
+    bytes.writeUInt8(bytes.readUInt8(at + 50_000) ^ 0xff, at + 50_000);
+    await writeFile(join(b.state, `${stem}.tar`), bytes);
+    b.start();
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Loaded', 'a', 'b'));
+    expect(b.output).to.contain('is damaged: it is removed').and.to.contain('fetching the bundle');
+    await expectLoaded(b);
   });
 
   it('go on through kills, a power failure, a stick that is pulled, and an API server that is away', async () => {
