@@ -162,8 +162,10 @@ async function follow(look: Look): Promise<Step> {
 }
 
 async function abort(look: Look): Promise<Step> {
-  const { cluster, bundle } = look;
-  await removePins(cluster, ({ bundle: owner }) => owner === bundle.metadata.name);
+  const { cluster, bundle, site } = look;
+  // What the cluster runs stays pinned, whichever bundle it came with.
+  const isRunning = (release = ''): boolean => isInstalled(site.clusterVersion, release);
+  await removePins(cluster, ({ bundle: owner, release }) => owner === bundle.metadata.name && !isRunning(release));
   await look.restore();
   return {
     phase: 'Failed',

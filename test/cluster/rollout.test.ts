@@ -344,6 +344,23 @@ describe('controlRollout', () => {
     await rollout.until(() => pins().length === 0 && JSON.stringify(paused()) === JSON.stringify(before));
   });
 
+  it('pins what the cluster runs already, where it has the bundle of that, and keeps it so', async () => {
+    await start();
+    const present = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
+    rollout.facts = makeFacts({ version: '4.19.3', release: present, images: [present] });
+    put({ hold: true });
+    await rollout.control();
+    await rollout.untilPhase('Held');
+    const annotations = { 'upgrade-bundle.openshift.io/abort': 'true' };
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { metadata: { annotations } });
+    await rollout.untilPhase('Failed');
+    expect(pins()).to.have.length(2);
+    put({}, {}, 'again');
+    await rollout.untilPhase('Completed', 'again');
+    expect(pins()).to.have.length(2);
+    expect(rollout.site.requests).to.deep.equal([]);
+  });
+
   it('cannot abort any more when the cluster has been told', async () => {
     await start();
     rollout.site.updating = false;
