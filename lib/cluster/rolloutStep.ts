@@ -1,6 +1,7 @@
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
+import { listOf } from './fields.ts';
 import type { LoadState } from './loadState.ts';
 import type { MissingImage } from './missingImages.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
@@ -205,7 +206,11 @@ async function findObstacle(look: Look, { space }: { space: boolean }): Promise<
 
 async function describeMissing(look: Look, { metadata }: BundleFacts): Promise<BundleCondition[]> {
   const found = await look.missing(metadata.images);
-  if (found.length === 0) return [];
+  const isKnown = listOf(look.bundle.status?.conditions).some(({ type }) => type === 'ImagesMissing');
+  if (found.length === 0) {
+    const message = 'nothing asks for images in vain';
+    return isKnown ? [{ type: 'ImagesMissing', status: 'False', reason: 'NoneMissing', message }] : [];
+  }
   const words = found.map(
     ({ image, pod, bundled }) =>
       `${image}, needed by ${pod}${bundled ? ', is in the bundle and was pulled all the same' : ''}`,

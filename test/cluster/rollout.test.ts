@@ -401,6 +401,8 @@ describe('controlRollout', () => {
     expect(rollout.condition('ImagesMissing')).to.contain(
       'needed by shop/dns-1, is in the bundle and was pulled all the same',
     );
+    for (const name of Object.keys(pulls)) rollout.remove('Event', name, 'shop');
+    await rollout.until(() => rollout.condition('ImagesMissing').startsWith('False NoneMissing'));
   });
 
   it('gives up when the cluster is told to become something else meanwhile', async () => {

@@ -127,8 +127,8 @@ export class RolloutSite {
     this.server.objects.replace(place, { ...object, metadata }, { manager: 'somebody', dryRun: false, status });
   }
 
-  remove(kind: string, name: string): void {
+  remove(kind: string, name: string, namespace = ''): void {
     const found = this.server.kinds.find((known) => known.kind === kind);
-    if (found) this.server.objects.delete({ kind: found, namespace: '', name }, {}, false);
+    if (found) this.server.objects.delete({ kind: found, namespace, name }, {}, false);
   }
 }
