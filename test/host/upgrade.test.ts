@@ -228,6 +228,23 @@ describe('upgradeRegistry', function () {
     expect(host.running).to.equal(imagesOf('2.0.7').quay);
   });
 
+  // Among the first notes, the units, the certificates and the last traces.
+  for (const step of [4, 14, 24, 38]) {
+    it(`ends a rollback that was killed at its ${String(step)}th change of a name, whatever is run next`, async () => {
+      const before = await snapshot();
+      expect((await upgrade()).code).to.equal(0);
+      const killed = await call('rollback', [], step);
+      expect([-1, 0], killed.stderr).to.include(killed.code);
+      const next = await call(step === 14 ? 'certs renew' : 'rollback');
+      // What had begun is ended, and that is the end of it.
+      if (step === 14)
+        expect([next.code, next.stderr.includes('was rolled back')], next.stderr).to.deep.equal([3, true]);
+      else if (next.code !== 0) expect(next.stderr).to.include('nothing to take back');
+      expect(await snapshot()).to.deep.equal(before);
+      expect(host.running).to.equal(imagesOf('2.0.7').quay);
+    });
+  }
+
   it('says with 4 that it could not put everything back, and does so later', async () => {
     const before = await snapshot();
     host.isBroken = true;

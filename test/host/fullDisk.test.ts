@@ -1,0 +1,53 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { requireRoot } from '../support/storeReader.ts';
+
+describe('upgradeRegistry on a disk that is nearly full', function () {
+  this.timeout(120_000);
+  let folder: string;
+  let bundle: { path: string; quay: string };
+  let registry: RunningRegistry;
+  before(async function () {
+    requirePeer(this, 'docker-registry', 'openssl');
+    await requireRoot(this);
+    folder = await mkdtemp(join(tmpdir(), 'full-disk-'));
+    bundle = await makeRegistryBundle(folder);
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+  beforeEach(async () => {
+    registry = await startMirrorRegistry();
+  });
+  afterEach(async () => {
+    await runSuccessfully('umount', [registry.at('')]);
+    await registry.stop();
+  });
+
+  /** Puts the registry’s folder on a disk of so many KiB. */
+  async function moveToDisk(size: number): Promise<void> {
+    const aside = join(folder, 'aside');
+    await runSuccessfully('cp', ['-a', registry.at(''), aside]);
+    await runSuccessfully('mount', ['-t', 'tmpfs', '-o', `size=${String(size)}k`, 'tmpfs', registry.at('')]);
+    await runSuccessfully('cp', ['-a', `${aside}/.`, registry.at('')]);
+    await rm(aside, { recursive: true });
+  }
+
+  // There is no room for the backup, then none for the database or the journal, then none for the new files.
+  for (const size of [44, 60, 128, 140, 144, 152, 164]) {
+    it(`is done, or changes nothing to the byte, with a disk of ${String(size)} KiB`, async () => {
+      await moveToDisk(size);
+      const before = await registry.snapshot();
+      const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);
+      expect([0, 1, 3], stderr).to.include(code);
+      expect(registry.host.running).to.equal(code === 0 ? bundle.quay : imagesOf('2.0.7').quay);
+      if (code !== 0) expect(await registry.snapshot()).to.deep.equal(before);
+      else expect((await registry.call('rollback')).code).to.equal(0);
+      expect(await registry.snapshot()).to.deep.equal(before);
+    });
+  }
+});
