@@ -74,8 +74,9 @@ export const command = defineCommand({
     const renewal = dryRun
       ? await renewCertificates(files, certificates, installation, options)
       : await renew(args, options, context, environment);
-    for (const problem of status.problems) context.log('warn', problem);
     const { server, authority, changes, trusted } = renewal;
+    // What was wrong with those that were renewed is mended.
+    if (dryRun || server.length === 0) for (const problem of status.problems) context.log('warn', problem);
     const result = { server, authority, files: changes.map(({ path }) => path), trusted };
     await print(result, describeRenewal(renewal, status, installation, args));
   },
@@ -142,7 +143,11 @@ function describeRenewal(
   { server, authority, changes }: Renewal,
   { authority: old }: CertificateStatus,
   { scope }: Installation,
-  { dryRun, restart }: { readonly dryRun: boolean; readonly restart: boolean },
+  {
+    dryRun,
+    restart,
+    newCa,
+  }: { readonly dryRun: boolean; readonly restart: boolean; readonly newCa: string | undefined },
 ): string {
   if (changes.length === 0) return 'Nothing has to be renewed.';
   const reasons = [
@@ -157,7 +162,12 @@ function describeRenewal(
     ...(serves && (dryRun || !restart)
       ? [`Then the registry has to take it up: ${systemctl} restart quay-app.service`]
       : []),
-    ...(serves && authority.length > 0 && old
+    ...(serves && newCa === 'switch'
+      ? [
+          'Clients that trust the old authority alone are kept out from now on: give them the new one, which certs trust prints.',
+        ]
+      : []),
+    ...(serves && newCa === undefined && authority.length > 0 && old
       ? [
           `Clients that trust the present authority go on doing so until it ends on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,
         ]

@@ -135,6 +135,14 @@ export async function targetOf(args: Arguments<typeof upgradeOptions>, context: 
     });
   }
   if (args.bundle === undefined) return targetImages(args);
+  const named = (['version', 'targetQuay', 'targetRedis', 'targetPause'] as const).some(
+    (name) => args[name] !== undefined,
+  );
+  if (named) {
+    throw new PluginError('usage', '--bundle does not go with --version and --target-…', {
+      hint: 'A bundle says itself which images are to run.',
+    });
+  }
   const bundle = await openBundle(args.bundle, context);
   try {
     const { quay, redis, pause } = imagesOfBundle(bundle.metadata, args.bundle);

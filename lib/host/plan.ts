@@ -203,8 +203,15 @@ function listWarnings({ kind, server }: CertificateStatus, images: readonly Imag
     ...(kind !== 'automatic' && kind !== 'external' && server && days < 60
       ? [`${server.file} ends on ${server.notAfter.slice(0, 10)}, and is not renewed by this program`]
       : []),
+    ...images
+      .filter(({ from, to }) => repositoryOf(from) !== repositoryOf(to))
+      .map(({ from, to }) => `${to} is from another repository than ${from}`),
     ...unknown.map(({ from, to }) => `which of ${from} and ${to} is newer cannot be told from their tags`),
   ];
+}
+
+function repositoryOf(image: string): string {
+  return image.replace(/(?::[^:/]*)?(?:@.*)?$/, '');
 }
 
 /** The tag of an image as numbers can be read from it; undefined for an image by digest, or without one. */

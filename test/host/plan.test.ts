@@ -122,6 +122,13 @@ describe('planUpgrade', () => {
     expect(plan.warnings.join()).to.include('is not renewed by this program');
   });
 
+  it('says when an image comes from somewhere else', async () => {
+    const fixture = await install({ age: '2.0.7' });
+    const { warnings } = await planFixture(fixture, { quay: 'elsewhere.example.com:5000/quay:v3.12.18' });
+    expect(warnings.join()).to.include('from another repository');
+    expect((await planFixture(fixture, { quay: latest.quay })).warnings).to.deep.equal([]);
+  });
+
   it('knows nothing of images by digest, and goes on', async () => {
     const fixture = await install({ age: '2.0.7', images: { quay: `quay.local/quay@sha256:${'a'.repeat(64)}` } });
     const plan = await planFixture(fixture, { quay: latest.quay });
