@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
@@ -225,8 +225,18 @@ export async function requestOf(
     });
   }
   const { files, installation } = await findInstallation(args, environment);
+  if (restart && installation.scope === 'user') await requireOwner(files, installation);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
   const detect = { scope, home: userHome ?? (environment['HOME'] || homedir()) };
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, installation, commands, detect, ...times, noRestart: !restart, force };
+}
+
+/** The systemd and the podman of a user are those of whoever runs this. */
+async function requireOwner(files: HostFiles, { quayRoot }: Installation): Promise<void> {
+  const { uid } = await stat(files.locate(quayRoot.value));
+  if (uid === process.getuid?.()) return;
+  throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${String(uid)}`, {
+    hint: `Run this as that user: 'sudo -u "#${String(uid)}" …'.`,
+  });
 }

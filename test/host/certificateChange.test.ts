@@ -1,4 +1,4 @@
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { healthy } from '../support/mirrorRegistryHost.ts';
@@ -105,6 +105,20 @@ describe('changeCertificates', function () {
       expect(await ask(oldRoot())).to.equal(0);
     });
   }
+
+  it('leaves the registry of another user to that user', async function () {
+    if (process.getuid?.() !== 0) this.skip();
+    const another = await startMirrorRegistry({ scope: 'user' });
+    try {
+      await chown(another.at(''), 1234, 1234);
+      const before = await another.snapshot();
+      const { code, stderr } = await another.call('certs renew');
+      expect([code, stderr.includes('run by another user, 1234')], stderr).to.deep.equal([1, true]);
+      expect([await another.snapshot(), another.host.calls]).to.deep.equal([before, []]);
+    } finally {
+      await another.stop();
+    }
+  });
 
   it('does not put back what somebody has changed since', async () => {
     await registry.call('certs renew');
