@@ -63,7 +63,7 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   if (platform.os === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', executable]);
   await chmod(executable, 0o755);
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
-  const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readFile(`${await findRuntime(own())}/LICENSE`, 'utf8')}`;
+  const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readLicence(runtime)}`;
   await writeFile(join(place, 'THIRD-PARTY-NOTICES'), licences);
 
   const archive = `${folder}/${archiveOf(platform)}`;
@@ -81,6 +81,13 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   return archive;
 }
 
+/** The licence of Node.js, which the package for Windows does not have. */
+async function readLicence(runtime: string): Promise<string> {
+  const [first] = platforms;
+  const home = existsSync(`${runtime}/LICENSE`) || !first ? runtime : await findRuntime(first);
+  return readFile(`${home}/LICENSE`, 'utf8');
+}
+
 /** The home of a platform’s Node.js, with the digest that is written down here: what is installed, or fetched by npm, once. */
 async function findRuntime(platform: Platform): Promise<string> {
   const { runtime, pinned } = platform;
@@ -90,7 +97,10 @@ async function findRuntime(platform: Platform): Promise<string> {
   const home = join(work, `${runtime}-${version}`);
   if (existsSync(home)) return home;
   const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
-  const archive = join(work, execFileSync('npm', words, { encoding: 'utf8' }).trim());
+  // Where npm is a script that only a shell can start, it says itself where its program is.
+  const npm = process.env['npm_execpath'];
+  const [file, args] = npm === undefined ? ['npm', words] : [process.execPath, [npm, ...words]];
+  const archive = join(work, execFileSync(file, args, { encoding: 'utf8' }).trim());
   const digest = createHash('sha512').update(await readFile(archive));
   if (`sha512-${digest.digest('base64')}` !== integrity) throw new Error(`${runtime} ${version} has another digest`);
   await mkdir(home);

@@ -1,8 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { platforms } from '../.config/krew.ts';
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
+import { runSuccessfully } from './support/peers.ts';
 
 interface Entry {
   readonly version?: string;
@@ -41,5 +43,35 @@ describe('the table of packages in docs/architecture.md', () => {
       .to.match(/^Twelve packages are depended on/m)
       .and.to.include(`bring ${String(all.size)} in all`);
     expect(names).to.have.length(12);
+  });
+});
+
+describe('npm run sbom', () => {
+  it('lists all that is installed to run the program, and the Node.js of each platform, once and with digests', async () => {
+    const script = fileURLToPath(new URL('../.config/sbom.ts', import.meta.url));
+    const bill = JSON.parse(await runSuccessfully(process.execPath, [script])) as {
+      bomFormat: string;
+      components: { 'bom-ref': string; name: string; version: string; purl: string; hashes?: { content: string }[] }[];
+    };
+    expect(bill.bomFormat).to.equal('CycloneDX');
+    const all = Object.keys(manifest.dependencies).reduce(
+      (found, name) => broughtBy(`node_modules/${name}`, found),
+      new Set<string>(),
+    );
+    const expected = [...all].map(
+      (place) => `${place.replace(/^.*node_modules\//, '')}@${entries[place]?.version ?? ''}`,
+    );
+    const listed = bill.components.map(({ name, version }) => `${name}@${version}`);
+    expect(listed).to.have.members([
+      ...new Set(expected),
+      ...platforms.map(({ runtime, pinned }) => {
+        return `${runtime}@${pinned?.version ?? entries[`node_modules/${runtime}`]?.version ?? ''}`;
+      }),
+    ]);
+    expect(new Set(bill.components.map((each) => each['bom-ref'])).size).to.equal(bill.components.length);
+    for (const { name, hashes, purl } of bill.components) {
+      expect(hashes?.[0]?.content, name).to.match(/^[0-9a-f]{128}$/);
+      expect(purl).to.match(/^pkg:npm\/(%40[\w.-]+\/)?[\w.-]+@\d/);
+    }
   });
 });
