@@ -12,8 +12,8 @@ describe('upgradeRegistry on an installation of every age', function () {
   let folder: string;
   let bundle: string;
   before(async function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl');
     folder = await mkdtemp(join(tmpdir(), 'every-age-'));
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
     bundle = (await makeRegistryBundle(folder)).path;
   });
   after(() => rm(folder, { recursive: true, force: true }));

@@ -14,9 +14,9 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
   let bundle: { path: string; quay: string };
   let registry: RunningRegistry;
   before(async function () {
+    folder = await mkdtemp(join(tmpdir(), 'full-disk-'));
     requirePeer(this, 'docker-registry', 'openssl');
     await requireRoot(this);
-    folder = await mkdtemp(join(tmpdir(), 'full-disk-'));
     bundle = await makeRegistryBundle(folder);
   });
   after(() => rm(folder, { recursive: true, force: true }));

@@ -24,8 +24,8 @@ describe('upgradeRegistry', function () {
   let host: MirrorRegistryHost;
 
   before(async function () {
-    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'skopeo');
     folder = await mkdtemp(join(tmpdir(), 'upgrade-'));
+    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'skopeo');
     ({ path: bundle, quay } = await makeRegistryBundle(folder));
   });
   after(() => rm(folder, { recursive: true, force: true }));
