@@ -34,7 +34,7 @@ export interface Stick {
 export class Sticks {
   readonly #folder: string;
   readonly #sticks = new Map<string, { removable: boolean }>();
-  readonly #devices = new Map<string, string>();
+  readonly #devices = new Set<string>();
   #count = 0;
 
   private constructor(folder: string) {
@@ -61,7 +61,7 @@ export class Sticks {
   /** Puts an image in. */
   async plug(image: string, removable = true): Promise<Stick> {
     const device = (await runSuccessfully('losetup', ['--find', '--show', image])).trim();
-    this.#devices.set(device, image);
+    this.#devices.add(device);
     this.#sticks.set(device, { removable });
     await this.list();
     const pull = async (): Promise<void> => {
@@ -128,10 +128,10 @@ export class Sticks {
 
   /** Takes every loop device away. */
   async close(): Promise<void> {
-    for (const [device, image] of this.#devices) {
+    for (const device of this.#devices) {
       // One that was pulled may be somebody else’s by now.
       const { stdout } = await run('losetup', ['--noheadings', '--output', 'BACK-FILE', device]);
-      if (stdout.trim() !== image) continue;
+      if (stdout.trim() !== '' && !stdout.includes(this.#folder)) continue;
       while ((await run('umount', [device])).code === 0);
       await run('losetup', ['--detach', device]);
     }
