@@ -7,13 +7,13 @@ import { formatObject } from './objectLine.ts';
 /** `uninstall`: what install has made, and what has come of it. */
 export const command = defineCommand({
   details:
-    'Ends the agents, removes what they keep on the nodes, and then every object: UpgradeBundles and the pins of images included. The images themselves stay in the stores of the ' +
-    'nodes, and so do release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
+    'Ends the agents, removes what they keep on the nodes, and then every object, UpgradeBundles included. The images stay in the stores of the nodes, the ' +
+    'PinnedImageSets that keep them there, and release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
   options: {
     force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused stays paused' },
-    'keep-pins': {
+    'remove-pins': {
       type: 'boolean',
-      describe: 'Leave the PinnedImageSets: without them kubelets may remove images that no registry can give back',
+      describe: 'Remove the PinnedImageSets too: kubelets may then remove images that no registry can give back',
     },
     wait: {
       type: 'boolean',
@@ -26,15 +26,15 @@ export const command = defineCommand({
   },
   examples: [
     ['--dry-run', 'List what would be removed'],
-    ['--keep-pins', 'Remove everything but what keeps images on the nodes'],
+    ['--remove-pins', 'Remove what keeps images on the nodes as well'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { force, keepPins, dryRun } = args;
+    const { force, removePins, dryRun } = args;
     const cluster = await openCluster(args, environment, context);
     try {
       const timeout = args.wait ? args.timeout * 1000 : undefined;
       const tried = dryRun === 'none' ? {} : { dryRun };
-      const gone = await uninstall(cluster, { force, keepPins, timeout, ...tried }, context);
+      const gone = await uninstall(cluster, { force, removePins, timeout, ...tried }, context);
       for (const object of gone) terminal.print(formatObject(object, 'deleted', dryRun));
       if (gone.length === 0) terminal.print('There is nothing to remove.');
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');

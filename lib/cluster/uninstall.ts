@@ -17,8 +17,8 @@ import { removeStore } from './storeInstallation.ts';
 export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
   /** Though an update is under way. */
   readonly force: boolean;
-  /** Leave the PinnedImageSets, so that no kubelet removes the images that they name. */
-  readonly keepPins: boolean;
+  /** The PinnedImageSets too, without which kubelets may remove the images that they name. */
+  readonly removePins: boolean;
   /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
   readonly timeout: number | undefined;
   /** Between two looks, in milliseconds; default one second. */
@@ -26,7 +26,7 @@ export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
 }
 
 /**
- * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles and pins included. Gives what it has removed, in
+ * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for. Gives what it has removed, in
  * this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
  */
 export async function uninstall(
@@ -48,7 +48,7 @@ export async function uninstall(
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
   const patience = timeout === undefined ? undefined : { ...options, timeout };
   const store = await removeStore(cluster, { dryRun }, patience, context);
-  const pins = options.keepPins ? [] : await listPins(cluster);
+  const pins = options.removePins ? await listPins(cluster) : [];
   // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
   const references = [...pins, ...bundles, ...objects, { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret }];

@@ -119,7 +119,7 @@ describe('the agents of a cluster', function () {
     await expectLoaded(b);
   });
 
-  it('stop where the disk would get too full, say so, and go on when there is room', async () => {
+  it('bring nothing to a disk that is too full already, and say so', async () => {
     cluster.allow(digest);
     await plug(await addNode('a'));
     const b = await addNode('b', '1000Ti');

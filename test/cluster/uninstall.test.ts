@@ -21,7 +21,7 @@ describe('uninstall', () => {
     await install(site.cluster, options, site.context);
   };
   const remove = async (changes: Partial<UninstallOptions> = {}): Promise<string[]> => {
-    const options = { force: false, keepPins: false, timeout: 20_000, interval: 20, ...changes };
+    const options = { force: false, removePins: false, timeout: 20_000, interval: 20, ...changes };
     const gone = await uninstall(site.cluster, options, site.context);
     return gone.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
   };
@@ -53,7 +53,7 @@ describe('uninstall', () => {
       await writeFile(join(site.rootOf(node), state, 'state.json'), '{}');
       await mkdir(join(site.rootOf(node), 'run/oc-upgrade-bundle'), { recursive: true });
     }
-    const gone = await remove();
+    const gone = await remove({ removePins: true });
     expect(gone.slice(0, 1)).to.deep.equal(['DaemonSet/agent']);
     expect(gone.at(-1)).to.equal('Namespace/oc-upgrade-bundle');
     expect(gone).to.include.members(['UpgradeBundle/done', 'PinnedImageSet/pins-worker', 'Secret/bundle-token']);
@@ -84,10 +84,10 @@ describe('uninstall', () => {
     expect(await remove({ force: true })).to.include('UpgradeBundle/going');
   });
 
-  it('keeps pins, and what is on the nodes, where it is told to', async () => {
+  it('keeps pins unless it is told otherwise, and what is on the nodes where it is not to wait', async () => {
     await bring();
     pin();
-    const gone = await remove({ keepPins: true, timeout: undefined });
+    const gone = await remove({ timeout: undefined });
     expect(gone).not.to.include('PinnedImageSet/pins-worker');
     expect(everything()).to.include('PinnedImageSet/pins-worker');
     for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);

@@ -1,6 +1,8 @@
+import { writeFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import type { Context } from '../../lib/context.ts';
 import { measureDisk, stayAboveFloor } from '../../lib/node/diskFloor.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
@@ -30,6 +32,16 @@ describe('the disk floor', () => {
     expect(began).to.equal(false);
     await stayAboveFloor(folder, 0, makeContext(), work);
     expect(began).to.equal(true);
+  });
+
+  it('ends work that comes too near to it', async () => {
+    const mebibyte = 2 ** 20;
+    const { free } = await measureDisk(folder);
+    const work = async ({ signal }: Context): Promise<void> => {
+      await writeFile(join(folder, 'much'), Buffer.alloc(128 * mebibyte));
+      await sleep(60_000, undefined, { signal });
+    };
+    await failureOf(stayAboveFloor(folder, free - 32 * mebibyte, makeContext(), work), 'disk-full');
   });
 
   it('leaves an interruption what it is', async () => {
