@@ -3,8 +3,14 @@ import { digestOf } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
 import type { NodeProgress, UpgradeBundle } from './upgradeBundle.ts';
 
-/** While only numbers change, the cluster is told no more often, in milliseconds. */
-const leastPause = 3000;
+/**
+ * How often the cluster is told while only numbers change, in milliseconds. Every agent reads what each of them writes: a cluster that is ten times
+ * as large is told a tenth as often by each.
+ */
+export function reportPause(nodes: number): number {
+  return Math.max(3000, nodes * 100);
+}
+
 /** A change of the free space that is worth telling, in bytes. */
 const coarse = 2 ** 30;
 
@@ -24,8 +30,9 @@ export class AgentReport {
   async send({ apiVersion, kind, metadata: { name }, status }: UpgradeBundle, entry: NodeProgress): Promise<void> {
     const known = status?.nodes?.find((each) => each.name === entry.name);
     const now = performance.now();
+    const pause = reportPause(status?.nodes?.length ?? 0);
     const isSame = known?.phase === entry.phase && known.message === entry.message;
-    if (isSame && (isDeepStrictEqual(coarsen(known), coarsen(entry)) || now - this.#last < leastPause)) return;
+    if (isSame && (isDeepStrictEqual(coarsen(known), coarsen(entry)) || now - this.#last < pause)) return;
     const object = { apiVersion, kind, metadata: { name }, status: { nodes: [entry] } };
     await this.#cluster.apply(object, { subresource: 'status', manager: this.#manager, force: true });
     this.#last = now;

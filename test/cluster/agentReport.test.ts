@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { AgentReport } from '../../lib/cluster/agentReport.ts';
+import { AgentReport, reportPause } from '../../lib/cluster/agentReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
@@ -51,6 +51,10 @@ describe('AgentReport', () => {
     expect(await send(report, { ...entry, free: 2 ** 40 - 5 }, { ...entry, imagesLoaded: 2 })).to.equal(0);
     const loaded: NodeProgress = { ...entry, phase: 'Loaded', imagesLoaded: 9 };
     expect(await send(report, loaded, { ...loaded, message: 'new' })).to.equal(2);
+  });
+
+  it('tells of numbers the less often the more nodes there are', () => {
+    expect([3, 30, 500].map(reportPause)).to.deep.equal([3000, 3000, 50_000]);
   });
 
   it('writes again what somebody has taken away', async () => {
