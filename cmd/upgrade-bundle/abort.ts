@@ -1,4 +1,5 @@
-import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '../../lib/cluster/bundleRecord.ts';
+import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/cluster/bundleRecord.ts';
+import { phaseOf } from '../../lib/cluster/upgradeBundle.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
 import { clusterAccessOptions } from '../options.ts';

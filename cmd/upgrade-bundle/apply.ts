@@ -1,6 +1,6 @@
 import { identifyBundle } from '../../lib/bundle/identity.ts';
-import { allowBundle, phaseOf, type BundleRequest } from '../../lib/cluster/bundleRecord.ts';
-import { stores } from '../../lib/cluster/upgradeBundle.ts';
+import { allowBundle, type BundleRequest } from '../../lib/cluster/bundleRecord.ts';
+import { phaseOf, stores } from '../../lib/cluster/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';

@@ -1,4 +1,5 @@
-import { chooseRecord, listRecords, phaseOf, resumeUpdate } from '../../lib/cluster/bundleRecord.ts';
+import { chooseRecord, listRecords, resumeUpdate } from '../../lib/cluster/bundleRecord.ts';
+import { phaseOf } from '../../lib/cluster/upgradeBundle.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
 import { clusterAccessOptions } from '../options.ts';

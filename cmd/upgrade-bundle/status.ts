@@ -1,6 +1,12 @@
-import { chooseRecord, hasEnded, listRecords, phaseOf, watchRecords } from '../../lib/cluster/bundleRecord.ts';
+import { chooseRecord, listRecords, watchRecords } from '../../lib/cluster/bundleRecord.ts';
 import { conditionsOf, listOf } from '../../lib/cluster/fields.ts';
-import { summarizeNodes, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import {
+  hasEnded,
+  phaseOf,
+  summarizeNodes,
+  type NodeProgress,
+  type UpgradeBundle,
+} from '../../lib/cluster/upgradeBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';

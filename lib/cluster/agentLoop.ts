@@ -8,10 +8,12 @@ import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNod
 import { AgentReport } from './agentReport.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
-import { activeBundle, upgradeBundleApi, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
+import { readNode } from './node.ts';
+import { isControlPlane } from './nodeCheck.ts';
+import { servesPins } from './pinning.ts';
+import { activeBundle, upgradeBundleKind, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
 
-const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
-const kind = 'UpgradeBundle';
+const { apiVersion, kind } = upgradeBundleKind;
 
 /** What the loop of an agent works with. */
 export interface AgentLoopOptions {
@@ -143,10 +145,8 @@ export class AgentLoop {
   async #readNode(): Promise<NodeFacts> {
     const name = this.#options.node;
     const node = await this.#cluster.read({ apiVersion: 'v1', kind: 'Node', metadata: { name } });
-    const labels = node?.metadata.labels ?? {};
-    const roles = ['master', 'control-plane'].map((role) => `node-role.kubernetes.io/${role}`);
-    const pinning = await this.#cluster.findKind('machineconfiguration.openshift.io/v1', 'PinnedImageSet');
-    return { name, controlPlane: roles.some((role) => role in labels), pinsByCluster: pinning !== undefined };
+    const controlPlane = node !== undefined && isControlPlane(readNode(node));
+    return { name, controlPlane, pinsByCluster: await servesPins(this.#cluster) };
   }
 
   /** Not all nodes at the same moment. */

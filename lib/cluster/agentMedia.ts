@@ -1,5 +1,6 @@
 import { access, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { DeviceEvents } from '../node/deviceEvents.ts';
@@ -76,16 +77,7 @@ export class AgentMedia {
   /** Waits so many milliseconds, or until a device comes or goes, or the signal ends it. */
   async wait(patience: number, signal: AbortSignal): Promise<void> {
     if (this.#events) return this.#events.next(patience, signal);
-    if (signal.aborted) return;
-    await new Promise<void>((resolve) => {
-      const end = (): void => {
-        clearTimeout(timer);
-        signal.removeEventListener('abort', end);
-        resolve();
-      };
-      const timer = setTimeout(end, patience);
-      signal.addEventListener('abort', end);
-    });
+    await sleep(patience, undefined, { signal }).catch(() => undefined);
   }
 
   /** Releases everything that was mounted. */

@@ -8,7 +8,15 @@ import type { AgentImages } from './agentImages.ts';
 import type { AgentPeers } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleFacts } from './bundleFacts.ts';
-import { mayLoad, phases, type NodePhase, type NodeProgress, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+import {
+  isAtLeast,
+  mayLoad,
+  phaseOf,
+  type NodePhase,
+  type NodeProgress,
+  type Phase,
+  type UpgradeBundle,
+} from './upgradeBundle.ts';
 
 /** What a node works with. */
 export interface AgentTools {
@@ -104,9 +112,9 @@ export class AgentNode {
     return this.#count.total > 0 && this.#count.loaded === this.#count.total;
   }
 
-  #phaseOf({ status }: UpgradeBundle, { pinsByCluster }: NodeFacts): NodePhase {
+  #phaseOf(bundle: UpgradeBundle, { pinsByCluster }: NodeFacts): NodePhase {
     if (this.#isLoaded) {
-      const isPinned = pinsByCluster ? isAtLeast(status?.phase, 'Pinned') : this.#isPinned;
+      const isPinned = pinsByCluster ? isAtLeast(bundle, 'Pinned') : this.#isPinned;
       return this.#job.failure !== undefined ? 'Failed' : isPinned ? 'Pinned' : 'Loaded';
     }
     if (this.#job.failure !== undefined || this.#note !== undefined) return 'Failed';
@@ -125,7 +133,7 @@ export class AgentNode {
       if (copy) this.#hold(copy, undefined);
     }
     this.#facts ??= await holdings.recall(this.digest);
-    const phase = bundle.status?.phase ?? 'Detected';
+    const phase = phaseOf(bundle);
     if (!this.#facts || this.#countedIn === phase) return;
     this.#count = await images.count(this.#facts, bundle.spec.store);
     this.#countedIn = phase;
@@ -180,9 +188,9 @@ export class AgentNode {
     });
   }
 
-  #pin({ status }: UpgradeBundle, { pinsByCluster }: NodeFacts): void {
+  #pin(bundle: UpgradeBundle, { pinsByCluster }: NodeFacts): void {
     const facts = this.#facts;
-    if (pinsByCluster || this.#isPinned || !facts || !isAtLeast(status?.phase, 'Loaded')) return;
+    if (pinsByCluster || this.#isPinned || !facts || !isAtLeast(bundle, 'Loaded')) return;
     this.#job.start('pin', 'pinning the images', async (context) => {
       await this.#tools.images.pin(facts, context);
       this.#isPinned = true;
@@ -245,8 +253,4 @@ const contentFaults: ReadonlySet<ErrorCode> = new Set([
 
 function keyOf({ path, identity }: FoundBundle): string {
   return `${path} ${identity}`;
-}
-
-function isAtLeast(phase: Phase | undefined, least: Phase): boolean {
-  return phase !== undefined && phase !== 'Failed' && phases.indexOf(phase) >= phases.indexOf(least);
 }

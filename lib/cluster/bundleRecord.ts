@@ -4,10 +4,16 @@ import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
 import { ApiError } from './refusals.ts';
-import { abortAnnotation, activeBundle, upgradeBundleApi, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+import {
+  abortAnnotation,
+  activeBundle,
+  hasEnded,
+  phaseOf,
+  upgradeBundleKind,
+  type UpgradeBundle,
+} from './upgradeBundle.ts';
 
-const apiVersion = `${upgradeBundleApi.group}/${upgradeBundleApi.version}`;
-const kind = 'UpgradeBundle';
+const { apiVersion, kind } = upgradeBundleKind;
 
 /** What is wanted of a bundle. */
 export interface BundleRequest {
@@ -169,16 +175,6 @@ export async function cleanRecords(
   for (const { metadata } of chosen)
     await cluster.delete({ apiVersion, kind, metadata: { name: metadata.name } }, { dryRun });
   return chosen.map(({ metadata }) => metadata.name);
-}
-
-/** How far an update has come; `Detected` where nobody has said anything yet. */
-export function phaseOf({ status }: UpgradeBundle): Phase {
-  return status?.phase ?? 'Detected';
-}
-
-/** It is completed or has failed, and nothing more happens to it. */
-export function hasEnded(bundle: UpgradeBundle): boolean {
-  return ['Completed', 'Failed'].includes(phaseOf(bundle));
 }
 
 async function change(

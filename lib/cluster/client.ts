@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
-import { readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
+import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
@@ -102,11 +102,7 @@ export class Cluster {
 
   /** Reads all objects of a kind, page by page; begins anew when the cluster has forgotten where it was (410). */
   async list(apiVersion: string, kind: string, options: ListOptions = {}): Promise<StoredObject[]> {
-    const path = await this.#kinds.pathOf({
-      apiVersion,
-      kind,
-      metadata: { name: '', namespace: options.namespace ?? '' },
-    });
+    const path = await this.#kinds.pathOfAll(apiVersion, kind, options.namespace);
     for (let attempt = 1; ; attempt += 1) {
       try {
         return (await this.#listPages(path, options)).items.map((item) => ({ ...item, apiVersion, kind }));
@@ -122,11 +118,7 @@ export class Cluster {
    * Changes that come together are told together. Never ends by itself; throws `interrupted`, and what no patience helps against.
    */
   async *watch(apiVersion: string, kind: string, options: ListOptions = {}): AsyncGenerator<readonly StoredObject[]> {
-    const path = await this.#kinds.pathOf({
-      apiVersion,
-      kind,
-      metadata: { name: '', namespace: options.namespace ?? '' },
-    });
+    const path = await this.#kinds.pathOfAll(apiVersion, kind, options.namespace);
     const { labelSelector, fieldSelector } = options;
     const list = () => this.#listPages(path, options);
     const open = (resourceVersion: string, signal: AbortSignal) => {
@@ -203,9 +195,9 @@ export class Cluster {
 
   /** What the cluster version operator says about itself; undefined where there is none: not an OpenShift cluster. */
   async clusterVersion(): Promise<ClusterVersion | undefined> {
-    const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
-    if (!(await this.findKind(reference.apiVersion, reference.kind))) return undefined;
-    const object = await this.read(reference);
+    const { apiVersion, kind } = clusterVersionReference;
+    if (!(await this.findKind(apiVersion, kind))) return undefined;
+    const object = await this.read(clusterVersionReference);
     return object && readClusterVersion(object);
   }
 

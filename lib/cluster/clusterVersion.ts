@@ -16,6 +16,13 @@ export interface ClusterVersion {
   readonly releases: ReadonlyMap<string, string>;
 }
 
+/** Where a cluster says it. */
+export const clusterVersionReference = {
+  apiVersion: 'config.openshift.io/v1',
+  kind: 'ClusterVersion',
+  metadata: { name: 'version' },
+} as const;
+
 /** Reads a ClusterVersion object; whatever it lacks is empty or undefined. */
 export function readClusterVersion(object: KubernetesObject): ClusterVersion {
   const spec = fieldsOf(object['spec']);

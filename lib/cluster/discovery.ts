@@ -62,6 +62,11 @@ export class Discovery {
     return `${rootOf(apiVersion)}/${segments.map(encodeURIComponent).join('/')}`;
   }
 
+  /** Makes the path of all objects of a kind, in one namespace or in all. Throws as pathOf. */
+  pathOfAll(apiVersion: string, kind: string, namespace = ''): Promise<string> {
+    return this.pathOf({ apiVersion, kind, metadata: { name: '', namespace } });
+  }
+
   async #discover(apiVersion: string): Promise<ServedKind[]> {
     const answer = await orUndefined(this.#exchange.send({ method: 'GET', path: rootOf(apiVersion) }));
     const { resources } = isFields(answer) ? answer : {};

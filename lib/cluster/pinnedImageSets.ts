@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from './fields.ts';
-import type { StoredObject } from './client.ts';
+import type { Cluster, StoredObject } from './client.ts';
 import { isPinnedOn } from './survey.ts';
 
 /** The kind by which the machine config operator pins images on nodes: from OpenShift 4.19 on by default. */
@@ -69,6 +69,13 @@ export function isSameSet(made: KubernetesObject, stored: StoredObject | undefin
     Object.entries(made.metadata.labels ?? {}).every(([key, value]) => labels[key] === value) &&
     Object.entries(made.metadata.annotations ?? {}).every(([key, value]) => annotations[key] === value)
   );
+}
+
+/** Lists the sets of a cluster that are our own; none where it does not serve the kind. */
+export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObject[]> {
+  const { apiVersion, kind } = pinnedImageSetKind;
+  if (!(await cluster.findKind(apiVersion, kind))) return [];
+  return await cluster.list(apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
 }
 
 /** How far the nodes of a cluster are with some sets. */

@@ -14,14 +14,21 @@ import type { Site } from './readiness.ts';
 import type { RolloutOptions } from './rollout.ts';
 import { takeStep, type Look, type Step } from './rolloutStep.ts';
 import { tidyUp } from './tidy.ts';
-import { activeBundle, summarizeNodes, upgradeBundleApi, type UpgradeBundle } from './upgradeBundle.ts';
+import {
+  activeBundle,
+  isActive,
+  phaseOf,
+  summarizeNodes,
+  upgradeBundleKind,
+  type UpgradeBundle,
+} from './upgradeBundle.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
 
 /** The kinds that the controller has to know of. */
 export const watchedKinds = [
-  { apiVersion: `${upgradeBundleApi.group}/${upgradeBundleApi.version}`, kind: 'UpgradeBundle' },
+  upgradeBundleKind,
   { apiVersion: config, kind: 'ClusterVersion' },
   { apiVersion: config, kind: 'ClusterOperator' },
   { apiVersion: machines, kind: 'MachineConfigPool' },
@@ -56,14 +63,14 @@ export class Rollout {
     const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);
     const others = seen.filter((each) => each !== active);
     await this.#tidy(fresh ? [fresh, ...others] : others);
-    const bundle = fresh && activeBundle([fresh]);
+    const bundle = fresh && isActive(fresh) ? fresh : undefined;
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
     const { digest } = bundle.spec.bundle;
     const look: Look = {
       ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes) },
-      rivals: others.filter((each) => activeBundle([each])).map(({ metadata }) => metadata.name),
+      rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
       facts: async () => (digest !== undefined && isDigest(digest) ? await this.#read(digest) : undefined),
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: () => this.#pause(bundle, undefined),
@@ -73,10 +80,9 @@ export class Rollout {
   }
 
   /** Where the update is about to begin, or has begun, only what the cluster says at this moment will do. */
-  async #readVersion({ status }: UpgradeBundle): Promise<StoredObject | undefined> {
+  async #readVersion(bundle: UpgradeBundle): Promise<StoredObject | undefined> {
     const [known] = this.#view.list('ClusterVersion');
-    const { phase = 'Detected' } = status ?? {};
-    return known && ['Pinned', 'Held', 'Upgrading'].includes(phase) ? await this.#cluster.read(known) : known;
+    return known && ['Pinned', 'Held', 'Upgrading'].includes(phaseOf(bundle)) ? await this.#cluster.read(known) : known;
   }
 
   #readSite(clusterVersion: StoredObject): Site {

@@ -1,5 +1,6 @@
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
+import { clusterVersionReference } from './clusterVersion.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
 import { listOf } from './fields.ts';
 import type { LoadState } from './loadState.ts';
@@ -9,7 +10,7 @@ import { applySets, pinImages, servesPins } from './pinning.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { removePins } from './tidy.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
-import { abortAnnotation, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+import { abortAnnotation, phaseOf, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
 import { takesLocalSystem } from './versionCheck.ts';
 
 /** What one look at the cluster has found. */
@@ -44,7 +45,7 @@ export interface Step {
  */
 export async function takeStep(look: Look): Promise<Step> {
   const { bundle, site } = look;
-  const phase = bundle.status?.phase ?? 'Detected';
+  const phase = phaseOf(bundle);
   const { release } = bundle.status ?? {};
   const begun =
     phase === 'Upgrading' || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
@@ -181,9 +182,8 @@ async function requestUpdate(
   { version, release }: { version: string; release: string },
 ): Promise<void> {
   const desiredUpdate = { image: release, version, force: false, architecture: null };
-  const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
   // Of the cluster that was found ready, and no other.
-  await cluster.patch(reference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
+  await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
 }
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
@@ -228,7 +228,7 @@ function backToLoading({ load: { condition } }: Look): Step {
 }
 
 function stay({ bundle }: Look, ...conditions: BundleCondition[]): Step {
-  return { phase: bundle.status?.phase ?? 'Detected', conditions };
+  return { phase: phaseOf(bundle), conditions };
 }
 
 function updated(reason: string, message: string): BundleCondition {

@@ -1,7 +1,8 @@
 import type { Cluster } from './client.ts';
+import { clusterVersionReference } from './clusterVersion.ts';
 import { fieldsOf, listOf, textOf } from './fields.ts';
 import { restoreOthers } from './pauses.ts';
-import { ownership, pinnedImageSetKind } from './pinnedImageSets.ts';
+import { listOwnSets, ownership, pinnedImageSetKind } from './pinnedImageSets.ts';
 import { activeBundle, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];
@@ -15,8 +16,7 @@ export async function tidyUp(cluster: Cluster, bundles: readonly UpgradeBundle[]
   // One that only just begins to load has paused before it says so.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
   await restoreOthers(cluster, pauses ? active.metadata.name : undefined);
-  const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
-  const [latest] = listOf(fieldsOf((await cluster.read(reference))?.['status'])['history']);
+  const [latest] = listOf(fieldsOf((await cluster.read(clusterVersionReference))?.['status'])['history']);
   // While the cluster changes its release, its nodes need both.
   if (latest?.['state'] !== 'Completed') return;
   const running = textOf(latest['image']);
@@ -28,12 +28,9 @@ export async function removePins(
   cluster: Cluster,
   isMeant: (set: { bundle: string | undefined; release: string | undefined }) => boolean,
 ): Promise<void> {
-  const { apiVersion, kind } = pinnedImageSetKind;
-  if (!(await cluster.findKind(apiVersion, kind))) return;
-  const sets = await cluster.list(apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
-  for (const { metadata } of sets) {
+  for (const { metadata } of await listOwnSets(cluster)) {
     const { name, annotations = {} } = metadata;
     const meant = isMeant({ bundle: annotations[ownership.bundle], release: annotations[ownership.release] });
-    if (meant) await cluster.delete({ apiVersion, kind, metadata: { name } });
+    if (meant) await cluster.delete({ ...pinnedImageSetKind, metadata: { name } });
   }
 }

@@ -5,13 +5,14 @@ import { agentNamespace } from './agentAccess.ts';
 import { cleaningSet } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, surveyAgents } from './agentSurvey.ts';
-import { hasEnded, listRecords, phaseOf } from './bundleRecord.ts';
+import { listRecords } from './bundleRecord.ts';
 import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
 import { conditionsOf } from './fields.ts';
-import { ownership, pinnedImageSetKind } from './pinnedImageSets.ts';
+import { listOwnSets } from './pinnedImageSets.ts';
 import { deleteObjects, type StateOptions } from './serverSideApply.ts';
 import { removeStore } from './storeInstallation.ts';
+import { hasEnded, phaseOf } from './upgradeBundle.ts';
 
 /** How to uninstall. */
 export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
@@ -48,7 +49,7 @@ export async function uninstall(
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
   const patience = timeout === undefined ? undefined : { ...options, timeout };
   const store = await removeStore(cluster, { dryRun }, patience, context);
-  const pins = options.removePins ? await listPins(cluster) : [];
+  const pins = options.removePins ? await listOwnSets(cluster) : [];
   // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
   const references = [...pins, ...bundles, ...objects, { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret }];
@@ -65,13 +66,6 @@ function rank({ kind }: ObjectReference): number {
 
 function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: ObjectReference): ObjectReference {
   return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
-}
-
-async function listPins(cluster: Cluster): Promise<ObjectReference[]> {
-  const { apiVersion, kind } = pinnedImageSetKind;
-  if (!(await cluster.findKind(apiVersion, kind))) return [];
-  const labelSelector = `${ownership.label}=${ownership.value}`;
-  return (await cluster.list(apiVersion, kind, { labelSelector })).map(referenceOf);
 }
 
 interface Patience {

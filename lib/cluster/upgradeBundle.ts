@@ -3,6 +3,12 @@ import type { KubernetesObject } from '../config/manifest.ts';
 /** The group and version of UpgradeBundle objects. */
 export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;
 
+/** What an UpgradeBundle calls itself. */
+export const upgradeBundleKind = {
+  apiVersion: `${upgradeBundleApi.group}/${upgradeBundleApi.version}`,
+  kind: 'UpgradeBundle',
+} as const;
+
 /** Set by `abort`, on an UpgradeBundle that is not to go on. */
 export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 
@@ -81,11 +87,30 @@ export interface UpgradeBundleStatus {
  * deleted. Undefined where there is none.
  */
 export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
-  const isActive = ({ metadata, status }: UpgradeBundle): boolean =>
-    metadata.deletionTimestamp === undefined && status?.phase !== 'Completed' && status?.phase !== 'Failed';
   const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
     `${creationTimestamp} ${name}`;
   return bundles.filter(isActive).sort((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1))[0];
+}
+
+/** Whether a cluster may be at work on an UpgradeBundle: it is neither completed nor failed nor being deleted. */
+export function isActive(bundle: UpgradeBundle): boolean {
+  return bundle.metadata.deletionTimestamp === undefined && !hasEnded(bundle);
+}
+
+/** How far an update has come; `Detected` where nobody has said anything yet. */
+export function phaseOf({ status }: UpgradeBundle): Phase {
+  return status?.phase ?? 'Detected';
+}
+
+/** It is completed or has failed, and nothing more happens to it. */
+export function hasEnded(bundle: UpgradeBundle): boolean {
+  return ['Completed', 'Failed'].includes(phaseOf(bundle));
+}
+
+/** Whether an update has come as far as a phase, and has not failed. */
+export function isAtLeast(bundle: UpgradeBundle, least: Phase): boolean {
+  const phase = phaseOf(bundle);
+  return phase !== 'Failed' && phases.indexOf(phase) >= phases.indexOf(least);
 }
 
 /** Sums up what nodes report, for the columns of `oc get`. */
@@ -103,10 +128,8 @@ export function summarizeNodes(
  * Whether a node may load the images of a bundle now. Nodes of the control plane load one at a time, when `status.turn` names them; the
  * others as soon as loading has begun, and those that join later even when the update is over.
  */
-export function mayLoad({ status }: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
-  const { phase = 'Detected', turn } = status ?? {};
-  if (phase === 'Failed' || phases.indexOf(phase) < phases.indexOf('Loading')) return false;
-  return !node.controlPlane || turn === node.name;
+export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
+  return isAtLeast(bundle, 'Loading') && (!node.controlPlane || bundle.status?.turn === node.name);
 }
 
 function sum(values: readonly number[]): number {
