@@ -5,14 +5,12 @@ import { pathOnHost } from '../../lib/node/host.ts';
 import { usualPlace } from '../../lib/node/media.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
-import { clusterOptions, trustOptions } from '../options.ts';
+import { clusterOptions } from '../options.ts';
 import { parseSize } from '../size.ts';
 import { hostOptions } from './host.ts';
 import { parseListen } from './listen.ts';
 import { readToken } from './token.ts';
-import { trustOf } from './trust.ts';
-
-const { 'signature-store': _store, ...trust } = trustOptions;
+import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
 const options = {
   'node-name': { type: 'string', describe: 'Name of the node ($NODE_NAME, or the name of this machine)' },
@@ -62,7 +60,7 @@ const options = {
     describe: 'Where bundles from other nodes are kept',
   },
   ...hostOptions,
-  ...trust,
+  ...offlineTrustOptions,
   ...clusterOptions,
   'certificate-authority': {
     type: 'string',
@@ -94,7 +92,6 @@ export const command = defineCommand({
     const host = { root, environment };
     const cluster = await openCluster(args, environment, context);
     try {
-      const fetchFile = () => Promise.resolve(undefined);
       await runAgent(
         cluster,
         {
@@ -106,7 +103,7 @@ export const command = defineCommand({
             executable: ownExecutable(environment),
           },
           folder: pathOnHost(host, args.downloadDir),
-          trust: { ...trustOf({ ...args, signatureStore: undefined }), fetchFile },
+          trust: offlineTrustOf(args),
           floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
           interval: args.interval * 1000,
         },

@@ -5,15 +5,17 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
+import { defineCommand, type Arguments } from '../command.ts';
 import { clusterAccessOptions } from '../options.ts';
+import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
 /** `apply`: the bundle that the cluster may be updated with. */
 export const command = defineCommand({
   details:
     'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays where it is: the agents find it on a stick in one of the nodes, ' +
     'or where --device says, load it into every node, and begin the update unless it is held. Where they have found it already, and wait for ' +
-    'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it.',
+    'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it. Of a bundle it is checked first who signed the ' +
+    'release in it, without a network; the agents check that again, and every byte.',
   positionals: {
     bundle: {
       type: 'string',
@@ -30,6 +32,7 @@ export const command = defineCommand({
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for “resume” before the update itself begins' },
     store: { type: 'string', choices: stores, describe: 'Where the nodes keep the images' },
+    ...offlineTrustOptions,
     ...clusterAccessOptions,
   },
   examples: [
@@ -52,7 +55,7 @@ export const command = defineCommand({
   },
 });
 
-interface Asked {
+interface Asked extends Arguments<typeof offlineTrustOptions> {
   readonly bundle: string | undefined;
   readonly device: string | undefined;
   readonly digest: string | undefined;
@@ -68,7 +71,7 @@ async function readRequest(args: Asked, context: Context): Promise<BundleRequest
       hint: 'The digest is in the .sha256 file that stands beside the bundle.',
     });
   }
-  const own = bundle === undefined ? undefined : await identifyBundle(bundle, context);
+  const own = bundle === undefined ? undefined : await identifyBundle(bundle, offlineTrustOf(args), context);
   if (own && digest !== undefined && own.digest !== digest) {
     throw new PluginError('digest-mismatch', `${String(bundle)} has another digest than --digest: ${own.digest}`, {
       hint: 'One of the two is not what it should be. Do not apply it before you know which.',

@@ -7,16 +7,15 @@ import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatTable } from '../format.ts';
-import { clusterAccessOptions, formatOption, trustOptions } from '../options.ts';
-import { trustOf } from './trust.ts';
+import { clusterAccessOptions, formatOption } from '../options.ts';
+import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
-const { 'signature-store': _store, ...trust } = trustOptions;
 /** How many findings of one sort the table shows. */
 const shown = 10;
 
 const options = {
   ...formatOption(['json']),
-  ...trust,
+  ...offlineTrustOptions,
   ...clusterAccessOptions,
 } as const;
 
@@ -49,12 +48,14 @@ export const command = defineCommand({
   },
 });
 
-async function readPlan(path: string, args: Arguments<typeof trust>, context: Context): Promise<UpdatePlan> {
+async function readPlan(
+  path: string,
+  args: Arguments<typeof offlineTrustOptions>,
+  context: Context,
+): Promise<UpdatePlan> {
   const bundle = await openBundle(path, context);
   try {
-    // A cluster without a registry has no way to a signature store: no network is asked.
-    const fetchFile = () => Promise.resolve(undefined);
-    return await planUpdate(bundle, { ...trustOf({ ...args, signatureStore: undefined }), fetchFile }, context);
+    return await planUpdate(bundle, offlineTrustOf(args), context);
   } finally {
     await bundle.close();
   }

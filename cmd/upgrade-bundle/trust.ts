@@ -1,9 +1,15 @@
+import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import type { Context } from '../../lib/context.ts';
 import type { SignedRelease, TrustRequest } from '../../lib/release/load.ts';
 import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
 import type { Connections } from '../../lib/store/connections.ts';
 import type { Arguments } from '../command.ts';
-import type { trustOptions } from '../options.ts';
+import { trustOptions } from '../options.ts';
+
+const { 'signature-store': _store, ...rest } = trustOptions;
+
+/** The trust options of a command that asks no network: a cluster without a registry has no way to a signature store either. */
+export const offlineTrustOptions = rest;
 
 /** Whom to believe about a release, by the trust options of a command. */
 export function trustOf(args: Arguments<typeof trustOptions>): Omit<TrustRequest, 'known' | 'fetchFile'> {
@@ -13,6 +19,11 @@ export function trustOf(args: Arguments<typeof trustOptions>): Omit<TrustRequest
     allowUnsigned: args.allowUnsigned,
     store: args.signatureStore,
   };
+}
+
+/** Whom to believe about a bundle, by `offlineTrustOptions`. */
+export function offlineTrustOf(args: Arguments<typeof offlineTrustOptions>): VerifyTrust {
+  return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
 }
 
 /** How signature stores are asked over some connections. */

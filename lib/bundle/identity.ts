@@ -6,7 +6,9 @@ import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import { openBundle } from './open.ts';
+import { checkSigned } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
+import type { VerifyTrust } from './vouching.ts';
 
 /** Which bundle is meant, without the bundle itself. */
 export interface BundleIdentity {
@@ -20,9 +22,10 @@ const sizeLimit = 1024 * 1024;
 
 /**
  * Reads which bundle a file stands for: the `.yaml` or `.sha256` beside a bundle, or the bundle itself, whose digest is taken where no `.sha256`
- * beside it tells. Throws `not-readable`, `invalid-file`, `invalid-bundle`, and `usage` for a mirror directory, which has no digest.
+ * beside it tells. Of a bundle itself it is checked first who signed the release in it, and that its metadata says what the release says; not every
+ * byte. Throws `not-readable`, `invalid-file`, `invalid-bundle`, what checkSigned does, and `usage` for a mirror directory, which has no digest.
  */
-export async function identifyBundle(path: string, context: Context): Promise<BundleIdentity> {
+export async function identifyBundle(path: string, trust: VerifyTrust, context: Context): Promise<BundleIdentity> {
   if (/\.(ya?ml|json)$/.test(path)) return readManifest(path);
   if (path.endsWith('.sha256')) {
     const bundle = path.slice(0, -'.sha256'.length);
@@ -31,13 +34,14 @@ export async function identifyBundle(path: string, context: Context): Promise<Bu
   const bundle = await openBundle(path, context);
   try {
     const name = upgradeBundleName(bundle.metadata);
-    const known = await readDigestFile(path);
-    if (known !== undefined) return { name, digest: known };
     if (!bundle.stream) {
       throw new PluginError('usage', `${path} is a mirror directory, which nobody can allow by its digest`, {
         hint: 'Make a bundle of it: oc adm-upgrade-bundle create --from-dir.',
       });
     }
+    await checkSigned(bundle, trust, context);
+    const known = await readDigestFile(path);
+    if (known !== undefined) return { name, digest: known };
     context.log('info', `taking the digest of ${path}, since there is no ${basename(path)}.sha256 beside it`);
     const hash = createHash('sha256');
     const size = bundle.metadata.size;

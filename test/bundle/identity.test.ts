@@ -1,9 +1,9 @@
 import { copyFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { identifyBundle } from '../../lib/bundle/identity.ts';
+import { identifyBundle, type BundleIdentity } from '../../lib/bundle/identity.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
-import { makeContext } from '../support/context.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
 import { digestOfFile } from '../support/creation.ts';
 import { failureOf } from '../support/failure.ts';
 
@@ -14,11 +14,17 @@ describe('identifyBundle', () => {
     bundle = await makeBundle({ version: '4.19.4' });
   });
   after(() => bundle.remove());
+  const nobody = {
+    ...{ keyrings: [], fingerprints: [], allowUnsigned: false },
+    fetchFile: () => Promise.reject(new Error('asked')),
+  };
+  const identify = (path: string, context: TestContext = makeContext()): Promise<BundleIdentity> =>
+    identifyBundle(path, { ...nobody, keyrings: [bundle.keyFile], fingerprints: [bundle.key.fingerprint] }, context);
 
   it('is the same for a bundle and for what stands beside it', async () => {
     const expected = { name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) };
     for (const path of [bundle.path, `${bundle.path}.yaml`, `${bundle.path}.sha256`]) {
-      expect(await identifyBundle(path, makeContext()), path).to.deep.equal(expected);
+      expect(await identify(path), path).to.deep.equal(expected);
     }
   });
 
@@ -26,20 +32,31 @@ describe('identifyBundle', () => {
     const path = join(bundle.folder, 'alone.tar');
     await copyFile(bundle.path, path);
     const context = makeContext();
-    expect(await identifyBundle(path, context)).to.deep.equal({
+    expect(await identify(path, context)).to.deep.equal({
       ...{ name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) },
     });
-    expect(context.lines[0]).to.contain('there is no alone.tar.sha256 beside it');
+    expect(context.lines.join('\n')).to.contain('there is no alone.tar.sha256 beside it');
   });
 
   it('refuses what says nothing about a bundle', async () => {
     const path = join(bundle.folder, 'strange.yaml');
     await writeFile(path, 'kind: ConfigMap\napiVersion: v1\n');
-    await failureOf(identifyBundle(path, makeContext()), 'invalid-file');
+    await failureOf(identify(path), 'invalid-file');
     const named = join(bundle.folder, 'strange.tar.sha256');
     await writeFile(named, `${'a'.repeat(64)}  strange.tar\n`);
-    await failureOf(identifyBundle(named, makeContext()), 'usage');
+    await failureOf(identify(named), 'usage');
     await rename(named, join(bundle.folder, 'strange'));
-    await failureOf(identifyBundle(join(bundle.folder, 'strange'), makeContext()), 'invalid-bundle');
+    await failureOf(identify(join(bundle.folder, 'strange')), 'invalid-bundle');
+  });
+
+  it('refuses a bundle that nobody trusted signed, and asks no network', async () => {
+    const error = await failureOf(identifyBundle(bundle.path, nobody, makeContext()), 'untrusted');
+    expect(error.message).to.contain(bundle.release.digest);
+    const { name } = await identifyBundle(bundle.path, { ...nobody, allowUnsigned: true }, makeContext());
+    expect(name).to.equal('4.19.4-x86-64');
+  });
+
+  it('refuses a mirror directory before anything else is asked of it', async () => {
+    await failureOf(identifyBundle(await bundle.unpack(), nobody, makeContext()), 'usage');
   });
 });

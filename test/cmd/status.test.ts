@@ -51,6 +51,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       message: 'from master-0',
     },
   ];
+  const trusting = () => [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
   const spec = () => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.['spec'];
 
   it('allows a bundle by what stands beside it, and holds it', async () => {
@@ -60,7 +61,19 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       'upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w\n',
     );
     expect(spec()).to.deep.include({ hold: true });
-    expect((await run('apply', bundle.path)).stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 unchanged\n/);
+    expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(
+      /^upgradebundle\/4\.19\.4-x86-64 unchanged\n/,
+    );
+  });
+
+  it('refuses a bundle that nobody trusted signed before the cluster is asked for anything, unless that is allowed', async () => {
+    const { code, stderr } = await run('apply', bundle.path);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(new RegExp(`^error: ${bundle.release.digest} `));
+    expect(server.requests).to.deep.equal([]);
+    const allowed = await run('apply', bundle.path, '--allow-unsigned');
+    expect(allowed.stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created\n/);
+    expect(allowed.stderr).to.contain('going on because unsigned releases are allowed');
   });
 
   it('allows what a device of a node holds', async () => {
@@ -71,7 +84,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   });
 
   it('refuses a digest that is not that of the bundle, and one that is none', async () => {
-    const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`);
+    const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`, ...trusting());
     expect(code).to.equal(1);
     expect(stderr).to.match(/^error: .* has another digest than --digest: sha256:/);
     expect((await run('apply', bundle.path, '--digest=1234')).code).to.equal(2);
