@@ -82,7 +82,7 @@ export class Cluster {
 
   constructor(
     target: KubeTarget,
-    { session, exchange, exec }: { session: Session; exchange: Exchange; exec: PodExec },
+    { session, exchange, exec, kinds }: { session: Session; exchange: Exchange; exec: PodExec; kinds?: Discovery },
   ) {
     this.name = target.name;
     this.server = target.server;
@@ -91,7 +91,7 @@ export class Cluster {
     this.#session = session;
     this.#exchange = exchange;
     this.#exec = exec;
-    this.#kinds = new Discovery(target, exchange);
+    this.#kinds = kinds ?? new Discovery(target, exchange);
   }
 
   /** Reads an object; undefined when it does not exist. */
@@ -201,10 +201,11 @@ export class Cluster {
     return object && readClusterVersion(object);
   }
 
-  /** The same cluster for something that may end earlier: its requests and commands in pods end with the signal too. */
+  /** The same cluster for something that may end earlier: its requests and commands in pods end with the signal too. What is known of the kinds it serves is shared. */
   within(signal: AbortSignal): Cluster {
     const [target, session, exchange] = [this.#target, this.#session, this.#exchange.within(signal)];
-    return new Cluster(target, { session, exchange, exec: new PodExec(target, session, exchange.context) });
+    const exec = new PodExec(target, session, exchange.context);
+    return new Cluster(target, { session, exchange, exec, kinds: this.#kinds.over(exchange) });
   }
 
   /** Closes every connection. */

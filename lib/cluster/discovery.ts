@@ -21,11 +21,18 @@ export interface ServedKind {
 export class Discovery {
   readonly #target: KubeTarget;
   readonly #exchange: Exchange;
-  readonly #served = new Map<string, Promise<ServedKind[]>>();
+  readonly #served: Map<string, Promise<ServedKind[]>>;
 
-  constructor(target: KubeTarget, exchange: Exchange) {
+  /** `served`: what is known already. */
+  constructor(target: KubeTarget, exchange: Exchange, served = new Map<string, Promise<ServedKind[]>>()) {
     this.#target = target;
     this.#exchange = exchange;
+    this.#served = served;
+  }
+
+  /** The same, which asks over another exchange for what neither of the two knows yet. */
+  over(exchange: Exchange): Discovery {
+    return new Discovery(this.#target, exchange, this.#served);
   }
 
   /** Finds how a kind is served; undefined when it is not. What was served once is not asked again. */

@@ -1,7 +1,9 @@
+import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
 import { startApiServer } from '../support/apiServer.ts';
 import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/failure.ts';
 import { describeCluster } from './contract.ts';
 
 describeCluster('Cluster, with the API server in this process', async () => {
@@ -14,6 +16,28 @@ describeCluster('Cluster, with the API server in this process', async () => {
       await server.stop();
     },
   };
+});
+
+describe('Cluster', () => {
+  it('asks once which kinds are served, also for what may end earlier', async () => {
+    const server = await startApiServer({ openshift: '4.19.3' });
+    const connected = await connectTo(server);
+    const { cluster } = connected;
+    const stop = new AbortController();
+    const inner = cluster.within(stop.signal);
+    await inner.list('v1', 'Node');
+    await cluster.list('v1', 'Node');
+    await cluster.within(AbortSignal.timeout(10_000)).list('v1', 'ConfigMap');
+    expect(server.requests.filter(({ path }) => path === '/api/v1')).to.have.length(1);
+    // What was being asked when it ended is no answer for the others.
+    server.fault(/^\/apis\/apps/, { noAnswer: 'hold' }, { times: 1 });
+    const asking = inner.list('apps/v1', 'DaemonSet');
+    stop.abort();
+    await failureOf(asking, 'interrupted');
+    expect(await cluster.list('apps/v1', 'DaemonSet')).to.deep.equal([]);
+    await connected.close();
+    await server.stop();
+  });
 });
 
 const kubeconfig = process.env['TEST_KUBECONFIG'];
