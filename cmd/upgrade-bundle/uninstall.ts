@@ -10,7 +10,7 @@ export const command = defineCommand({
     'Ends the agents, removes what they keep on the nodes, and then every object, UpgradeBundles included. The images stay in the stores of the nodes, the ' +
     'PinnedImageSets that keep them there, and release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
   options: {
-    force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused stays paused' },
+    force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused is restored' },
     'remove-pins': {
       type: 'boolean',
       describe: 'Remove the PinnedImageSets too: kubelets may then remove images that no registry can give back',

@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../context.ts';
+import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
@@ -12,6 +11,7 @@ import {
   upgradeBundleKind,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
+import { awaitDone } from './waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -140,19 +140,15 @@ export async function awaitAbort(
   { timeout, interval = 1000 }: { readonly timeout: number; readonly interval?: number },
   context: Context,
 ): Promise<void> {
-  const end = Date.now() + timeout;
-  for (;;) {
-    checkInterrupted(context.signal);
+  const look = async (): Promise<PluginError | undefined> => {
     const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
-    if (!bundle || phaseOf(bundle) === 'Failed') return;
+    if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
     if (['Upgrading', 'Completed'].includes(phaseOf(bundle))) throw begun(bundle);
-    if (Date.now() >= end) {
-      throw new PluginError('not-ready', `Nobody has given ${name} up yet; it is ${phaseOf(bundle)}`, {
-        hint: 'One of the agents does that. See whether they run: oc -n oc-upgrade-bundle get pods. It is given up as soon as they do.',
-      });
-    }
-    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-  }
+    return new PluginError('not-ready', `Nobody has given ${name} up yet; it is ${phaseOf(bundle)}`, {
+      hint: 'One of the agents does that. See whether they run: oc -n oc-upgrade-bundle get pods. It is given up as soon as they do.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
 }
 
 /**

@@ -87,9 +87,12 @@ export function isPaused(object: StoredObject): boolean {
   return noteOf(object, pausedFor) !== undefined;
 }
 
-/** Restores what was paused, but for what was paused for one UpgradeBundle that goes on. Whatever has been changed since is restored too. */
-export async function restoreOthers(cluster: Cluster, except?: string): Promise<void> {
-  await restoreAll(cluster, ['nodes', 'pools'], except);
+/**
+ * Restores what was paused, but for what was paused for one UpgradeBundle that goes on, and gives the objects. Whatever has been changed since is
+ * restored too.
+ */
+export async function restoreOthers(cluster: Cluster, except?: string): Promise<readonly StoredObject[]> {
+  return await restoreAll(cluster, ['nodes', 'pools'], except);
 }
 
 /** Restores the pools alone. */
@@ -97,13 +100,20 @@ export async function restorePools(cluster: Cluster): Promise<void> {
   await restoreAll(cluster, ['pools'], undefined);
 }
 
-async function restoreAll(cluster: Cluster, scopes: readonly Scope[], except: string | undefined): Promise<void> {
+async function restoreAll(
+  cluster: Cluster,
+  scopes: readonly Scope[],
+  except: string | undefined,
+): Promise<StoredObject[]> {
+  const restored: StoredObject[] = [];
   for (const { kind, object } of await listPausables(cluster, scopes)) {
     const owner = noteOf(object, pausedFor);
     if (owner === undefined || owner === except) continue;
     const undo = fieldsOf(JSON.parse(noteOf(object, before) ?? '{}'));
     await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
+    restored.push(object);
   }
+  return restored;
 }
 
 async function listPausables(cluster: Cluster, scopes: readonly Scope[]) {

@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../context.ts';
+import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { storageFile } from '../node/storeConfig.ts';
 import type { Cluster, StoredObject } from './client.ts';
@@ -7,6 +6,7 @@ import type { ObjectReference } from './discovery.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';
 import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
+import { awaitDone } from './waiting.ts';
 
 /** How long to wait for the machine config operator, in milliseconds. */
 export interface StorePatience {
@@ -101,17 +101,15 @@ async function awaitThat(
   { timeout, interval = 5000 }: StorePatience,
   context: Context,
 ): Promise<void> {
-  const end = Date.now() + timeout;
   let told = '';
-  for (;;) {
-    checkInterrupted(context.signal);
+  const look = async (): Promise<PluginError | undefined> => {
     const reason = await find();
-    if (reason === undefined) return;
+    if (reason === undefined) return undefined;
     if (reason !== told) context.log('info', `waiting for ${reason}`);
     told = reason;
-    if (Date.now() >= end) throw notReady(`After ${String(Math.round(timeout / 1000))} s this holds it up: ${reason}`);
-    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-  }
+    return notReady(`After ${String(Math.round(timeout / 1000))} s this holds it up: ${reason}`);
+  };
+  await awaitDone(look, { timeout, interval }, context);
 }
 
 function notReady(message: string): PluginError {

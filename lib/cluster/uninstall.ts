@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../context.ts';
+import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { agentNamespace } from './agentAccess.ts';
 import { cleaningSet } from './agentCleanup.ts';
@@ -9,10 +8,13 @@ import { listRecords } from './bundleRecord.ts';
 import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
 import { conditionsOf } from './fields.ts';
+import { restoreOthers } from './pauses.ts';
 import { listOwnSets } from './pinnedImageSets.ts';
 import { deleteObjects, type StateOptions } from './serverSideApply.ts';
+import { nameOf } from './skew.ts';
 import { removeStore } from './storeInstallation.ts';
 import { hasEnded, phaseOf } from './upgradeBundle.ts';
+import { awaitDone } from './waiting.ts';
 
 /** How to uninstall. */
 export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
@@ -27,8 +29,8 @@ export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
 }
 
 /**
- * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for. Gives what it has removed, in
- * this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
+ * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for; and restores
+ * what an update has paused that is under way. Gives what it has removed, in this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
  */
 export async function uninstall(
   cluster: Cluster,
@@ -43,7 +45,7 @@ export async function uninstall(
   const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
   if (active && !options.force) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
-      hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same: what it has paused then stays paused.',
+      hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same, and restores what it has paused.',
     });
   }
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
@@ -55,6 +57,8 @@ export async function uninstall(
   const references = [...pins, ...bundles, ...objects, { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret }];
   const ordered = references.toSorted((a, b) => rank(a) - rank(b));
   const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
+  // With agents about, these would pause again what is restored.
+  if (dryRun === undefined) await restorePauses(cluster, context);
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
   return [...store, ...gone];
 }
@@ -68,6 +72,10 @@ function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: Object
   return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
 }
 
+async function restorePauses(cluster: Cluster, context: Context): Promise<void> {
+  for (const object of await restoreOthers(cluster)) context.log('info', `restored ${nameOf(object)}`);
+}
+
 interface Patience {
   readonly timeout: number;
   readonly interval?: number;
@@ -78,24 +86,16 @@ async function cleanNodes(cluster: Cluster, { timeout, interval = 1000 }: Patien
   if (!agents) return;
   context.log('info', 'ending the agents, and removing what they keep on the nodes');
   await cluster.apply(cleaningSet({ ...agents, ...agentSet }), { force: true });
-  const end = Date.now() + timeout;
-  for (;;) {
-    checkInterrupted(context.signal);
+  const look = async (): Promise<PluginError | undefined> => {
     const { pods, complete } = await surveyAgents(cluster);
-    if (complete) return;
-    const late = pods.filter(({ ready }) => !ready);
-    if (Date.now() >= end) {
-      const listed = late.map(({ node, reason }) => `${node}: ${reason}`).join('; ');
-      throw new PluginError(
-        'not-ready',
-        `Not every node could be cleaned up: ${listed || 'their pods are not up to date'}`,
-        {
-          hint: 'Run it again when these nodes are well. --wait=false removes the objects and leaves /var/lib/oc-upgrade-bundle on the nodes.',
-        },
-      );
-    }
-    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-  }
+    if (complete) return undefined;
+    const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
+    const words = late.join('; ') || 'their pods are not up to date';
+    return new PluginError('not-ready', `Not every node could be cleaned up: ${words}`, {
+      hint: 'Run it again when these nodes are well. --wait=false removes the objects and leaves /var/lib/oc-upgrade-bundle on the nodes.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
 }
 
 async function awaitNamespace(
@@ -104,20 +104,16 @@ async function awaitNamespace(
   context: Context,
 ): Promise<void> {
   const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
-  const end = Date.now() + timeout;
-  for (;;) {
-    checkInterrupted(context.signal);
+  const look = async (): Promise<PluginError | undefined> => {
     const namespace = await cluster.read(reference);
-    if (!namespace) return;
-    if (Date.now() >= end) {
-      const reasons = [...conditionsOf(namespace).values()].filter(
-        ({ status, message }) => status === 'True' && message !== '',
-      );
-      const said = reasons.map(({ message }) => message).join(' ');
-      throw new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
-        hint: 'The cluster goes on removing it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
-      });
-    }
-    await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
-  }
+    if (!namespace) return undefined;
+    const reasons = [...conditionsOf(namespace).values()].filter(
+      ({ status, message }) => status === 'True' && message !== '',
+    );
+    const said = reasons.map(({ message }) => message).join(' ');
+    return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
+      hint: 'The cluster goes on removing it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
 }

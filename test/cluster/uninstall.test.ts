@@ -4,7 +4,10 @@ import { expect } from 'chai';
 import { install } from '../../lib/cluster/install.ts';
 import { uninstall, type UninstallOptions } from '../../lib/cluster/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
+import { connectTo } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
+import { RolloutSite } from '../support/rollout.ts';
+import { makeFacts, upgradeBundle } from '../support/updatingSite.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 
@@ -110,5 +113,44 @@ describe('uninstall', () => {
     await writeFile(other, 'somebody else’s');
     await remove();
     expect(await exists('worker-0', 'var/lib/other')).to.equal(true);
+  });
+});
+
+describe('uninstall, while an update is under way', () => {
+  it('restores what the controller has paused', async () => {
+    const rollout = await RolloutSite.start({ openshift: '4.18.3' });
+    const connected = await connectTo(rollout.server);
+    const { cluster, context } = connected;
+    const kinds = ['MachineHealthCheck', 'ClusterAutoscaler', 'MachineConfigPool'];
+    const others = (): unknown[] =>
+      kinds.flatMap((kind) =>
+        rollout
+          .all(kind)
+          .map(({ metadata, spec }) => ({ name: metadata.name, of: metadata['annotations'] ?? {}, spec })),
+      );
+    const before = others();
+    rollout.facts = makeFacts({ previous: ['4.18.3'] });
+    rollout.site.updating = false;
+    rollout.server.put(upgradeBundle());
+    const controller = await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    expect(JSON.stringify(others())).to.match(/paused-for.*paused-for.*paused-for.*paused-for/);
+    controller.crash();
+    const refused = await failureOf(
+      uninstall(cluster, { force: false, removePins: false, timeout: undefined }, context),
+      'conflict',
+    );
+    expect(refused.hint).to.contain('restores what it has paused');
+    await uninstall(cluster, { force: true, removePins: false, timeout: undefined }, context);
+    expect(others()).to.deep.equal(before);
+    const restored = context.lines.filter((line) => line.startsWith('info: restored '));
+    expect(restored).to.have.members([
+      'info: restored machinehealthcheck/workers',
+      'info: restored clusterautoscaler/default',
+      'info: restored machineconfigpool/master',
+      'info: restored machineconfigpool/worker',
+    ]);
+    await connected.close();
+    await rollout.close();
   });
 });
