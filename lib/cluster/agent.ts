@@ -45,16 +45,21 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     closing.push(() => server.close());
     const media = await AgentMedia.open(where, context);
     closing.push(() => media.close());
+    let trouble: string | undefined;
     const tools = {
       holdings: new AgentHoldings(folder, trust),
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, listen.token, connections),
       server,
+      trouble: () => trouble,
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());
     const readBundle = (digest: Digest): Promise<BundleFacts | undefined> => loop.readBundle(digest);
-    const rollout = { identity: node, namespace: agentNamespace, readBundle, pace: interval };
+    const onTrouble = (words: string | undefined): void => {
+      trouble = words;
+    };
+    const rollout = { identity: node, namespace: agentNamespace, readBundle, onTrouble, pace: interval };
     await Promise.all([loop.run(), keepControlling(cluster, rollout, context)]);
   } finally {
     for (const close of closing.toReversed()) await close();

@@ -24,6 +24,8 @@ export interface AgentTools {
   readonly images: Pick<AgentImages, 'measureFree' | 'stayAboveFloor' | 'count' | 'load' | 'pin'>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
+  /** What keeps the rollout from going on, where this node leads it. */
+  trouble?(): string | undefined;
 }
 
 /** Who a node is, and whether the cluster pins images itself. */
@@ -52,7 +54,7 @@ export class AgentNode {
   #countedIn: Phase | undefined;
   #bytes = 0;
   #isPinned = false;
-  /** What keeps the copy that is there from being used. */
+  /** What keeps what is on the disk from being used. */
   #fault: string | undefined;
   #note: string | undefined;
   #seen = '';
@@ -74,11 +76,14 @@ export class AgentNode {
     return this.#job.ended;
   }
 
-  /** Begins the next thing to do, if it is time for it. Throws what reading the disk does. */
+  /** Begins the next thing to do, if it is time for it. What cannot be read on the disk is said, and tried again. Throws `interrupted`. */
   async advance(bundle: UpgradeBundle, node: NodeFacts, found: readonly FoundBundle[]): Promise<void> {
     await this.#letGo(found);
     if (this.#job.name !== undefined) return;
-    await this.#recall(bundle);
+    this.#fault = undefined;
+    await this.#recall(bundle).catch((error: unknown) => {
+      this.#fault = faultOf(error);
+    });
     const unknown = found.find((each) => this.#judge(each) === undefined);
     const other = found.find((each) => this.#judge(each) === 'another');
     this.#note = other ? `${describe(other)} is another bundle than spec.bundle.digest allows: remove it` : this.#fault;
@@ -93,12 +98,14 @@ export class AgentNode {
   /** What the node has to say of itself. */
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
     const phase = this.#phaseOf(bundle, node);
-    const message = phase === 'Failed' ? (this.#note ?? this.#job.failure) : (this.#job.name ?? this.#note);
+    const own = phase === 'Failed' ? (this.#note ?? this.#job.failure) : (this.#job.name ?? this.#note);
+    const said = [own, this.#tools.trouble?.()].filter((words) => words !== undefined);
     const { loaded, total } = this.#count;
+    const free = await this.#tools.images.measureFree().catch((error: unknown) => void faultOf(error));
     return {
       ...{ name: node.name, phase, imagesLoaded: Math.min(loaded, total), imagesTotal: total, bytes: this.#bytes },
-      free: await this.#tools.images.measureFree(),
-      ...(message !== undefined && { message }),
+      ...(free !== undefined && { free }),
+      ...(said.length > 0 && { message: said.join('; ') }),
     };
   }
 
@@ -125,10 +132,8 @@ export class AgentNode {
   async #recall(bundle: UpgradeBundle): Promise<void> {
     const { holdings, images } = this.#tools;
     if (!this.#holding) {
-      this.#fault = undefined;
       const copy = await holdings.openCopy(this.digest, this.#context).catch((error: unknown) => {
-        if (!isPluginError(error) || error.code === 'interrupted') throw error;
-        this.#fault = error.message;
+        this.#fault = faultOf(error);
       });
       if (copy) this.#hold(copy, undefined);
     }
@@ -250,6 +255,12 @@ export function describe({ version, arch, path, device }: FoundBundle): string {
 const contentFaults: ReadonlySet<ErrorCode> = new Set([
   ...(['digest-mismatch', 'size-mismatch', 'incomplete', 'invalid-bundle', 'invalid-manifest', 'partial'] as const),
 ]);
+
+/** What to say of something that failed. Throws `interrupted`, and what nobody foresaw. */
+function faultOf(error: unknown): string {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+  return error.message;
+}
 
 function keyOf({ path, identity }: FoundBundle): string {
   return `${path} ${identity}`;

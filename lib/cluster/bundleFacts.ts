@@ -5,6 +5,7 @@ import { signatureConfigMap } from '../config/signatures.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/open.ts';
 import { readSignatures } from '../bundle/signedBundle.ts';
+import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
 
@@ -65,8 +66,13 @@ export async function keepFacts(path: string, facts: BundleFacts): Promise<void>
   }
 }
 
-/** The facts that were kept in a file; undefined where there are none of that bundle. */
+/** The facts that were kept in a file; undefined where there are none of that bundle that can be read: they can be had again from the bundle. */
 export async function recallFacts(path: string, digest: Digest): Promise<BundleFacts | undefined> {
   const bytes = await readFile(path).catch(() => undefined);
-  return bytes && parseFacts(bytes, digest, path);
+  try {
+    return bytes && parseFacts(bytes, digest, path);
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-bundle')) throw error;
+    return undefined;
+  }
 }

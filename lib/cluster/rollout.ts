@@ -19,6 +19,8 @@ export interface RolloutOptions {
   readonly namespace: string;
   /** The facts of the bundle with a digest, from whoever has it and has verified it; undefined where nobody does yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
+  /** Is told after each look why the rollout does not go on, where that does not show in the cluster; undefined when nothing is wrong, or somebody else leads. */
+  onTrouble?(words: string | undefined): void;
   /** Milliseconds after which the cluster is looked at even if it did not change; default 15 s. It is looked at no more than 15 times as often. */
   readonly pace?: number;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod'>;
@@ -49,16 +51,23 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
   const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, ring, context);
   const watching = view.run();
   const rollout = new Rollout(cluster, view, options, context);
+  const look = async (): Promise<boolean> => {
+    try {
+      const moved = await rollout.look();
+      options.onTrouble?.(rollout.trouble);
+      return moved;
+    } catch (error) {
+      checkInterrupted(signal);
+      const words = `the rollout cannot go on: ${messageOf(error)}`;
+      context.log('warn', words);
+      options.onTrouble?.(words);
+      return false;
+    }
+  };
   try {
     for (;;) {
       bell = new AbortController();
-      const moved =
-        view.complete &&
-        (await rollout.look().catch((error: unknown) => {
-          checkInterrupted(signal);
-          context.log('warn', `the rollout cannot go on: ${messageOf(error)}`);
-          return false;
-        }));
+      const moved = view.complete && (await look());
       // What nodes report comes in many small changes: they are looked at together.
       await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
       if (!moved)
@@ -66,6 +75,7 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
       checkInterrupted(signal);
     }
   } finally {
+    options.onTrouble?.(undefined);
     await watching;
   }
 }

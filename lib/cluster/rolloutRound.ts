@@ -44,6 +44,7 @@ export class Rollout {
   readonly #options: RolloutOptions;
   readonly #context: Context;
   readonly #facts = new Map<Digest, BundleFacts>();
+  #trouble: string | undefined;
   #tidied: unknown;
   #paused = '';
   #missing: { at: number; found: readonly MissingImage[] } = { at: -Infinity, found: [] };
@@ -55,8 +56,14 @@ export class Rollout {
     this.#context = context;
   }
 
+  /** Why nothing could be learned about the bundle in the last look. */
+  get trouble(): string | undefined {
+    return this.#trouble;
+  }
+
   /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
   async look(): Promise<boolean> {
+    this.#trouble = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     const active = activeBundle(seen);
     // What was seen may be older than what was written last.
@@ -103,7 +110,8 @@ export class Rollout {
     } catch (error) {
       checkInterrupted(this.#context.signal);
       // Whoever has it now may lose it: what does not need it goes on.
-      this.#context.log('warn', `the bundle cannot be asked about: ${messageOf(error)}`);
+      this.#trouble = `the bundle cannot be asked about: ${messageOf(error)}`;
+      this.#context.log('warn', this.#trouble);
       return undefined;
     }
   }

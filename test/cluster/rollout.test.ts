@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { agentAccess } from '../../lib/cluster/agentAccess.ts';
+import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../support/apiAccess.ts';
 import type { Json } from '../support/apiPatch.ts';
 import type { ApiServerOptions } from '../support/apiServer.ts';
@@ -55,6 +56,27 @@ describe('controlRollout', () => {
       expect(rollout.condition(type), type).to.match(/^True /);
     }
     expect(paused()).to.deep.equal(before);
+  });
+
+  it('says why nothing is known of the bundle, or why it cannot go on, and goes on when that is over', async () => {
+    await start();
+    rollout.unreadable = new PluginError('denied', 'nobody may list pods');
+    put();
+    const controller = await rollout.control();
+    await rollout.until(() => rollout.trouble !== undefined);
+    expect(rollout.trouble).to.equal('the bundle cannot be asked about: nobody may list pods');
+    rollout.unreadable = undefined;
+    rollout.server.fault(/pinnedimagesets\/oc-upgrade-bundle/, { answer: { status: 403 } });
+    await rollout.until(() => rollout.trouble?.startsWith('the rollout cannot go on: ') === true);
+    expect(rollout.bundle()?.status?.phase).to.equal('Loaded');
+    // Whoever leads then says what is wrong.
+    await controller.stop();
+    expect(rollout.trouble).to.equal(undefined);
+    await rollout.control('worker-0');
+    await rollout.until(() => rollout.trouble !== undefined);
+    rollout.server.clearFaults();
+    await rollout.untilPhase('Completed');
+    expect(rollout.trouble).to.equal(undefined);
   });
 
   it('has nodes of the control plane load one at a time', async () => {

@@ -24,6 +24,10 @@ export class RolloutSite {
   readonly site: UpdatingSite;
   /** What controllers are told of the bundle; undefined for one that nobody has. */
   facts: BundleFacts | undefined = makeFacts();
+  /** Why they cannot ask about it. */
+  unreadable: Error | undefined;
+  /** What they say that the rollout does not go on for. */
+  trouble: string | undefined;
   readonly #token: boolean;
   readonly #ends: (() => Promise<void>)[] = [];
 
@@ -44,7 +48,10 @@ export class RolloutSite {
     const context = makeContext();
     const options = {
       ...{ identity, namespace: 'oc-upgrade-bundle', pace: 150, lease: { duration: 1000, retryPeriod: 50 } },
-      readBundle: () => Promise.resolve(this.facts),
+      readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
+      onTrouble: (words: string | undefined) => {
+        this.trouble = words;
+      },
     };
     const running = controlRollout(connected.cluster, options, context);
     const stop = async (): Promise<void> => {
