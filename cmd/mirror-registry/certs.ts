@@ -7,7 +7,13 @@ import {
 import type { Context } from '../../lib/context.ts';
 import { changeCertificates } from '../../lib/host/certificateChange.ts';
 import type { Installation } from '../../lib/host/installation.ts';
-import { findRenewals, renewCertificates, type Renewal, type RenewalOptions } from '../../lib/host/renewal.ts';
+import {
+  findRenewals,
+  renewCertificates,
+  type Renewal,
+  type RenewalNeed,
+  type RenewalOptions,
+} from '../../lib/host/renewal.ts';
 import { formatTrust } from '../../lib/host/trust.ts';
 import { takeStateLock } from '../../lib/host/stateFolder.ts';
 import { defineCommand, type Arguments } from '../command.ts';
@@ -62,8 +68,8 @@ export const command = defineCommand({
     const certificates = await readCertificates(files, installation, options.now);
     const { status } = certificates;
     if (action === 'status') {
-      const { server, authority } = findRenewals(certificates, installation, options);
-      await print({ ...status, renew: { server, authority } }, describeStatus(status, server, authority));
+      const renew = findRenewals(certificates, installation, options);
+      await print({ ...status, renew }, describeStatus(status, renew));
       return;
     }
     if (action === 'trust') {
@@ -74,10 +80,10 @@ export const command = defineCommand({
     const renewal = dryRun
       ? await renewCertificates(files, certificates, installation, options)
       : await renew(args, options, context, environment);
-    const { server, authority, changes, trusted } = renewal;
+    const { server, authority, key, changes, trusted } = renewal;
     // What was wrong with those that were renewed is mended.
     if (dryRun || server.length === 0) for (const problem of status.problems) context.log('warn', problem);
-    const result = { server, authority, files: changes.map(({ path }) => path), trusted };
+    const result = { server, authority, key, files: changes.map(({ path }) => path), trusted };
     await print(result, describeRenewal(renewal, status, installation, args));
   },
 });
@@ -107,11 +113,7 @@ const kinds = {
   external: 'those of a proxy in front of the registry, which ends TLS',
 } as const;
 
-function describeStatus(
-  { kind, server, authority, next, problems }: CertificateStatus,
-  renewServer: readonly string[],
-  renewAuthority: readonly string[],
-): string {
+function describeStatus({ kind, server, authority, next, problems }: CertificateStatus, renew: RenewalNeed): string {
   const row = (name: string, facts: CertificateFacts | undefined): string[][] =>
     facts
       ? [[name, facts.notAfter.slice(0, 10), String(facts.daysLeft), facts.key, facts.hosts.join(', '), facts.file]]
@@ -120,8 +122,9 @@ function describeStatus(
   const table = formatTable([['CERTIFICATE', 'ENDS', 'DAYS', 'KEY', 'HOSTS', 'FILE'], ...rows], ['DAYS']);
   const notes = [
     ...problems.map((problem) => `problem: ${problem}`),
-    ...renewServer.map((reason) => `server to be renewed: ${reason}`),
-    ...renewAuthority.map((reason) => `authority to be renewed: ${reason}`),
+    ...renew.server.map((reason) => `server to be renewed: ${reason}`),
+    ...renew.authority.map((reason) => `authority to be renewed: ${reason}`),
+    ...renew.key.map((reason) => `new key needed: ${reason}`),
   ];
   const parts = [`The certificates are ${kinds[kind]}`, ...(rows.length > 0 ? [table] : [])];
   return [...parts, ...(notes.length > 0 ? [notes.join('\n')] : [])].join('\n\n');
@@ -140,7 +143,7 @@ function describeTrust(trust: ReturnType<typeof formatTrust>, { host }: Installa
 }
 
 function describeRenewal(
-  { server, authority, changes }: Renewal,
+  { server, authority, key, changes }: Renewal,
   { authority: old }: CertificateStatus,
   { scope }: Installation,
   {
@@ -153,6 +156,7 @@ function describeRenewal(
   const reasons = [
     ...server.map((reason) => `server: ${reason}`),
     ...authority.map((reason) => `authority: ${reason}`),
+    ...key.map((reason) => `new key: ${reason}`),
   ];
   const written = changes.map(({ path }) => `${dryRun ? 'would write' : 'wrote'} ${path}`);
   const serves = server.length > 0;

@@ -1,11 +1,13 @@
 import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
+import { isAbsolute } from 'node:path';
 import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
 import { HostCommands } from '../../lib/host/hostCommands.ts';
 import type { DetectedInstallation, Installation } from '../../lib/host/installation.ts';
 import type { ExecutionRequest } from '../../lib/host/execution.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
+import type { DetectOptions } from '../../lib/host/scopes.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { TargetImages } from '../../lib/host/plan.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -36,16 +38,34 @@ export const hostOptions = {
     group: host,
   },
   'user-home': { type: 'string', describe: 'Home of that user, instead of $HOME', suggest: 'folders', group: host },
+  'quay-root': {
+    type: 'string',
+    describe: 'Folder that holds quay-config, where the units do not tell, as the host has it',
+    suggest: 'folders',
+    check: checkAbsolute,
+    group: host,
+  },
 } as const satisfies OptionRecord;
 
 /** Finds the mirror registry that the options point at. Throws as `detectInstallation`. */
 export async function findInstallation(
-  { root, scope, userHome }: Arguments<typeof hostOptions>,
+  args: Arguments<typeof hostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<DetectedInstallation & { files: HostFiles }> {
-  const files = new HostFiles(root);
-  const home = userHome ?? (environment['HOME'] || homedir());
-  return { ...(await detectInstallation(files, { scope, home })), files };
+  const files = new HostFiles(args.root);
+  return { ...(await detectInstallation(files, detectOptionsOf(args, environment))), files };
+}
+
+function detectOptionsOf(
+  { scope, userHome, quayRoot }: Arguments<typeof hostOptions>,
+  environment: NodeJS.ProcessEnv,
+): DetectOptions {
+  return { scope, home: userHome ?? (environment['HOME'] || homedir()), quayRoot };
+}
+
+function checkAbsolute(path: string): void {
+  if (isAbsolute(path)) return;
+  throw new PluginError('usage', `“${path}” is no absolute path`, { hint: 'Give it as the host has it, from / on.' });
 }
 
 /** Options that say which certificates are renewed, and how. */
@@ -83,6 +103,11 @@ export const renewalOptions = {
     suggest: 'files',
     describe: 'The key of --ssl-cert',
     check: checkFile,
+    group: certificates,
+  },
+  'rotate-key': {
+    type: 'boolean',
+    describe: 'Renew the certificate of the installer on a new key; a key of RSA below 2048 bits gets a new one anyway',
     group: certificates,
   },
   'add-san': {
@@ -154,9 +179,14 @@ export async function targetOf(args: Arguments<typeof upgradeOptions>, context: 
 
 /** What the options say about renewing. Throws `usage` for what does not go together, and `not-readable`. */
 export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): Promise<RenewalOptions> {
-  const { renewBefore, certDays, caDays, addSan, sslCert, sslKey } = args;
+  const { renewBefore, certDays, caDays, addSan, sslCert, sslKey, rotateKey } = args;
   if ((sslCert === undefined) !== (sslKey === undefined)) {
     throw new PluginError('usage', '--ssl-cert and --ssl-key go together');
+  }
+  if (rotateKey && sslCert !== undefined) {
+    throw new PluginError('usage', '--rotate-key does not go with --ssl-cert', {
+      hint: 'A certificate of your own comes with its key.',
+    });
   }
   if (renewBefore >= certDays || certDays > caDays) {
     throw new PluginError('usage', '--renew-before must be less than --cert-days, and that not more than --ca-days', {
@@ -167,7 +197,7 @@ export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Dat
     sslCert === undefined || sslKey === undefined
       ? undefined
       : { certificate: await readText(sslCert), key: await readText(sslKey) };
-  return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, own };
+  return { now, renewBefore, certDays, caDays, addHosts: addSan, force: false, rotateKey, own };
 }
 
 async function readText(path: string): Promise<string> {
@@ -218,7 +248,7 @@ export async function requestOf(
   args: Arguments<typeof executionOptions & typeof hostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<ExecutionRequest & { installation: Installation }> {
-  const { root, scope, userHome, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
+  const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
     throw new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
       hint: 'Name the program that starts and stops the units of that host, or leave it to others with --no-restart.',
@@ -227,7 +257,7 @@ export async function requestOf(
   const { files, installation } = await findInstallation(args, environment);
   if (restart && installation.scope === 'user') await requireOwner(files, installation);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
-  const detect = { scope, home: userHome ?? (environment['HOME'] || homedir()) };
+  const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, installation, commands, detect, ...times, noRestart: !restart, force };
 }

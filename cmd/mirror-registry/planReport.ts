@@ -72,6 +72,7 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
     ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join(', ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),
     ...certificates.authority.map((reason) => `renew its authority: ${reason}`),
+    ...certificates.key.map((reason) => `make a new key: ${reason}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
   ];
   const diffs = diff ? units.map(({ path, before, after }) => formatUnifiedDiff(path, before, after).trimEnd()) : [];

@@ -36,9 +36,13 @@ function describeInstallation(installation: Installation): string {
     ...additions.map((addition): [string, Inherited<string>] => [`added to ${addition.unit}`, addition]),
   ];
   const rows = settings.flatMap(([name, setting]) =>
-    setting ? [[name, String(setting.value), `${setting.file}:${String(setting.line)}`]] : [],
+    setting ? [[name, String(setting.value), placeOf(setting)]] : [],
   );
   const notes = [...dropIns.map((path) => `drop-in: ${path}`), ...remarks];
   const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);
   return [title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : [])].join('\n');
+}
+
+function placeOf({ file, line }: Inherited<unknown>): string {
+  return line === 0 ? file : `${file}:${String(line)}`;
 }

@@ -35,6 +35,8 @@ export interface CertificateStatus {
   readonly kind: CertificateKind;
   readonly server?: CertificateFacts;
   readonly authority?: CertificateFacts;
+  /** The key beside the server’s certificate is its own. */
+  readonly hasKey: boolean;
   /** An authority that was made to take the place of the present one. */
   readonly next?: CertificateFacts;
   /** What keeps clients from the registry, or soon will; one sentence each. */
@@ -105,6 +107,7 @@ export async function readCertificates(
     ...(server && { server: await describe(paths.server, server, now) }),
     ...(authority && { authority: await describe(paths.authority, authority, now) }),
     ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
+    hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
     problems: kind === 'external' ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
   };
   return {
@@ -178,14 +181,19 @@ function listProblems(
   const ended = (what: string, certificate: X509Certificate): string | undefined =>
     certificate.validToDate < now ? `${what} ended on ${dateOf(certificate.validToDate)}` : undefined;
   return [
-    serverKey === undefined ? `there is no key: ${paths.serverKey}` : undefined,
-    serverKey !== undefined && !isKeyOf(server, serverKey)
-      ? `${paths.serverKey} is not the key of ${paths.server}`
-      : undefined,
+    serverKey !== undefined && isKeyOf(server, serverKey) ? undefined : keyProblem(paths, serverKey !== undefined),
     ended('the certificate', server),
     authority && ended('its authority', authority),
     isFor(server, host.value) ? undefined : `the certificate is not for ${host.value}, which clients call`,
   ].filter((problem) => problem !== undefined);
+}
+
+/** What to do about a key that is not the certificate’s. */
+export const keyHint = 'Bring the right key back from a backup, or have a new one made with --rotate-key.';
+
+/** Says that the key beside the server’s certificate is missing, or another’s. */
+export function keyProblem({ server, serverKey }: CertificatePaths, isThere: boolean): string {
+  return isThere ? `${serverKey} is not the key of ${server}` : `there is no key: ${serverKey}`;
 }
 
 /** Tells whether a private key, in PEM, is that of a certificate. */

@@ -27,10 +27,10 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
       return command ? [[component, command]] : [];
     }),
   );
-  const mount = mountOf(commands.quay, configMount, options.home);
+  const mount = configMountOf(commands.quay, options);
   if (!mount) {
     throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
-      hint: 'Only registries that mirror-registry installed can be upgraded.',
+      hint: 'Only registries that mirror-registry installed can be upgraded. --quay-root names the folder with quay-config.',
     });
   }
   const configuration = await openConfiguration(host, join(mount.value, 'config.yaml'));
@@ -82,7 +82,9 @@ async function openConfiguration(host: HostFiles, path: string): Promise<Configu
   const text = await host.readText(path);
   if (text !== undefined) return readConfiguration(path, text);
   throw new PluginError('invalid-file', `the units name ${path}, and it is not there`, {
-    hint: `Bring the configuration back from a backup: without its secrets nobody can read the registry’s database.`,
+    hint: /[$%]/.test(path)
+      ? 'Only systemd knows what these variables stand for: name the folder that holds quay-config with --quay-root.'
+      : 'Bring the configuration back from a backup: without its secrets nobody can read the registry’s database.',
   });
 }
 
@@ -92,6 +94,14 @@ function inherit<T>({ setting }: PodmanCommand, value: T, word: Word): Inherited
 
 function imageOf(component: Component, command: PodmanCommand): Word | undefined {
   return component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command.image;
+}
+
+function configMountOf(
+  command: PodmanCommand | undefined,
+  { quayRoot, home }: DetectOptions,
+): Inherited<string> | undefined {
+  if (quayRoot === undefined) return mountOf(command, configMount, home);
+  return { value: join(quayRoot, 'quay-config'), file: '--quay-root', line: 0 };
 }
 
 /** What is mounted at a folder of a container: a path, where `%h` is the home of the user, or the name of a volume. */

@@ -2,7 +2,7 @@ import type { Configuration } from './configuration.ts';
 import type { PodmanCommand } from './podmanCommand.ts';
 import type { Unit } from './units.ts';
 
-/** A value that an upgrade inherits, and where it stands. Lines count from 1. */
+/** A value that an upgrade inherits, and where it stands. Lines count from 1; 0 is for what was said in an option. */
 export interface Inherited<T> {
   readonly value: T;
   readonly file: string;

@@ -1,4 +1,11 @@
-import { createPrivateKey, generateKeyPair, randomBytes, X509Certificate, type KeyObject } from 'node:crypto';
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPair,
+  randomBytes,
+  X509Certificate,
+  type KeyObject,
+} from 'node:crypto';
 import { isIP } from 'node:net';
 import { promisify } from 'node:util';
 import type * as x509 from '@peculiar/x509';
@@ -17,8 +24,10 @@ export interface Authority {
 
 /** What a server’s certificate is to be. */
 export interface ServerCertificateRequest extends Validity {
-  /** The certificate that it takes the place of, in PEM: the subject and the public key are the same. */
+  /** The certificate that it takes the place of, in PEM: the subject is the same, and without `key` the public key. */
   readonly like: string;
+  /** A new private key, in PEM. */
+  readonly key?: string | undefined;
   /** Names and addresses without brackets. */
   readonly hosts: readonly string[];
   readonly authority: Authority;
@@ -31,11 +40,12 @@ const day = 24 * 60 * 60 * 1000;
  * is named as an address. It ends no later than its authority.
  */
 export async function issueServerCertificate(request: ServerCertificateRequest): Promise<string> {
-  const { like, hosts, authority, now, days } = request;
+  const { like, key, hosts, authority, now, days } = request;
   const api = await load();
   const old = new api.X509Certificate(like);
   const issuer = new api.X509Certificate(authority.certificate);
   const isRsa = new X509Certificate(like).publicKey.asymmetricKeyType === 'rsa';
+  const publicKey = key === undefined ? old.publicKey : await publicKeyOf(api, createPublicKey(key));
   const { digitalSignature, keyEncipherment } = api.KeyUsageFlags;
   const forRsa: x509.KeyUsageFlags = digitalSignature | keyEncipherment;
   const certificate = await api.X509CertificateGenerator.create({
@@ -44,13 +54,13 @@ export async function issueServerCertificate(request: ServerCertificateRequest):
     issuer: issuer.subjectName,
     notBefore: new Date(now.getTime() - 5 * 60_000),
     notAfter: new Date(Math.min(now.getTime() + days * day, issuer.notAfter.getTime())),
-    publicKey: old.publicKey,
+    publicKey,
     ...(await signWith(authority.key)),
     extensions: [
       new api.BasicConstraintsExtension(false, undefined, true),
       new api.KeyUsagesExtension(isRsa ? forRsa : digitalSignature, true),
       new api.ExtendedKeyUsageExtension([api.ExtendedKeyUsage.serverAuth]),
-      await api.SubjectKeyIdentifierExtension.create(old.publicKey),
+      await api.SubjectKeyIdentifierExtension.create(publicKey),
       new api.AuthorityKeyIdentifierExtension(await keyIdentifierOf(api, issuer)),
       new api.SubjectAlternativeNameExtension(namesOf(hosts)),
     ],
@@ -70,7 +80,7 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   const api = await load();
   const keys = await promisify(generateKeyPair)('rsa', { modulusLength: 3072 });
   const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
-  const publicKey = await api.PublicKey.create(keys.publicKey.export({ type: 'spki', format: 'der' }));
+  const publicKey = await publicKeyOf(api, keys.publicKey);
   // A common name has 64 characters at most; the serial number tells one authority of a host from the next.
   const name = new api.Name([
     { O: ['Quay'] },
@@ -79,6 +89,16 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   ]);
   const identifier = Buffer.from(await publicKey.getKeyIdentifier()).toString('hex');
   return { key, certificate: await createRoot(api, name, publicKey, identifier, { key, now, days }) };
+}
+
+/** Makes a private key of the same kind as that of a certificate, of RSA with 2048 bits at least, in PEM. */
+export async function createKeyLike(pem: string): Promise<string> {
+  const { asymmetricKeyType, asymmetricKeyDetails: details } = new X509Certificate(pem).publicKey;
+  const { privateKey } =
+    asymmetricKeyType === 'ec'
+      ? await promisify(generateKeyPair)('ec', { namedCurve: details?.namedCurve ?? 'prime256v1' })
+      : await promisify(generateKeyPair)('rsa', { modulusLength: Math.max(2048, details?.modulusLength ?? 0) });
+  return privateKey.export({ type: 'pkcs8', format: 'pem' });
 }
 
 /** What strict clients refuse in a certificate, or should be told better, one phrase each; none in those that this program issues. */
@@ -114,6 +134,10 @@ type Api = typeof x509;
 async function load(): Promise<Api> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
+}
+
+function publicKeyOf(api: Api, key: KeyObject): Promise<x509.PublicKey> {
+  return api.PublicKey.create(key.export({ type: 'spki', format: 'der' }));
 }
 
 async function createRoot(

@@ -187,10 +187,13 @@ function listBlockers({ database, version, images: present }: Installation, imag
 }
 
 function certificateBlockers(
-  { kind, problems }: CertificateStatus,
+  { kind, problems, hasKey }: CertificateStatus,
   { host }: Installation,
-  { server }: RenewalNeed,
+  { server, key }: RenewalNeed,
 ): string[] {
+  // What is renewed is renewed on its own key.
+  if (kind === 'automatic' && !hasKey && key.length === 0)
+    return [`${problems.join(', ')}: --rotate-key makes a new key`];
   // What is about to be renewed, or replaced by somebody’s own, keeps nobody away.
   if (kind === 'automatic' || kind === 'external' || server.length > 0 || problems.length === 0) return [];
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];

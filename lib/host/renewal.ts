@@ -1,12 +1,12 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { PluginError } from '../errors.ts';
-import { hostsOf, isFor, type HostCertificates } from './certificates.ts';
+import { hostsOf, isFor, keyHint, keyProblem, type HostCertificates } from './certificates.ts';
 import type { FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { Installation } from './installation.ts';
 import { describeTakeOver, takeOver, type OwnCertificate } from './ownCertificate.ts';
-import { createAuthority, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
+import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
 
 /** How certificates are renewed; spans are in days. */
 export interface RenewalOptions {
@@ -19,6 +19,8 @@ export interface RenewalOptions {
   readonly addHosts: readonly string[];
   /** Renew although nothing asks for it. */
   readonly force: boolean;
+  /** Make a new key for the server, although the present one would do. */
+  readonly rotateKey?: boolean;
   /** `prepare` makes a new authority beside the present one; `switch` lets it take its place, which ends the trust of clients. */
   readonly newAuthority?: 'prepare' | 'switch' | undefined;
   /** To take the place of whatever is there. */
@@ -31,6 +33,8 @@ export interface RenewalOptions {
 export interface RenewalNeed {
   readonly server: readonly string[];
   readonly authority: readonly string[];
+  /** Why the server gets a new key too. */
+  readonly key: readonly string[];
 }
 
 /** New certificates, not yet written. */
@@ -54,9 +58,9 @@ export function isHost(text: string): boolean {
 export function findRenewals(
   { status, server: pem }: HostCertificates,
   { host }: Installation,
-  { now, renewBefore, certDays, addHosts, force, newAuthority, own, withQuay }: RenewalOptions,
+  { now, renewBefore, certDays, addHosts, force, rotateKey, newAuthority, own, withQuay }: RenewalOptions,
 ): RenewalNeed {
-  if (own && status.kind !== 'external') return { server: describeTakeOver(own, pem), authority: [] };
+  if (own && status.kind !== 'external') return { server: describeTakeOver(own, pem), authority: [], key: [] };
   const { kind, server, authority } = status;
   if (
     (kind !== 'automatic' && !(kind === 'stranded' && newAuthority === 'switch')) ||
@@ -64,11 +68,17 @@ export function findRenewals(
     !server ||
     !authority
   ) {
-    return { server: [], authority: [] };
+    return { server: [], authority: [], key: [] };
   }
   const certificate = new X509Certificate(pem);
   const missing = [host.value, ...addHosts].filter((name) => !isFor(certificate, name));
+  const { asymmetricKeyType, asymmetricKeyDetails: { modulusLength: bits = 0 } = {} } = certificate.publicKey;
+  const key = [
+    ...(rotateKey ? ['asked for'] : []),
+    ...(asymmetricKeyType === 'rsa' && bits < 2048 ? [`RSA of ${String(bits)} bits is too short`] : []),
+  ];
   const reasons = [
+    ...(key.length > 0 ? ['it gets a new key'] : []),
     ...(server.daysLeft < renewBefore ? [describeEnd(server)] : []),
     ...missing.map((name) => `it does not name ${name}`),
     ...server.flaws,
@@ -78,18 +88,18 @@ export function findRenewals(
     ...(force ? ['asked for'] : []),
     ...(newAuthority === 'switch' ? ['a new authority signs it'] : []),
   ];
-  if (newAuthority === 'switch') return { server: reasons, authority: ['the new authority takes its place'] };
+  if (newAuthority === 'switch') return { server: reasons, authority: ['the new authority takes its place'], key };
   const aged = authority.daysLeft < (reasons.length > 0 ? certDays : renewBefore);
   const roots = [...(aged ? [describeEnd(authority)] : []), ...authority.flaws];
   // What is served is the server’s certificate with that of its authority.
   if (roots.length > 0 && reasons.length === 0) reasons.push('its authority is renewed');
-  return { server: reasons, authority: roots };
+  return { server: reasons, authority: roots, key };
 }
 
 /**
- * Makes the certificates that are to be renewed: the server’s on its own key and names, the authority’s on its own key and subject, so
+ * Makes the certificates that are to be renewed: the server’s on its own key, or a new one, and names, the authority’s on its own key and subject, so
  * that clients which trust the old one trust the new. Every one is checked before it is handed out. Throws `unsupported` for certificates that are
- * somebody’s own, or lack their authority’s key, and `internal` for one that does not pass.
+ * somebody’s own, or lack their authority’s key, `invalid-file` where the server’s key is another, and `internal` for one that does not pass.
  */
 export async function renewCertificates(
   files: HostFiles,
@@ -115,7 +125,7 @@ export async function renewCertificates(
     const changes = next
       ? []
       : [await change(paths.nextKey, made.key, 0o600), await change(paths.next, made.certificate)];
-    return { server: [], authority: [], changes, trusted: authority + made.certificate };
+    return { server: [], authority: [], key: [], changes, trusted: authority + made.certificate };
   }
   if (need.server.length === 0) return { ...need, changes: [], trusted: authority };
 
@@ -137,11 +147,16 @@ export async function renewCertificates(
   }
   const hosts = [installation.host.value, ...hostsOf(new X509Certificate(server)), ...options.addHosts];
   const sound = [...new Set(hosts)].filter(isHost);
-  const issued = await issueServerCertificate({ like: server, hosts: sound, authority: signer, now, days: certDays });
+  const fresh = need.key.length > 0 ? await createKeyLike(server) : undefined;
+  const key = fresh ?? (await requireKey(files, certificates));
+  const request = { like: server, key: fresh, hosts: sound, authority: signer, now, days: certDays };
+  const issued = await issueServerCertificate(request);
   const roots = options.newAuthority === 'switch' ? [signer.certificate] : [authority, signer.certificate];
-  check(issued, roots, (await files.readText(paths.serverKey)) ?? '', sound);
+  check(issued, roots, key, sound);
 
   const changes = [await change(paths.server, issued + signer.certificate)];
+  // The user of the container has to read the key too; the folder keeps others out.
+  if (fresh !== undefined) changes.push(await change(paths.serverKey, fresh, 0o644));
   if (need.authority.length > 0) changes.push(await change(paths.authority, signer.certificate));
   if (options.newAuthority === 'switch') changes.push(await change(paths.authorityKey, signer.key, 0o600));
   return { ...need, changes, trusted: signer.certificate };
@@ -166,6 +181,13 @@ function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAu
   } as const;
   const [message, hint] = refusals[kind];
   throw new PluginError('unsupported', message, { hint });
+}
+
+/** The key of the server, in PEM, on which its certificate can be issued anew. */
+async function requireKey(files: HostFiles, { paths, status }: HostCertificates): Promise<string> {
+  const key = await files.readText(paths.serverKey);
+  if (key !== undefined && status.hasKey) return key;
+  throw new PluginError('invalid-file', keyProblem(paths, key !== undefined), { hint: keyHint });
 }
 
 function describeEnd({ daysLeft, notAfter }: { readonly daysLeft: number; readonly notAfter: string }): string {

@@ -9,6 +9,8 @@ export interface DetectOptions {
   readonly scope: 'auto' | Scope;
   /** The home of the user whose systemd may run the registry, as the host has it. */
   readonly home: string;
+  /** The folder that holds `quay-config`, where the units do not tell; as the host has it. */
+  readonly quayRoot?: string | undefined;
 }
 
 /** The units of one installation, and whose they are. */

@@ -1,6 +1,7 @@
 import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import type { CertificateStatus } from '../../lib/host/certificates.ts';
 import { healthy } from '../support/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
@@ -105,6 +106,22 @@ describe('changeCertificates', function () {
       expect(await ask(oldRoot())).to.equal(0);
     });
   }
+
+  it('takes its figures from the options, and keeps as many backups as it is told', async () => {
+    const options = ['--cert-days=200', '--ca-days=500', '--keep-backups=1', '--add-san=10.9.8.7', '--rotate-key'];
+    for (const _ of ['first', 'second']) {
+      const { code, stderr } = await registry.call('certs renew', [...options, '--force']);
+      expect(code, stderr).to.equal(0);
+    }
+    expect(await readdir(registry.at('.oc-mirror-registry/backups'))).to.have.length(1);
+    const { stdout } = await registry.call('certs status', ['-o', 'json']);
+    const { server, authority } = JSON.parse(stdout) as CertificateStatus;
+    expect([server?.daysLeft, authority?.daysLeft]).to.deep.equal([199, 499]);
+    expect(server?.hosts).to.include('10.9.8.7');
+    expect(await ask(oldRoot())).to.equal(0);
+    const moved = await registry.call('certs renew', ['--quay-root=srv']);
+    expect([moved.code, moved.stderr.includes('no absolute path')]).to.deep.equal([2, true]);
+  });
 
   it('leaves the registry of another user to that user', async function () {
     if (process.getuid?.() !== 0) this.skip();

@@ -184,6 +184,35 @@ describe('certificates', function () {
     expect((await host.read()).status.problems).to.deep.equal([]);
   });
 
+  it('get a new key where the old one is too short, or where one is asked for', async () => {
+    const host = await install({ bits: 1024 });
+    const old = host.at('old.pem');
+    await copyFile(host.at('quay-rootCA/rootCA.pem'), old);
+    expect((await host.renew()).key).to.deep.equal(['RSA of 1024 bits is too short']);
+    expect((await host.read()).status.server).to.deep.include({ key: 'rsa 2048', subject: 'CN=quay-enterprise' });
+    const short = await readFile(host.at('quay-config/ssl.key'), 'utf8');
+    expect((await host.renew()).changes).to.deep.equal([]);
+    expect((await host.renew({ rotateKey: true })).server).to.include('it gets a new key');
+    expect(await readFile(host.at('quay-config/ssl.key'), 'utf8')).not.to.equal(short);
+    expect((await stat(host.at('quay-config/ssl.key'))).mode & 0o777).to.equal(0o600);
+    expect((await host.read()).status).to.deep.include({ kind: 'automatic', hasKey: true, problems: [] });
+    for (const root of [old, host.at('quay-rootCA/rootCA.pem')])
+      expect(await verifyStrictly(host, root)).to.equal('good');
+  });
+
+  it('are not renewed on a key that is another’s, or lost, unless a new one is asked for', async () => {
+    const host = await install({ days: 20 });
+    const key = host.at('quay-config/ssl.key');
+    await copyFile(host.at('quay-rootCA/rootCA.key'), key);
+    expect((await host.read()).status.problems.join()).to.include('ssl.key is not the key of');
+    expect((await failureOf(host.renew(), 'invalid-file')).hint).to.include('--rotate-key');
+    await rm(key);
+    expect((await failureOf(host.renew(), 'invalid-file')).message).to.include('there is no key');
+    await host.renew({ rotateKey: true });
+    expect((await stat(key)).mode & 0o777).to.equal(0o644);
+    expect((await host.read()).status.problems).to.deep.equal([]);
+  });
+
   it('of somebody’s own are never touched, whatever lies beside them', async () => {
     const host = await install();
     await installOwnCertificate(host.fixture);

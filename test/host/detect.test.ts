@@ -100,6 +100,22 @@ describe('detectInstallation', () => {
     });
   }
 
+  it('takes the folder from an option where the units name it by a variable', async () => {
+    const fixture = await install({ age: '2.0.7' });
+    const unit = `${fixture.unitFolder}/quay-app.service`;
+    await fixture.write(
+      unit,
+      (await readFile(fixture.root + unit, 'utf8')).replace(`${fixture.quayRoot}/quay-config`, '${PLACE}/quay-config'),
+    );
+    const lost = await failureOf(detect(fixture), 'invalid-file');
+    expect([lost.message, lost.hint].join()).to.include('${PLACE}').and.to.include('--quay-root');
+    await fixture.write('/srv/quay/quay-config/config.yaml', 'SERVER_HOSTNAME: other:9443\n');
+    const options = { scope: 'auto', home: fixture.home, quayRoot: '/srv/quay' } as const;
+    const { installation } = await detectInstallation(new HostFiles(fixture.root), options);
+    expect(installation.quayRoot).to.deep.equal({ value: '/srv/quay', file: '--quay-root', line: 0 });
+    expect(installation.host.value).to.equal('other');
+  });
+
   it('sees that TLS ends elsewhere', async () => {
     const fixture = await install({ age: '2.0.7', configuration: 'EXTERNAL_TLS_TERMINATION: True\n' });
     expect((await detect(fixture)).externalTls).to.equal(true);

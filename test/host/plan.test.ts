@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
@@ -6,7 +6,7 @@ import { isUpToDate, requireFeasible } from '../../lib/host/plan.ts';
 import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../support/mirrorRegistry.ts';
-import { installOwnCertificate } from '../support/mirrorRegistryCertificates.ts';
+import { installCertificates, installOwnCertificate } from '../support/mirrorRegistryCertificates.ts';
 import { planFixture, writeUnits } from '../support/mirrorRegistryPlan.ts';
 import { fixtureAges, imagesOf } from '../support/mirrorRegistryUnits.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
@@ -114,6 +114,16 @@ describe('planUpgrade', () => {
 
     const back = await planFixture(await install({ age: '2.0.11' }), { quay: imagesOf('2.0.7').quay });
     expect(back.blockers.join()).to.include('a database does not go back');
+
+    const mixed = await install({ age: '2.0.7', configuration: '' });
+    await installCertificates(mixed);
+    await copyFile(
+      join(mixed.root, mixed.quayRoot, 'quay-rootCA/rootCA.key'),
+      join(mixed.root, mixed.quayRoot, 'quay-config/ssl.key'),
+    );
+    expect((await planFixture(mixed, latest)).blockers.join())
+      .to.include('ssl.key is not the key of')
+      .and.to.include('--rotate-key');
 
     const own = await install({ age: '2.0.7', configuration: '' });
     await installOwnCertificate(own, 'elsewhere.example.com');

@@ -11,11 +11,13 @@ export interface InstalledCertificates {
   readonly caDays?: number;
   /** As OpenSSL 1.1.1 made authorities: without key identifiers. */
   readonly old?: boolean;
+  /** Of the server’s key. */
+  readonly bits?: number;
 }
 
 /** Makes certificates in a fixture as the installers of all versions do, with the same options of openssl. */
 export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
-  const { host = 'registry.example.com', days = 356, caDays = 1024, old = false } = options;
+  const { host = 'registry.example.com', days = 356, caDays = 1024, old = false, bits = 2048 } = options;
   const config = join(fixture.root, fixture.quayRoot, 'quay-config');
   const root = join(fixture.root, fixture.quayRoot, 'quay-rootCA');
   await fixture.write(
@@ -51,7 +53,7 @@ DNS = ${host}
     ...['req', '-x509', '-new', '-config', cnf, '-nodes', '-key', rootKey, '-sha256', '-days', String(caDays)],
     ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
   );
-  await openssl('genrsa', '-out', key, '2048');
+  await openssl('genrsa', '-out', key, String(bits));
   await openssl('req', '-new', '-key', key, '-out', csr, '-subj', '/CN=quay-enterprise', '-config', cnf);
   await openssl(
     ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],
