@@ -3,10 +3,20 @@ import type { Terminal } from './terminal.ts';
 
 /**
  * What a shell offers for a value: files or folders, names in the kubeconfig, versions of bundles and mirror directories that are at hand,
- * releases of the mirror registry that are known, or components of the bundle that the command line names.
+ * releases of the mirror registry that are known, components of the bundle that the command line names, or nodes and UpgradeBundles of
+ * the cluster.
  */
 export type Suggestion =
-  'files' | 'folders' | 'contexts' | 'clusters' | 'users' | 'versions' | 'registry-versions' | 'components';
+  | 'files'
+  | 'folders'
+  | 'contexts'
+  | 'clusters'
+  | 'users'
+  | 'versions'
+  | 'registry-versions'
+  | 'components'
+  | 'nodes'
+  | 'upgrade-bundles';
 
 /** One option or positional argument: the parser, the help text and docs/reference.md all come from it. */
 export interface Option {

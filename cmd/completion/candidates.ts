@@ -14,7 +14,7 @@ export interface Completion {
   readonly otherwise: 'files' | 'folders' | 'nothing';
 }
 
-/** Finds values of options that are neither in their records nor files: names in a kubeconfig, versions, components. */
+/** Finds values of options that are neither in their records nor files: names in a kubeconfig or a cluster, versions, components. */
 export type FindValues = (
   kind: Exclude<Suggestion, 'files' | 'folders'>,
   values: TypedLine['values'],

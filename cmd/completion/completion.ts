@@ -15,7 +15,8 @@ export const command = defineCommand({
     '  ~/.bashrc                   source <(oc adm-upgrade-bundle completion bash)\n' +
     '  ~/.zshrc                    source <(oc adm-upgrade-bundle completion zsh)\n' +
     '  ~/.config/fish/config.fish  oc adm-upgrade-bundle completion fish | source\n\n' +
-    'No candidate is ever fetched from a network: versions are those of bundles and mirror directories that are at hand, contexts those of the kubeconfig.',
+    'Names of UpgradeBundles and nodes are asked of the cluster that the line means, which has two seconds to answer. No other candidate is ever fetched from a ' +
+    'network: versions are those of bundles and mirror directories that are at hand, contexts those of the kubeconfig.',
   positionals: shellArgument,
   options: {},
   examples: [

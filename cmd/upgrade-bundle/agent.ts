@@ -13,7 +13,11 @@ import { readToken } from './token.ts';
 import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
 const options = {
-  'node-name': { type: 'string', describe: 'Name of the node ($NODE_NAME, or the name of this machine)' },
+  'node-name': {
+    type: 'string',
+    describe: 'Name of the node ($NODE_NAME, or the name of this machine)',
+    suggest: 'nodes',
+  },
   listen: {
     type: 'string',
     describe: 'Address and port for the agents of other nodes (port 8080 of $POD_IP, or of every address)',

@@ -2,5 +2,9 @@ import type { OptionRecord } from '../command.ts';
 
 /** The argument of every command about an UpgradeBundle of the cluster. */
 export const recordArgument = {
-  name: { type: 'string', describe: 'Name of an UpgradeBundle; the one that the cluster is at work on if not given' },
+  name: {
+    type: 'string',
+    describe: 'Name of an UpgradeBundle; the one that the cluster is at work on if not given',
+    suggest: 'upgrade-bundles',
+  },
 } as const satisfies OptionRecord;

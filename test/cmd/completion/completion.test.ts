@@ -9,6 +9,9 @@ import { fishCompletion } from '../../../cmd/completion/fishCompletion.ts';
 import { zshCompletion } from '../../../cmd/completion/zshCompletion.ts';
 import { fishHook } from '../../../cmd/upgrade-bundle/fishHook.ts';
 import { posixHook } from '../../../cmd/upgrade-bundle/posixHook.ts';
+import { upgradeBundleKind } from '../../../lib/cluster/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
+import { startApiServer, type TestApiServer } from '../../support/apiServer.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
@@ -51,10 +54,14 @@ const shells = {
 for (const [shell, { file, command, start }] of Object.entries(shells)) {
   describe(`completion in ${shell}`, () => {
     let home: string;
+    let server: TestApiServer | undefined;
     let sessions = 0;
     before(async function () {
       requirePeer(this, 'tmux', shell as keyof typeof shells);
       home = await mkdtemp(join(tmpdir(), 'completion-'));
+      server = await startApiServer({ openshift: '4.19.3' });
+      server.put(upgradeBundleDefinition());
+      server.put({ ...upgradeBundleKind, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: {} } });
       await runSuccessfully(process.execPath, [join(root, '.config/build.ts'), home]);
       await writeFile(join(home, 'bin/oc'), '#!/bin/sh\nexit 1\n');
       await chmod(join(home, 'bin/oc'), 0o755);
@@ -63,7 +70,10 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       await writeFile(join(home, 'stick.txt'), '');
       await writeFile(
         join(home, 'kubeconfig'),
-        JSON.stringify({ contexts: [{ name: 'default/api-site:6443/admin' }, { name: 'other' }] }),
+        JSON.stringify({
+          contexts: [{ name: 'default/api-site:6443/admin' }, { name: 'other', context: { cluster: 'site' } }],
+          clusters: [{ name: 'site', cluster: { server: server.url } }],
+        }),
       );
       await mkdir(dirname(join(home, file)), { recursive: true });
       await writeFile(
@@ -71,7 +81,10 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
         [...start, `cd ${home}`, `PS1='$ '`].slice(0, shell === 'fish' ? -1 : undefined).join('\n'),
       );
     });
-    after(() => (home ? rm(home, { recursive: true, force: true }) : undefined));
+    after(async () => {
+      await server?.stop();
+      if (home) await rm(home, { recursive: true, force: true });
+    });
 
     /** Types keys into the shell on a terminal of its own, waiting for what each must show; gives the screen that is left. */
     async function type(steps: readonly (readonly [keys: string, shown: string | RegExp])[]): Promise<string> {
@@ -139,6 +152,11 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
       const line = 'oc adm-upgrade-bundle preflight --context=default/api-site:6443/admin';
       await type([['oc adm-upgrade-bundle preflight --context=def\t', line]]);
       await type([['oc adm-upgrade-bundle preflight --context=default/api-site:\t', line]]);
+    });
+
+    it('completes a name that the cluster knows', async () => {
+      const line = 'oc adm-upgrade-bundle status --context other 4.19.4-x86-64';
+      await type([['oc adm-upgrade-bundle status --context other 4\t', line]]);
     });
 
     it('completes the literal commands, and leaves everything else to what completed oc before', async () => {
