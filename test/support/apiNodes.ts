@@ -1,7 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { access, copyFile, mkdir, readFile } from 'node:fs/promises';
+import { access, copyFile, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { executablePath } from '../../lib/cluster/agentStart.ts';
 import type { ApiObject, Change } from './apiObjects.ts';
 import type { Json } from './apiPatch.ts';
@@ -24,21 +25,20 @@ export class TestKubelets {
   /** What keeps the containers of a node from running, by the names of the nodes: `ImagePullBackOff`. */
   readonly troubles = new Map<string, string>();
   readonly #server: TestApiServer;
-  readonly #timer: NodeJS.Timeout;
   readonly #containers = new Map<string, ChildProcess>();
-  #working: Promise<void> = Promise.resolve();
+  readonly #digests = new Map<string, { readonly state: string; readonly digest: string }>();
+  readonly #working: Promise<void>;
+  #stopped = false;
 
   constructor(server: TestApiServer) {
     this.#server = server;
     server.objects.on('change', this.#notice);
-    this.#timer = setInterval(() => {
-      this.#working = this.#working.then(() => this.#look());
-    }, 20);
+    this.#working = this.#work();
   }
 
   /** Ends all of them. */
   async stop(): Promise<void> {
-    clearInterval(this.#timer);
+    this.#stopped = true;
     for (const container of this.#containers.values()) container.kill('SIGKILL');
     this.#server.objects.off('change', this.#notice);
     await this.#working;
@@ -110,6 +110,13 @@ export class TestKubelets {
     };
   }
 
+  async #work(): Promise<void> {
+    while (!this.#stopped) {
+      await sleep(20);
+      await this.#look();
+    }
+  }
+
   async #look(): Promise<void> {
     for (const set of this.#sets) {
       const { name } = set['metadata'] as { name: string };
@@ -161,21 +168,30 @@ export class TestKubelets {
   async #isReady(root: string, digests: readonly (string | undefined)[]): Promise<boolean> {
     const file = join(root, executablePath);
     if (digests.length === 0) return !(await exists(dirname(dirname(file))));
-    if (digests.includes(await digestOf(file))) return true;
+    if (digests.includes(await this.#digestOf(file))) return true;
     if (!this.sharing) return false;
     for (const other of this.#server.nodeRoots.values()) {
-      if (!digests.includes(await digestOf(join(other, executablePath)))) continue;
+      if (!digests.includes(await this.#digestOf(join(other, executablePath)))) continue;
       await mkdir(dirname(file), { recursive: true });
       await copyFile(join(other, executablePath), file);
       return true;
     }
     return false;
   }
-}
 
-async function digestOf(file: string): Promise<string | undefined> {
-  const content = await readFile(file).catch(() => undefined);
-  return content && createHash('sha256').update(content).digest('hex');
+  /** Of a file that has not changed, it is taken once. */
+  async #digestOf(file: string): Promise<string | undefined> {
+    const found = await stat(file).catch(() => undefined);
+    if (!found) return undefined;
+    const state = [found.ino, found.size, found.mtimeMs].join();
+    const known = this.#digests.get(file);
+    if (known?.state === state) return known.digest;
+    const content = await readFile(file).catch(() => undefined);
+    if (!content) return undefined;
+    const digest = createHash('sha256').update(content).digest('hex');
+    this.#digests.set(file, { state, digest });
+    return digest;
+  }
 }
 
 async function exists(path: string): Promise<boolean> {
