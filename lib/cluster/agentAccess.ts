@@ -45,8 +45,8 @@ const everywhere: readonly Rule[] = [
 /** What they need in their own namespace. */
 const atHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
-  // Each other.
-  rule('', ['pods'], ['list']),
+  // What each says of its node, in a Lease of its own, and where the others find it. Those of nodes that are gone are removed.
+  rule('coordination.k8s.io', ['leases'], [...watching, 'create', 'patch', 'delete']),
   // Containers that see the node’s files and devices.
   rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']),
 ];

@@ -36,29 +36,36 @@ export class AgentJob {
     return this.#failure?.message;
   }
 
-  /** Is aborted when a job ends, and already so where one has since the last time this was asked for. */
+  /** Is aborted when something came of a job, and already so where that was since the last time this was asked for. */
   get ended(): AbortSignal {
     const { signal } = this.#ended;
     if (signal.aborted) this.#ended = new AbortController();
     return signal;
   }
 
-  /** Begins a job, unless one is running or has failed a moment ago. What it throws is its failure. */
-  start(kind: JobKind, name: string, work: (context: Context) => Promise<void>): void {
+  /**
+   * Begins a job, unless one is running or has failed a moment ago. What it throws is its failure; where nothing came of it, and there is no hurry to try
+   * again, it gives false.
+   */
+  start(kind: JobKind, name: string, work: (context: Context) => Promise<unknown>): void {
     if (this.#running || (this.#failure && performance.now() < this.#failure.again)) return;
     const stop = new AbortController();
     const context = { ...this.#context, signal: AbortSignal.any([this.#context.signal, stop.signal]) };
     this.#context.log('info', name);
     const done = work(context)
       .then(
-        () => this.forgive(),
+        (outcome) => {
+          this.forgive();
+          return outcome !== false;
+        },
         (error: unknown) => {
           if (!context.signal.aborted) this.#fail(name, error);
+          return true;
         },
       )
-      .finally(() => {
+      .then((isEnd) => {
         this.#running = undefined;
-        this.#ended.abort();
+        if (isEnd) this.#ended.abort();
       });
     this.#running = { kind, name, stop, done };
   }

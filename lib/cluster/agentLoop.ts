@@ -7,6 +7,7 @@ import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
 import { AgentReport } from './agentReport.ts';
 import type { BundleFacts } from './bundleFacts.ts';
+import { BundleGlance } from './bundleGlance.ts';
 import type { Cluster } from './client.ts';
 import { readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
@@ -30,17 +31,18 @@ export class AgentLoop {
   readonly #cluster: Cluster;
   readonly #options: AgentLoopOptions;
   readonly #context: Context;
+  readonly #glance: BundleGlance;
   readonly #report: AgentReport;
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
-  #active: UpgradeBundle | undefined;
   #trouble = '';
 
   constructor(cluster: Cluster, options: AgentLoopOptions, context: Context) {
     this.#cluster = cluster;
     this.#options = options;
     this.#context = context;
-    this.#report = new AgentReport(cluster, options.node);
+    this.#glance = new BundleGlance(cluster);
+    this.#report = new AgentReport(cluster, options.tools.server.origin);
   }
 
   /** Runs until the signal ends it. What fails is said once, and tried again. */
@@ -67,7 +69,7 @@ export class AgentLoop {
     const { holdings, peers } = this.#options.tools;
     const own = (this.#node?.digest === digest ? this.#node.facts : undefined) ?? (await holdings.recall(digest));
     if (own) return own;
-    return this.#active && peers.readFacts(this.#active, digest, this.#context);
+    return peers.readFacts(digest, this.#context);
   }
 
   /** Ends what is under way. */
@@ -76,9 +78,8 @@ export class AgentLoop {
   }
 
   async #round(): Promise<void> {
-    const bundles = (await this.#cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    const bundles = await this.#glance.list();
     const active = activeBundle(bundles);
-    this.#active = active;
     const found = await this.#options.media.look(active?.spec.bundle.file);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
@@ -93,12 +94,12 @@ export class AgentLoop {
     }
     const facts = (this.#facts ??= await this.#readNode());
     if (!allowed) {
-      await this.#report.send(active, await this.#offerOf(found));
+      await this.#report.send(active, await this.#offerOf(found), undefined);
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, found);
-    await this.#report.send(active, await this.#node.describe(active, facts));
+    await this.#report.send(active, await this.#node.describe(active, facts), this.#node.offered);
   }
 
   /** Copies stay as long as somebody may ask for them: until the update is completed, or its object is gone. */

@@ -71,6 +71,11 @@ export class AgentNode {
     return this.#facts;
   }
 
+  /** The bundle that it offers to other nodes at present. */
+  get offered(): Digest | undefined {
+    return this.#holding && this.digest;
+  }
+
   /** Aborted when what the node does now has ended. */
   get ended(): AbortSignal {
     return this.#job.ended;
@@ -92,7 +97,7 @@ export class AgentNode {
     else if (this.#note !== undefined && !this.#isLoaded) return;
     else if (this.#isLoaded) this.#pin(bundle, node);
     else if (isReady && this.#holding) this.#load(this.#holding, bundle);
-    else if (isReady) this.#fetch(bundle);
+    else if (isReady) this.#fetch();
   }
 
   /** What the node has to say of itself. */
@@ -164,16 +169,17 @@ export class AgentNode {
     });
   }
 
-  #fetch(bundle: UpgradeBundle): void {
+  #fetch(): void {
     const { peers, holdings, images } = this.#tools;
-    if (!(bundle.status?.nodes ?? []).some(({ imagesTotal }) => imagesTotal > 0)) return;
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
       this.#bytes = 0;
       const path = await images.stayAboveFloor(holdings.folder, context, (within) =>
-        peers.fetch(bundle, this.digest, holdings.folder, this.#counting(within)),
+        peers.fetch(this.digest, holdings.folder, this.#counting(within)),
       );
       const copy = path === undefined ? undefined : await holdings.openCopy(this.digest, context);
       if (copy) this.#hold(copy, undefined);
+      // Whoever has it has enough to do: to ask at once again would only keep them, and the cluster, from it.
+      return copy !== undefined;
     });
   }
 

@@ -5,19 +5,14 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../store/connections.ts';
 import type { Authorizer } from '../store/tokens.ts';
 import { Transport } from '../store/transport.ts';
-import { agentNamespace } from './agentAccess.ts';
 import { parseFacts, type BundleFacts } from './bundleFacts.ts';
-import type { Cluster, StoredObject } from './client.ts';
-import type { UpgradeBundle } from './upgradeBundle.ts';
+import type { Cluster } from './client.ts';
+import { parseReport, reportKind, selectOffers } from './nodeReport.ts';
 
-/** The port of agents whose pods do not say. */
-const usualPort = 8080;
 /** There are other nodes to ask: one that does not answer, or has enough to do, is not insisted on. */
 const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
 /** How many nodes are asked before it is time to look at the cluster again. */
 const mostAsked = 4;
-/** For how long addresses are believed, and how often they are asked for at most, in milliseconds. */
-const addresses = { good: 5 * 60_000, pause: 10_000 };
 /** The largest answer that is no bundle, in bytes. */
 const factsLimit = 16 * 1024 * 1024;
 
@@ -33,8 +28,6 @@ export class AgentPeers {
   readonly #node: string;
   readonly #token: string;
   readonly #connections: Connections;
-  #origins: ReadonlyMap<string, string> = new Map();
-  #listed = -Infinity;
 
   constructor(cluster: Cluster, node: string, token: string, connections: Connections) {
     this.#cluster = cluster;
@@ -44,21 +37,20 @@ export class AgentPeers {
   }
 
   /**
-   * Brings the bundle of an UpgradeBundle from any node that has it into a folder, and gives its path; undefined where no node gives
-   * it at present. A transfer that was cut off is gone on with, from whichever node. Throws `busy`, `disk-full`,
+   * Brings a bundle from any node that has it into a folder, and gives its path; undefined where no node gives it at present. A transfer that was cut off is gone on with, from whichever node. Throws `busy`, `disk-full`,
    * `not-writable`, `interrupted`, and what asking the cluster throws.
    */
-  async fetch(bundle: UpgradeBundle, digest: Digest, folder: string, context: Context): Promise<string | undefined> {
+  async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
     const { tar } = peerPaths(digest);
-    return this.#ask(bundle, context, (origin) => {
+    return this.#ask(digest, context, (origin) => {
       const source = { url: new URL(tar, origin), token: this.#token, digest, patience };
       return fetchBundle(source, folder, this.#connections, context);
     });
   }
 
   /** Asks for the facts of a bundle that some node has verified; undefined where none answers. Throws `interrupted` and what asking the cluster throws. */
-  async readFacts(bundle: UpgradeBundle, digest: Digest, context: Context): Promise<BundleFacts | undefined> {
-    return this.#ask(bundle, context, async (origin) => {
+  async readFacts(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
+    return this.#ask(digest, context, async (origin) => {
       const target = new URL(peerPaths(digest).facts, origin);
       const authorizer: Authorizer = { authorize: () => Promise.resolve(`Bearer ${this.#token}`) };
       const transport = new Transport(this.#connections, authorizer, context, { ...patience, insecure: true });
@@ -70,59 +62,42 @@ export class AgentPeers {
 
   /** Asks the nodes that say they have the bundle, in an order of chance, until one gives something. */
   async #ask<T>(
-    bundle: UpgradeBundle,
+    digest: Digest,
     context: Context,
     ask: (origin: string) => Promise<T | undefined>,
   ): Promise<T | undefined> {
-    for (const { name, origin } of await this.#listHolders(bundle)) {
+    for (const { name, origin } of await this.#listHolders(digest)) {
       try {
         const answer = await ask(origin);
         if (answer !== undefined) return answer;
       } catch (error) {
         if (!isPluginError(error) || ownFaults.has(error.code)) throw error;
-        // Its pod may have another address by now.
-        if (error.code === 'unreachable') this.#listed = Math.min(this.#listed, performance.now() - addresses.good);
         context.log('debug', `${name} does not give the bundle: ${messageOf(error)}`);
       }
     }
     return undefined;
   }
 
-  async #listHolders({ status }: UpgradeBundle): Promise<{ name: string; origin: string }[]> {
-    const holders = (status?.nodes ?? []).filter(({ name, imagesTotal }) => imagesTotal > 0 && name !== this.#node);
-    const names = shuffle(holders.map(({ name }) => name)).slice(0, mostAsked);
-    const age = performance.now() - this.#listed;
-    if (age > addresses.good || (age > addresses.pause && names.some((name) => !this.#origins.has(name)))) {
-      await this.#listOrigins();
-    }
-    return names.flatMap((name) => {
-      const origin = this.#origins.get(name);
-      return origin === undefined ? [] : [{ name, origin }];
-    });
+  /** Of a bundle that many nodes offer, nobody need know them all. */
+  async #listHolders(digest: Digest): Promise<{ name: string; origin: string }[]> {
+    const some = await this.#listOffers(digest, 'some');
+    const holders = some.length > 0 ? some : await this.#listOffers(digest, 'all');
+    return shuffle(holders).slice(0, mostAsked);
   }
 
-  async #listOrigins(): Promise<void> {
-    const labelSelector = `app.kubernetes.io/name=${agentNamespace}`;
-    const pods = await this.#cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector });
-    this.#origins = new Map(pods.flatMap((pod) => originOf(pod) ?? []));
-    this.#listed = performance.now();
+  async #listOffers(digest: Digest, which: 'all' | 'some'): Promise<{ name: string; origin: string }[]> {
+    const { apiVersion, kind, namespace } = reportKind;
+    const labelSelector = selectOffers(digest, which);
+    const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
+    return leases.flatMap((lease) => {
+      const { origin, progress } = parseReport(lease) ?? {};
+      return origin !== undefined && progress && progress.name !== this.#node ? [{ name: progress.name, origin }] : [];
+    });
   }
 }
 
 /** What is not the fault of the node that was asked. */
 const ownFaults: ReadonlySet<ErrorCode> = new Set(['interrupted', 'busy', 'disk-full', 'not-writable', 'internal']);
-
-/** The node of a pod, and where its agent is reached; nothing for one without an address. */
-function originOf(pod: StoredObject): [[string, string]] | undefined {
-  const { spec, status } = pod as {
-    spec?: { nodeName?: string; containers?: { ports?: { containerPort?: number }[] }[] };
-    status?: { podIP?: string };
-  };
-  if (spec?.nodeName === undefined || !status?.podIP) return undefined;
-  const port = spec.containers?.[0]?.ports?.[0]?.containerPort ?? usualPort;
-  const address = status.podIP.includes(':') ? `[${status.podIP}]` : status.podIP;
-  return [[spec.nodeName, `http://${address}:${String(port)}`]];
-}
 
 function shuffle<T>(items: readonly T[]): T[] {
   return items

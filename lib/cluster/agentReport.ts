@@ -1,45 +1,51 @@
 import { isDeepStrictEqual } from 'node:util';
-import { digestOf } from '../oci/digest.ts';
+import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
+import { formatReport, type NodeReport } from './nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from './upgradeBundle.ts';
 
-/**
- * How often the cluster is told while only numbers change, in milliseconds. Every agent reads what each of them writes: a cluster that is ten times
- * as large is told a tenth as often by each.
- */
+/** How often the cluster is told while only numbers change, in milliseconds: by all nodes together no more than ten times a second. */
 export function reportPause(nodes: number): number {
   return Math.max(3000, nodes * 100);
 }
 
+/** After how many milliseconds the cluster is told all the same, so that it knows that somebody is there. */
+const heartbeat = 5 * 60_000;
 /** A change of the free space that is worth telling, in bytes. */
 const coarse = 2 ** 30;
 
-/** Tells the cluster how far a node has come: its own entry of an UpgradeBundle, and nothing else of it. */
+/** Tells the cluster how far a node has come, in a Lease of its own. */
 export class AgentReport {
   readonly #cluster: Cluster;
-  readonly #manager: string;
-  #last = -Infinity;
+  readonly #origin: string | undefined;
+  #sent: NodeReport | undefined;
+  #sentAt = -Infinity;
 
-  constructor(cluster: Cluster, node: string) {
+  /** `origin` is where other agents reach this one. */
+  constructor(cluster: Cluster, origin: string | undefined) {
     this.#cluster = cluster;
-    // The cluster takes at most 128 characters for the name of who writes.
-    this.#manager = node.length <= 120 ? `agent-${node}` : `agent-${digestOf(node).slice(7, 71)}`;
+    this.#origin = origin;
   }
 
-  /** Writes an entry where it says something else than the one that is there. Throws what asking the cluster throws. */
-  async send({ apiVersion, kind, metadata: { name }, status }: UpgradeBundle, entry: NodeProgress): Promise<void> {
-    const known = status?.nodes?.find((each) => each.name === entry.name);
-    const now = performance.now();
-    const pause = reportPause(status?.nodes?.length ?? 0);
-    const isSame = known?.phase === entry.phase && known.message === entry.message;
-    if (isSame && (isDeepStrictEqual(coarsen(known), coarsen(entry)) || now - this.#last < pause)) return;
-    const object = { apiVersion, kind, metadata: { name }, status: { nodes: [entry] } };
-    await this.#cluster.apply(object, { subresource: 'status', manager: this.#manager, force: true });
-    this.#last = now;
+  /** Writes what is to be said of the node for an UpgradeBundle, where it is something else than before. Throws what asking the cluster throws. */
+  async send(bundle: UpgradeBundle, progress: NodeProgress, offers: Digest | undefined): Promise<void> {
+    const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers };
+    const age = performance.now() - this.#sentAt;
+    const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
+    const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
+    const isUrgent = !isDeepStrictEqual(gist(report), this.#sent && gist(this.#sent));
+    if (!isUrgent && age < (isSame ? heartbeat : pause)) return;
+    await this.#cluster.apply(formatReport(report), { manager: 'agent', force: true });
+    this.#sent = report;
+    this.#sentAt = performance.now();
   }
 }
 
-function coarsen(entry: NodeProgress): object {
-  const { free = 0 } = entry;
-  return { ...entry, free: Math.round(free / coarse) };
+/** What is told at once when it changes. */
+function gist({ bundle, offers, progress: { phase, message } }: NodeReport): object {
+  return { bundle, offers, phase, message };
+}
+
+function coarsen({ progress, ...report }: NodeReport): object {
+  return { ...report, progress: { ...progress, free: Math.round((progress.free ?? 0) / coarse) } };
 }

@@ -52,6 +52,12 @@ export class AgentServer {
     return this.#server.port;
   }
 
+  /** Where other nodes reach it; undefined for one that listens on every address. */
+  get origin(): string | undefined {
+    const { host, url } = this.#server;
+    return host === '0.0.0.0' || host === '::' ? undefined : url;
+  }
+
   /** Offers a verified bundle, in place of any other. */
   offer({ size, stream }: Pick<Bundle, 'size' | 'stream'>, facts: BundleFacts): void {
     this.withdraw();

@@ -3,6 +3,7 @@ import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
+import { fieldsOf, listOf } from './fields.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
@@ -110,6 +111,22 @@ export class Cluster {
         if (attempt === 3 || !(error instanceof ApiError) || error.status !== 410) throw error;
       }
     }
+  }
+
+  /**
+   * Reads what `oc get -o wide` shows of all objects of a kind, as values by the names of its columns: little, however large the objects are. It may be as old as what
+   * the server has at hand. Undefined where the server knows no such tables.
+   */
+  async listColumns(apiVersion: string, kind: string): Promise<Fields[] | undefined> {
+    const path = await this.#kinds.pathOfAll(apiVersion, kind);
+    const query = { includeObject: 'None', resourceVersion: '0' };
+    const accept = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
+    const answer = fieldsOf(await this.#exchange.send({ method: 'GET', path, query, accept }));
+    if (answer['kind'] !== 'Table') return undefined;
+    const names = listOf(answer['columnDefinitions']).map(({ name }) => String(name));
+    return listOf(answer['rows']).map(({ cells }) =>
+      Object.fromEntries((cells as unknown[]).map((cell, index) => [names[index] ?? '', cell])),
+    );
   }
 
   /**

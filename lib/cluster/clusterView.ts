@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster, ListOptions, StoredObject } from './client.ts';
 
-/** A kind that is watched. */
-export interface ViewedKind {
+/** A kind that is watched, and which of its objects: all by default. */
+export interface ViewedKind extends Pick<ListOptions, 'namespace' | 'labelSelector'> {
   readonly apiVersion: string;
   readonly kind: string;
 }
@@ -47,12 +47,12 @@ export class ClusterView {
     await Promise.all(this.#kinds.map((kind) => this.#follow(kind)));
   }
 
-  async #follow({ apiVersion, kind }: ViewedKind): Promise<void> {
+  async #follow({ apiVersion, kind, ...which }: ViewedKind): Promise<void> {
     const { signal } = this.#context;
     for (;;) {
       try {
         if (await this.#cluster.findKind(apiVersion, kind)) {
-          for await (const objects of this.#cluster.watch(apiVersion, kind)) this.#keep(kind, objects);
+          for await (const objects of this.#cluster.watch(apiVersion, kind, which)) this.#keep(kind, objects);
         }
         // It may come with the update.
         this.#keep(kind, []);

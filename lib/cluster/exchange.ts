@@ -28,6 +28,8 @@ export interface ApiRequest {
   readonly body?: unknown;
   /** Default `application/json`. */
   readonly contentType?: string;
+  /** In which form the answer is wanted; default `application/json`. */
+  readonly accept?: string;
 }
 
 /** How patient requests are. */
@@ -181,10 +183,10 @@ export class Exchange {
     signal: AbortSignal,
     giveUp: (words: string) => void,
   ): Promise<IncomingMessage> {
-    const { method, body, contentType = 'application/json' } = request;
+    const { method, body, contentType = 'application/json', accept = 'application/json' } = request;
     const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
     const headers = {
-      Accept: 'application/json',
+      Accept: accept,
       'User-Agent': this.#options.userAgent ?? 'oc-disconnected',
       ...(bytes && { 'Content-Type': contentType, 'Content-Length': String(bytes.length) }),
       ...access.headers,

@@ -2,12 +2,15 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
 import { readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
+import type { KnownProgress } from './nodeReports.ts';
 import type { NodeProgress, UpgradeBundle } from './upgradeBundle.ts';
 
 /** How far the nodes of a cluster are with loading. */
 export interface LoadState {
   /** An entry for every node that the cluster has; those that said nothing yet wait. */
   readonly nodes: readonly NodeProgress[];
+  /** Those of them that something is known of. */
+  readonly known: readonly NodeProgress[];
   /** Every node has all images. */
   readonly done: boolean;
   /** Whose turn it is among the control plane. */
@@ -15,20 +18,22 @@ export interface LoadState {
   readonly condition: BundleCondition;
 }
 
-/** Puts together what nodes report, and what they do not: entries of nodes that the cluster no longer has do not count. */
+/** Puts together what nodes report, and what they do not: nodes that the cluster no longer has do not count. */
 export function readLoadState(
   { status }: Pick<UpgradeBundle, 'status'>,
   objects: readonly KubernetesObject[],
+  reports: ReadonlyMap<string, KnownProgress>,
 ): LoadState {
   const nodes = objects.map(readNode).filter(({ labels }) => labels['kubernetes.io/os'] !== 'windows');
-  const reports = new Map((status?.nodes ?? []).map((entry) => [entry.name, entry]));
   const waiting = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-  const entries = nodes.map(({ name }) => reports.get(name) ?? { name, ...waiting });
-  const silent = nodes.filter(({ name }) => !reports.has(name)).map(({ name }) => name);
+  const entries = nodes.map(({ name }) => reports.get(name)?.progress ?? { name, ...waiting });
+  // Who has everything may be silent: it boots, for instance.
+  const silent = entries.filter((entry) => !hasAll(entry) && !reports.get(entry.name)?.heard).map(({ name }) => name);
   const control = entries.filter((_, index) => nodes[index] && isControlPlane(nodes[index]));
   const done = entries.length > 0 && entries.every(hasAll);
   return {
     nodes: entries,
+    known: entries.filter(({ name }) => reports.has(name)),
     done,
     turn: nextTurn(control, new Set(silent), status?.turn),
     condition: { type: 'Loaded', ...describe(entries, silent, done) },

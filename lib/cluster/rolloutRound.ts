@@ -5,10 +5,12 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import type { ClusterView } from './clusterView.ts';
-import { fieldsOf } from './fields.ts';
+import { fieldsOf, listOf } from './fields.ts';
 import { mergeConditions } from './conditions.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
+import { readRenewal, reportKind } from './nodeReport.ts';
+import { NodeReports } from './nodeReports.ts';
 import { pauseOthers, restoreOthers } from './pauses.ts';
 import type { Site } from './readiness.ts';
 import type { RolloutOptions } from './rollout.ts';
@@ -20,7 +22,9 @@ import {
   phaseOf,
   summarizeNodes,
   upgradeBundleKind,
+  type NodeProgress,
   type UpgradeBundle,
+  type UpgradeBundleStatus,
 } from './upgradeBundle.ts';
 
 const config = 'config.openshift.io/v1';
@@ -35,7 +39,19 @@ export const watchedKinds = [
   { apiVersion: machines, kind: 'MachineConfigNode' },
   { apiVersion: machines, kind: 'PinnedImageSet' },
   { apiVersion: 'v1', kind: 'Node' },
+  reportKind,
 ] as const;
+
+/**
+ * How often the status is written anew while only what nodes say has changed, in milliseconds. It names all of them: a cluster that is ten times as large writes it
+ * a tenth as often.
+ */
+export function statusPause(nodes: number): number {
+  return nodes * 40;
+}
+
+/** Of what all nodes say there is room for so many characters in the status: the cluster keeps objects of up to 1.5 MB. */
+const roomForWords = 200_000;
 
 /** One leader’s work: looks at the cluster, does what is next, and writes down where the rollout is. */
 export class Rollout {
@@ -45,7 +61,9 @@ export class Rollout {
   readonly #context: Context;
   readonly #facts = new Map<Digest, BundleFacts>();
   #trouble: string | undefined;
+  readonly #reports = new NodeReports();
   #tidied: unknown;
+  #noted = -Infinity;
   #paused = '';
   #missing: { at: number; found: readonly MissingImage[] } = { at: -Infinity, found: [] };
 
@@ -70,13 +88,15 @@ export class Rollout {
     const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);
     const others = seen.filter((each) => each !== active);
     await this.#tidy(fresh ? [fresh, ...others] : others);
+    const leases = await this.#listReports();
     const bundle = fresh && isActive(fresh) ? fresh : undefined;
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
     const { digest } = bundle.spec.bundle;
+    const reports = this.#reports.read(leases, bundle.metadata.uid ?? '');
     const look: Look = {
-      ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes) },
+      ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes, reports) },
       rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
       facts: async () => (digest !== undefined && isDigest(digest) ? await this.#read(digest) : undefined),
       pause: () => this.#pause(bundle, site.nodes.length),
@@ -84,6 +104,18 @@ export class Rollout {
       missing: (images) => this.#findMissing(bundle, images),
     };
     return await this.#note(look, await takeStep(look));
+  }
+
+  /** What agents say. A node that the cluster no longer has says nothing: what it said last is removed. */
+  async #listReports(): Promise<readonly StoredObject[]> {
+    const nodes = new Set(this.#view.list('Node').map(({ metadata }) => metadata.name));
+    const leases = this.#view.list(reportKind.kind);
+    const isOfNode = (lease: StoredObject): boolean => nodes.has(readRenewal(lease).node);
+    for (const { apiVersion, kind, metadata } of leases.filter((lease) => !isOfNode(lease))) {
+      const { name, namespace } = metadata;
+      await this.#cluster.delete({ apiVersion, kind, metadata: { name, namespace } });
+    }
+    return leases.filter(isOfNode);
   }
 
   /** Where the update is about to begin, or has begun, only what the cluster says at this moment will do. */
@@ -147,7 +179,7 @@ export class Rollout {
 
   /** Writes down what is another now. The event goes first: the phase, once written, is not written again. */
   async #note({ bundle, load }: Look, step: Step): Promise<boolean> {
-    const { apiVersion, kind, metadata, status = {} } = bundle;
+    const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, phase } = step;
     const own = {
@@ -158,14 +190,21 @@ export class Rollout {
       ...(load.turn !== undefined && { turn: load.turn }),
       conditions: mergeConditions(status.conditions, step.conditions, generation),
       observedGeneration: generation,
+      nodes: shorten(load.known),
     };
-    const { nodes: _, conditions, ...before } = status;
-    if (isDeepStrictEqual(own, { ...before, conditions: mergeConditions(conditions, [], generation) })) return false;
+    const before = { ...status, conditions: mergeConditions(status.conditions, [], generation) };
+    if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;
+    const isUrgent = !isDeepStrictEqual(gist(own), gist(before));
+    if (!isUrgent && performance.now() - this.#noted < statusPause(load.nodes.length)) return false;
     const isNew = phase !== status.phase;
     if (isNew) await this.#tell(bundle, step);
-    const { name, uid } = metadata;
-    const object = { apiVersion, kind, metadata: { name, uid }, status: own };
-    await this.#cluster.apply(object, { subresource: 'status', manager: 'controller', force: true });
+    const { name, resourceVersion } = metadata;
+    // Whatever else stands there goes, entries of nodes that are gone included, whoever has written them.
+    const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
+    const patch = { metadata: { resourceVersion }, status: { ...nothing, ...own } };
+    const reference = { ...upgradeBundleKind, metadata: { name } };
+    await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
+    this.#noted = performance.now();
     if (isNew) this.#context.log('info', `${name}: ${phase}`);
     return isNew;
   }
@@ -193,4 +232,18 @@ export class Rollout {
       if (!isPluginError(error, 'conflict')) throw error;
     }
   }
+}
+
+/** What is written down at once when it changes. */
+function gist({ phase, version, release, turn, observedGeneration, conditions }: UpgradeBundleStatus): object {
+  const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
+  return { phase, version, release, turn, observedGeneration, states };
+}
+
+function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {
+  const room = Math.max(100, Math.floor(roomForWords / nodes.length));
+  return nodes.map(({ message, ...node }) => ({
+    ...node,
+    ...(message !== undefined && { message: message.slice(0, room) }),
+  }));
 }

@@ -79,9 +79,7 @@ const steps: Readonly<Record<Phase, (look: Look) => Promise<Step>>> = {
 
 async function detect(look: Look): Promise<Step> {
   const { digest } = look.bundle.spec.bundle;
-  const said = (look.bundle.status?.nodes ?? []).flatMap(({ name, message }) =>
-    message ? [`${name}: ${message}`] : [],
-  );
+  const said = look.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
   const wait = (reason: string, message: string): Step =>
     stay(look, { type: 'Verified', status: 'False', reason, message: [message, ...said.slice(0, 10)].join('; ') });
   if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');

@@ -9,6 +9,11 @@ export const upgradeBundleKind = {
   kind: 'UpgradeBundle',
 } as const;
 
+/** What those columns of `oc get` are called that agents read. */
+export const bundleColumns = {
+  ...{ phase: 'Phase', nodesReady: 'Nodes ready', turn: 'Turn', generation: 'Generation', uid: 'UID' },
+} as const;
+
 /** Set by `abort`, on an UpgradeBundle that is not to go on. */
 export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 

@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isFields } from './kubeconfigMerge.ts';
-import { nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
+import { bundleColumns, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
 
 /** One kind of value, as OpenAPI and Kubernetes describe it. */
 type Schema = Readonly<Record<string, unknown>>;
@@ -34,10 +34,14 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
           subresources: { status: {} },
           additionalPrinterColumns: [
             column('Version', '.status.version'),
-            column('Phase', '.status.phase'),
-            column('Nodes ready', '.status.nodesReady'),
+            column(bundleColumns.phase, '.status.phase'),
+            column(bundleColumns.nodesReady, '.status.nodesReady'),
             column('Progress', '.status.progress'),
             { ...column('Age', '.metadata.creationTimestamp'), type: 'date' },
+            // What agents look at again and again; people see it with -o wide.
+            { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
+            { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
+            { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
           ],
           schema: { openAPIV3Schema: rules ? root : withoutRules(root) },
         },

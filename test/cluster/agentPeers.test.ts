@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { AgentHoldings } from '../../lib/cluster/agentHoldings.ts';
 import { AgentPeers, peerPaths } from '../../lib/cluster/agentPeers.ts';
 import { AgentServer } from '../../lib/cluster/agentServer.ts';
-import type { UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import { formatReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
@@ -54,8 +54,16 @@ describe('agents among each other', () => {
     for (const close of closing.toReversed()) await close();
     closing = [];
     await removeFolder(folder);
+    const { apiVersion, kind } = reportKind;
+    for (const { metadata } of await connected.cluster.list(apiVersion, kind, { namespace }))
+      await connected.cluster.delete({ apiVersion, kind, metadata: { name: metadata.name, namespace } });
   });
 
+  /** Lets the others know that a node offers the bundle. */
+  const announce = (name: string, origin: string | undefined): void => {
+    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 5, bytes: 0 } as const;
+    api.put({ ...formatReport({ bundle: 'x', progress, origin, offers: digest }) });
+  };
   /** The agent of a node, as far as the others see it. */
   const startNode = async (name: string, { holds = true, secret = token } = {}) => {
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token: secret }, makeContext());
@@ -66,32 +74,17 @@ describe('agents among each other', () => {
       closing.push(() => holding.bundle.close());
       server.offer(holding.bundle, holding.facts);
     }
-    const ports = [{ name: 'bundle', containerPort: server.port }];
-    api.put({
-      apiVersion: 'v1',
-      kind: 'Pod',
-      metadata: { name: `agent-${name}`, namespace, labels: { 'app.kubernetes.io/name': namespace } },
-      spec: { nodeName: name, containers: [{ name: 'agent', ports }] },
-      status: { podIP: '127.0.0.1' },
-    });
+    announce(name, server.origin);
     return server;
-  };
-  const bundleWith = (...nodes: string[]): UpgradeBundle => {
-    const entry = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 5, bytes: 0 } as const;
-    return {
-      apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
-      kind: 'UpgradeBundle',
-      metadata: { name: 'x' },
-      spec: { bundle: { digest }, hold: false, store: 'auto' },
-      status: { nodes: nodes.map((name) => ({ ...entry, name })) },
-    };
   };
   const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, token, connections);
 
   it('bring a bundle from whoever says that it has it, and hand it on', async () => {
     await startNode('a');
+    announce('b', 'http://127.0.0.1:1');
+    announce('gone', undefined);
     const holdings = new AgentHoldings(join(folder, 'b'), trust);
-    const path = await peersOf('b').fetch(bundleWith('a', 'b', 'gone'), digest, holdings.folder, makeContext());
+    const path = await peersOf('b').fetch(digest, holdings.folder, makeContext());
     expect(await readFile(path ?? '')).to.deep.equal(await readFile(made.path));
     expect(await holdings.recall(digest)).to.equal(undefined);
     const copy = await holdings.openCopy(digest, makeContext());
@@ -99,19 +92,28 @@ describe('agents among each other', () => {
     expect(copy?.facts.metadata.version).to.equal('4.12.4');
     expect(copy?.facts.manifests.map(({ object }) => object.kind)).to.deep.equal(['ConfigMap']);
     expect(await holdings.recall(digest)).to.deep.equal(copy?.facts);
-    expect(await peersOf('c').readFacts(bundleWith('a'), digest, makeContext())).to.deep.equal(copy?.facts);
+    expect(await peersOf('c').readFacts(digest, makeContext())).to.deep.equal(copy?.facts);
   });
 
   it('ask the next one where one has another token, not the bundle, or enough to do', async () => {
     await startNode('a', { holds: false });
     await startNode('b', { secret: 'another-token-0123456789' });
-    const nobody = await peersOf('z').fetch(bundleWith('a', 'b'), digest, join(folder, 'z'), makeContext());
+    const nobody = await peersOf('z').fetch(digest, join(folder, 'z'), makeContext());
     expect(nobody).to.equal(undefined);
-    expect(await peersOf('z').readFacts(bundleWith('a', 'b'), digest, makeContext())).to.equal(undefined);
+    expect(await peersOf('z').readFacts(digest, makeContext())).to.equal(undefined);
     await startNode('c');
-    expect(await peersOf('z').fetch(bundleWith('a', 'b', 'c'), digest, join(folder, 'z'), makeContext())).to.be.a(
-      'string',
-    );
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+  });
+
+  it('are asked for some of those that have a bundle, where many have it', async () => {
+    const server = await startNode('a', { holds: false });
+    for (let count = 0; count < 200; count += 1) announce(`n${String(count)}`, server.origin);
+    const before = api.requests.length;
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    const [listed, ...more] = api.requests.slice(before).filter(({ path }) => path.endsWith('/leases'));
+    expect(more).to.deep.equal([]);
+    expect(listed?.bytesSent).to.be.lessThan(60_000);
+    expect(server.origin).to.equal(`http://127.0.0.1:${String(server.port)}`);
   });
 
   it('send a bundle to two at a time, so that it spreads from node to node', async () => {

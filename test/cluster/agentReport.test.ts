@@ -1,12 +1,14 @@
 import { expect } from 'chai';
 import { AgentReport, reportPause } from '../../lib/cluster/agentReport.ts';
+import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
+import { digestOf } from '../../lib/oci/digest.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 
-const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
+const { apiVersion, kind, namespace } = reportKind;
 const entry: NodeProgress = { name: 'a', phase: 'Loading', imagesLoaded: 1, imagesTotal: 9, bytes: 5, free: 2 ** 40 };
+const digest = digestOf('bundle');
 
 describe('AgentReport', () => {
   let api: TestApiServer;
@@ -14,53 +16,57 @@ describe('AgentReport', () => {
 
   before(async () => {
     api = await startApiServer();
-    api.put(upgradeBundleDefinition());
+    api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
     connected = await connectTo(api);
   });
   after(async () => {
     await connected.close();
     await api.stop();
   });
-  beforeEach(() => {
-    api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name: 'x' }, spec: { bundle: {} } });
-  });
 
-  const stored = (): UpgradeBundle => api.find(apiVersion, 'UpgradeBundle', 'x') as unknown as UpgradeBundle;
+  const bundle = (uid = 'u', nodesReady = '0/3') =>
+    ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as unknown as UpgradeBundle;
+  const start = (origin?: string): AgentReport => new AgentReport(connected.cluster, origin);
   const written = (): number => api.requests.filter(({ method }) => method === 'PATCH').length;
   /** How often the cluster was written to for these entries, one after the other. */
   const send = async (report: AgentReport, ...entries: NodeProgress[]): Promise<number> => {
     const before = written();
-    for (const each of entries) await report.send(stored(), each);
+    for (const each of entries) await report.send(bundle(), each, undefined);
     return written() - before;
   };
 
-  it('writes the entry of its node, beside those of others', async () => {
-    await send(new AgentReport(connected.cluster, 'a'), entry);
-    const long = 'b'.repeat(200);
-    await send(new AgentReport(connected.cluster, long), { ...entry, name: long });
-    expect(stored().status?.nodes?.map(({ name }) => name)).to.deep.equal(['a', long]);
-    const managers = (stored().metadata as { managedFields?: { manager: string }[] }).managedFields ?? [];
-    expect(managers.map(({ manager }) => manager.length)).to.satisfy((all: number[]) =>
-      all.every((each) => each <= 128),
-    );
+  it('writes what its node has to say into a Lease of its own', async () => {
+    await start('http://10.0.0.1:8080').send(bundle(), entry, digest);
+    await send(start(), { ...entry, name: 'b' });
+    const [a, b] = ['a', 'b'].map((node) => api.find(apiVersion, kind, `agent-${node}`, namespace));
+    expect(a && parseReport(a)).to.deep.include({ bundle: 'u', progress: entry, origin: 'http://10.0.0.1:8080' });
+    expect(b && parseReport(b)).to.deep.include({ progress: { ...entry, name: 'b' }, origin: undefined });
+    expect(a?.metadata['labels']).to.include({ 'upgrade-bundle.openshift.io/offers': digest.slice(7, 39) });
+    expect(b?.metadata['labels']).not.to.have.property('upgrade-bundle.openshift.io/offers');
   });
 
-  it('says nothing that the cluster knows, and does not tell of every number', async () => {
-    const report = new AgentReport(connected.cluster, 'a');
+  it('says nothing twice, and does not tell of every number', async () => {
+    const report = start();
     expect(await send(report, entry, entry)).to.equal(1);
     expect(await send(report, { ...entry, free: 2 ** 40 - 5 }, { ...entry, imagesLoaded: 2 })).to.equal(0);
     const loaded: NodeProgress = { ...entry, phase: 'Loaded', imagesLoaded: 9 };
     expect(await send(report, loaded, { ...loaded, message: 'new' })).to.equal(2);
   });
 
-  it('tells of numbers the less often the more nodes there are', () => {
-    expect([3, 30, 500].map(reportPause)).to.deep.equal([3000, 3000, 50_000]);
+  it('tells at once that it offers a bundle, and what it knows for another UpgradeBundle', async () => {
+    const report = start();
+    await send(report, entry);
+    const before = written();
+    for (const [uid, offers] of [
+      ['u', digest],
+      ['u', undefined],
+      ['v', undefined],
+    ] as const)
+      await report.send(bundle(uid), entry, offers);
+    expect(written() - before).to.equal(3);
   });
 
-  it('writes again what somebody has taken away', async () => {
-    const report = new AgentReport(connected.cluster, 'a');
-    await send(report, entry);
-    api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name: 'x' }, spec: { bundle: {} } });
-    expect(await send(report, entry)).to.equal(1);
+  it('tells of numbers the less often the more nodes there are', () => {
+    expect([0, 3, 30, 500].map(reportPause)).to.deep.equal([3000, 3000, 3000, 50_000]);
   });
 });

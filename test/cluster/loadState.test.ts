@@ -10,21 +10,16 @@ const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
 
 describe('readLoadState', () => {
   /** What is made of phases by name, and whose turn it was. */
-  const read = (phases: Record<string, NodePhase>, turn?: string) =>
+  const read = (phases: Record<string, NodePhase>, turn?: string, away: readonly string[] = []) =>
     readLoadState(
-      {
-        status: {
-          ...(turn !== undefined && { turn }),
-          nodes: Object.entries(phases).map(([name, phase]) => ({
-            name,
-            phase,
-            imagesLoaded: 0,
-            imagesTotal: 3,
-            bytes: 0,
-          })),
-        },
-      },
+      { status: turn === undefined ? {} : { turn } },
       nodes,
+      new Map(
+        Object.entries(phases).map(([name, phase]) => {
+          const progress = { name, phase, imagesLoaded: 0, imagesTotal: 3, bytes: 0 };
+          return [name, { progress, heard: !away.includes(name) }];
+        }),
+      ),
     );
   const waiting = { 'master-0': 'Waiting', 'master-1': 'Waiting', 'master-2': 'Waiting' } as const;
 
@@ -52,6 +47,16 @@ describe('readLoadState', () => {
     expect(read({ 'master-1': 'Loaded', 'master-2': 'Loaded' }).turn).to.equal('master-0');
   });
 
+  it('takes the turn from one whose agent says nothing any more, unless it has everything', () => {
+    const loading = { ...waiting, 'master-0': 'Loading', 'worker-0': 'Loaded' } as const;
+    const state = read(loading, 'master-0', ['master-0', 'worker-0']);
+    expect(state.turn).to.equal('master-1');
+    expect(state.condition.message).to.contain('nothing was heard of master-0;');
+    expect(state.nodes[0]).to.include({ phase: 'Loading' });
+    const loaded = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Loaded', 'worker-0': 'Loaded' } as const;
+    expect(read(loaded, undefined, ['worker-0']).done).to.equal(true);
+  });
+
   it('counts the nodes that the cluster has, whoever reports', () => {
     const all = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Pinned' } as const;
     expect(read(all).done).to.equal(false);
@@ -59,12 +64,13 @@ describe('readLoadState', () => {
     const done = read({ ...all, 'worker-0': 'Loaded', gone: 'Failed' });
     expect(done.done).to.equal(true);
     expect(done.nodes).to.have.length(4);
+    expect(read(all).known).to.have.length(3);
   });
 
   it('does not wait for nodes that no agent runs on', () => {
     const windows = node('win-0', 'worker') as unknown as KubernetesObject;
     const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
-    const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }]);
+    const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
     expect(state.nodes).to.deep.equal([]);
   });
 });

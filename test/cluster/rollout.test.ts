@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { agentAccess } from '../../lib/cluster/agentAccess.ts';
+import { formatReport } from '../../lib/cluster/nodeReport.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../support/apiAccess.ts';
 import type { Json } from '../support/apiPatch.ts';
@@ -105,6 +106,8 @@ describe('controlRollout', () => {
       labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },
     };
     const metadata = { ...old, annotations: { 'upgrade-bundle.openshift.io/release': platformImage('9') } };
+    const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    rollout.server.put({ ...formatReport({ bundle: 'x', progress }) });
     const apiVersion = 'machineconfiguration.openshift.io/v1';
     rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
     await rollout.control();
@@ -117,7 +120,7 @@ describe('controlRollout', () => {
     // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
       ...['create upgradebundles', 'get nodes', 'create pinnedimagesets', 'patch machineconfigpools'],
-      ...['list pods', 'use securitycontextconstraints', 'create configmaps'],
+      ...['create leases', 'patch leases', 'use securitycontextconstraints', 'create configmaps'],
     ]);
   });
 
@@ -313,6 +316,45 @@ describe('controlRollout', () => {
       rollout.remove('Node', 'worker-1');
       await rollout.untilPhase('Completed');
       expect(rollout.bundle()?.status?.nodesReady).to.equal('2/2');
+    });
+
+    it('removes what nodes said that are gone, whoever has written it down', async () => {
+      await start();
+      rollout.site.failing.set('worker-1', 'the disk is full');
+      put();
+      await rollout.control();
+      const said = (): unknown => rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-1')?.message;
+      await rollout.until(() => said() === 'the disk is full');
+      // As agents of an earlier version do.
+      const entry = { name: 'worker-9', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 };
+      const { apiVersion = '', kind = '', metadata } = rollout.bundle() ?? {};
+      const served = rollout.server.kinds.find((known) => known.kind === kind);
+      if (!served || !metadata) throw new Error('there is no UpgradeBundle');
+      rollout.server.objects.apply(
+        { kind: served, namespace: '', name: metadata.name },
+        { apiVersion, kind, metadata: { name: metadata.name }, status: { nodes: [entry] } },
+        { manager: 'agent-worker-9', dryRun: false, status: true },
+        true,
+      );
+      rollout.remove('Node', 'worker-1');
+      await rollout.untilPhase('Completed');
+      expect(rollout.bundle()?.status?.nodes?.map(({ name }) => name)).to.deep.equal(['master-0', 'worker-0']);
+      await rollout.until(() => rollout.all('Lease').every(({ metadata: { name } }) => name !== 'agent-worker-1'));
+      expect(rollout.all('Lease')).to.have.length(3);
+    });
+
+    it('writes down no more of what nodes say than there is room for', async () => {
+      await start();
+      const names = Array.from({ length: 100 }, (_, index) => `worker-${String(index + 10)}`);
+      for (const name of names) {
+        rollout.server.put(node(name, 'worker'));
+        rollout.site.failing.set(name, 'the disk is full '.repeat(200));
+      }
+      put();
+      await rollout.control();
+      await rollout.until(() => (rollout.bundle()?.status?.nodes ?? []).filter((each) => each.message).length === 100);
+      expect(JSON.stringify(rollout.bundle()?.status).length).to.be.lessThan(300_000);
+      expect(rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-10')?.message).to.have.length(1941);
     });
   });
 

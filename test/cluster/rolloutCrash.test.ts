@@ -111,8 +111,8 @@ describe('controlRollout, when the controller is killed', function () {
           const die = (): void => {
             first.crash();
             // Whoever comes next need not wait until it runs out.
-            const { metadata, ...lease } = rollout.all('Lease')[0] ?? { metadata: { name: '' } };
-            rollout.server.put({ ...lease, metadata, spec: {} });
+            const lease = rollout.all('Lease').find(({ metadata }) => metadata.name === 'controller');
+            rollout.server.put({ ...lease, spec: {} });
           };
           let dead = false;
           rollout.server.fault(

@@ -1,5 +1,13 @@
 import type { ApiSchema } from './apiSchema.ts';
 
+/** A column of `oc get`; `jsonPath` is a plain path, `.status.phase`. */
+export interface ApiColumn {
+  readonly name: string;
+  readonly type: string;
+  readonly jsonPath: string;
+  readonly priority?: number;
+}
+
 /** A kind as an API server serves it. */
 export interface ApiKind {
   /** '' for the core group. */
@@ -15,6 +23,8 @@ export interface ApiKind {
   readonly custom?: boolean;
   /** What its objects have to be like. */
   readonly schema?: ApiSchema;
+  /** What tables of its objects show, besides their names. */
+  readonly columns?: readonly ApiColumn[];
 }
 
 const core = { group: '', version: 'v1' } as const;
@@ -161,11 +171,12 @@ export function kindsOfDefinition(definition: Readonly<Record<string, unknown>>)
       served: boolean;
       subresources?: { status?: object };
       schema?: { openAPIV3Schema?: ApiSchema };
+      additionalPrinterColumns?: readonly ApiColumn[];
     }[];
   };
   return spec.versions
     .filter(({ served }) => served)
-    .map(({ name, subresources, schema }) => ({
+    .map(({ name, subresources, schema, additionalPrinterColumns: columns }) => ({
       group: spec.group,
       version: name,
       kind: spec.names.kind,
@@ -174,5 +185,6 @@ export function kindsOfDefinition(definition: Readonly<Record<string, unknown>>)
       status: subresources?.status !== undefined,
       custom: true,
       ...(schema?.openAPIV3Schema && { schema: schema.openAPIV3Schema }),
+      ...(columns && { columns }),
     }));
 }

@@ -4,6 +4,7 @@ import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjec
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, watchObjects } from './apiLists.ts';
+import { tabulateObjects } from './apiTables.ts';
 import { discover } from './apiDiscovery.ts';
 import { parseAllDocuments } from 'yaml';
 import type { Answer } from './faults.ts';
@@ -126,7 +127,11 @@ export class TestApiServer extends FaultyServer {
     const verb =
       exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
     this.#access.authorize(user, verb, target);
-    if (verb === 'list') return json(200, listObjects(this.objects, target.kind, target.namespace, exchange.query));
+    if (verb === 'list') {
+      const { headers, query } = exchange;
+      const makeList = /\bas=Table\b/.test(headers.accept ?? '') ? tabulateObjects : listObjects;
+      return json(200, makeList(this.objects, target.kind, target.namespace, query));
+    }
     if (verb === 'watch') {
       if (!this.#bookmarks) exchange.query.delete('allowWatchBookmarks');
       return watchObjects(this.objects, target.kind, target.namespace, exchange.query);

@@ -2,6 +2,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
+import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import { upgradeBundleApi, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 import type { Attempt } from './apiAccess.ts';
@@ -132,7 +133,10 @@ export class SimulatedCluster {
 
   /** What a node says of itself. */
   progress(node: string): NodeProgress | undefined {
-    return this.bundle()?.status?.nodes?.find(({ name }) => name === node);
+    const uid = this.bundle()?.metadata.uid;
+    const kind = this.api.kinds.find((known) => known.kind === reportKind.kind);
+    const reports = kind ? this.api.objects.list(kind, namespace).map((lease) => parseReport(lease)) : [];
+    return reports.find((each) => each?.bundle === uid && each?.progress.name === node)?.progress;
   }
 
   /** Writes into the status, as the controller does. */

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { BundleFacts } from '../../lib/cluster/bundleFacts.ts';
-import { mayLoad, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import { formatReport, parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
+import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { openshiftKinds } from './apiKinds.ts';
@@ -120,7 +121,8 @@ export class UpdatingSite {
   }
 
   #act(): void {
-    for (const bundle of this.#list('UpgradeBundle')) this.#load(bundle as unknown as UpgradeBundle);
+    const active = activeBundle(this.#list('UpgradeBundle') as unknown as UpgradeBundle[]);
+    if (active) this.#load(active);
     this.#pin();
     this.#update();
   }
@@ -132,7 +134,7 @@ export class UpdatingSite {
     }));
     for (const node of nodes) {
       if (this.silent.has(node.name)) continue;
-      const known = bundle.status?.nodes?.find(({ name }) => name === node.name);
+      const known = this.#reportOf(bundle, node.name);
       const next = this.#next(bundle, node, known);
       if (!isDeepStrictEqual(next, known)) this.#report(bundle, next);
     }
@@ -140,10 +142,9 @@ export class UpdatingSite {
     this.loadingAtOnce = Math.max(this.loadingAtOnce, loading);
   }
 
-  #control({ metadata: { name } }: UpgradeBundle, nodes: readonly { name: string; controlPlane: boolean }[]): number {
-    const stored = this.#server.find(bundleApi, 'UpgradeBundle', name) as unknown as UpgradeBundle | undefined;
-    const control = new Set(nodes.filter(({ controlPlane }) => controlPlane).map((node) => node.name));
-    return (stored?.status?.nodes ?? []).filter((each) => each.phase === 'Loading' && control.has(each.name)).length;
+  #control(bundle: UpgradeBundle, nodes: readonly { name: string; controlPlane: boolean }[]): number {
+    const control = nodes.filter(({ controlPlane }) => controlPlane);
+    return control.filter((node) => this.#reportOf(bundle, node.name)?.phase === 'Loading').length;
   }
 
   #next(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }, known?: NodeProgress): NodeProgress {
@@ -162,17 +163,18 @@ export class UpdatingSite {
     return known;
   }
 
-  #report({ apiVersion, kind, metadata: { name } }: UpgradeBundle, entry: NodeProgress): void {
-    const served = this.#server.kinds.find((known) => known.kind === 'UpgradeBundle');
-    if (!served) return;
-    const place = { kind: served, namespace: '', name };
-    const writing = { manager: `agent-${entry.name}`, dryRun: false, status: true };
-    this.#server.objects.apply(
-      place,
-      { apiVersion, kind, metadata: { name }, status: { nodes: [entry] } },
-      writing,
-      true,
-    );
+  /** What the agent of a node has said last. */
+  #reportOf({ metadata }: UpgradeBundle, node: string): NodeProgress | undefined {
+    const leases = this.#list(reportKind.kind).map((lease) => parseReport(lease));
+    return leases.find((each) => each?.bundle === metadata.uid && each?.progress.name === node)?.progress;
+  }
+
+  #report({ metadata: { uid = '' } }: UpgradeBundle, progress: NodeProgress): void {
+    const kind = this.#server.kinds.find((known) => known.kind === reportKind.kind);
+    if (!kind) return;
+    const lease = { ...formatReport({ bundle: uid, progress }) };
+    const place = { kind, namespace: reportKind.namespace, name: lease.metadata.name };
+    this.#server.objects.apply(place, lease, { manager: 'agent', dryRun: false }, true);
   }
 
   #pin(): void {

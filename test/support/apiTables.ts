@@ -1,0 +1,36 @@
+import type { ApiKind } from './apiKinds.ts';
+import { listObjects } from './apiLists.ts';
+import type { ApiObject, ApiObjects } from './apiObjects.ts';
+import { isJson } from './apiPatch.ts';
+
+/** A list in the form in which `oc get` asks for it: cells, with the metadata of each object unless `includeObject` is `None`. */
+export function tabulateObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): object {
+  const { items, metadata } = listObjects(objects, kind, namespace, query) as {
+    items: Pick<ApiObject, 'metadata'>[];
+    metadata: object;
+  };
+  const columns = kind.columns ?? [{ name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' }];
+  const named = { name: 'Name', type: 'string', format: 'name', description: '', priority: 0 };
+  return {
+    ...{ kind: 'Table', apiVersion: 'meta.k8s.io/v1', metadata },
+    columnDefinitions: [
+      named,
+      ...columns.map(({ name, type, priority = 0 }) => ({ name, type, format: '', description: '', priority })),
+    ],
+    rows: items.map((item) => ({
+      cells: [item.metadata.name, ...columns.map(({ type, jsonPath }) => cellOf(item, jsonPath, type))],
+      ...(query.get('includeObject') !== 'None' && {
+        object: { kind: 'PartialObjectMetadata', apiVersion: 'meta.k8s.io/v1', metadata: item.metadata },
+      }),
+    })),
+  };
+}
+
+/** What is of another type than its column is not shown. */
+function cellOf(item: object, path: string, type: string): unknown {
+  const value = path
+    .split('.')
+    .slice(1)
+    .reduce<unknown>((at, field) => (isJson(at) ? at[field] : undefined), item);
+  return typeof value === (type === 'integer' ? 'number' : 'string') ? value : null;
+}
