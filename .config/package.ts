@@ -11,8 +11,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { create, extract } from 'tar';
 import lock from '../package-lock.json' with { type: 'json' };
+import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
+import { signMachO } from './machOSignature.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
@@ -21,6 +23,8 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const [folder = `${root}/dist/packages`, ...chosen] = process.argv.slice(2);
 const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
 const main = 'main.js';
+/** Levels above take twice as long, and save a thousandth. */
+const compression = 7;
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
   await rm(folder, { recursive: true, force: true });
@@ -29,11 +33,6 @@ try {
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();
   for (const platform of wanted) {
-    // Whatever is altered in an executable for macOS breaks its signature, and only macOS can sign it anew.
-    if (platform.os === 'darwin' && process.platform !== 'darwin') {
-      say(`${archiveOf(platform)} is left out: executables for macOS have to be signed on macOS.`);
-      continue;
-    }
     if (platform.pinned && !own().pinned) {
       say(`${archiveOf(platform)} is left out: executables for Linux are made on Linux.`);
       continue;
@@ -60,8 +59,10 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   const parts = { main, node, executable, work, codeCache: platform === own() };
   if (platform.pinned) await makeExecutableOfOlder(parts, `${await findRuntime(own())}/bin/node`);
   else await makeExecutable(parts);
-  if (platform.os === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', executable]);
+  if (platform.os === 'darwin') await writeFile(executable, signMachO(await readFile(executable), manifest.name));
   await chmod(executable, 0o755);
+  // What is for this machine has to run here; with a signature that is wrong, it does not.
+  if (platform === own()) execFileSync(executable, ['--version'], { stdio: ['ignore', 'ignore', 'inherit'] });
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
   const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readLicence(runtime)}`;
   await writeFile(join(place, 'THIRD-PARTY-NOTICES'), licences);
@@ -73,10 +74,13 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
     const entries = names.map(async (name) => ({
       ...{ name, content: await readFile(join(place, name)), mode: name === names[0] ? 0o755 : 0o644 },
     }));
-    await writeFile(archive, makeZip(await Promise.all(entries)));
+    await writeFile(archive, makeZip(await Promise.all(entries), compression));
   } else {
     // Owners, times and the umask of whoever packs stay out of it.
-    await create({ cwd: place, file: archive, gzip: { level: 9 }, portable: true, mtime: new Date(0) }, names);
+    await create(
+      { cwd: place, file: archive, gzip: { level: compression }, portable: true, mtime: new Date(0) },
+      names,
+    );
   }
   return archive;
 }
@@ -104,7 +108,8 @@ async function findRuntime(platform: Platform): Promise<string> {
   const digest = createHash('sha512').update(await readFile(archive));
   if (`sha512-${digest.digest('base64')}` !== integrity) throw new Error(`${runtime} ${version} has another digest`);
   await mkdir(home);
-  await extract({ file: archive, cwd: home, strip: 1 });
+  const filter = (path: string): boolean => /^package\/(?:bin\/|LICENSE$)/.test(path);
+  await extract({ file: archive, cwd: home, strip: 1, filter });
   return home;
 }
 

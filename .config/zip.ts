@@ -9,13 +9,13 @@ export interface ZipEntry {
   readonly mode: number;
 }
 
-/** Makes an archive of files, each smaller than 4 GiB, in their order and without their times. */
-export function makeZip(entries: readonly ZipEntry[]): Buffer {
+/** Makes an archive of files, each smaller than 4 GiB, in their order and without their times; `level` is how much work to put in, up to 9. */
+export function makeZip(entries: readonly ZipEntry[], level = 9): Buffer {
   const parts: Buffer[] = [];
   const directory: Buffer[] = [];
   let offset = 0;
   for (const { name, content, mode } of entries) {
-    const packed = deflateRawSync(content, { level: 9 });
+    const packed = deflateRawSync(content, { level });
     const label = Buffer.from(name);
     // What the local header and the directory have in common, from “version needed” on; 1980-01-01 is where time begins.
     const common = Buffer.alloc(26);
