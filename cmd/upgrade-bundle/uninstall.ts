@@ -13,7 +13,8 @@ export const command = defineCommand({
     force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused is restored' },
     'remove-pins': {
       type: 'boolean',
-      describe: 'Remove the PinnedImageSets too: kubelets may then remove images that no registry can give back',
+      describe:
+        'Remove the pins too, in PinnedImageSets and in CRI-O: kubelets may then remove images that no registry can give back',
     },
     wait: {
       type: 'boolean',

@@ -7,22 +7,32 @@ import { fieldsOf, listOf, type Fields } from './fields.ts';
 /** What agents and their programs leave on a node, besides the images themselves. */
 const leftFolders = [stateFolder, '/run/oc-upgrade-bundle', '/run/oc-adm-upgrade-bundle'];
 
+/** How thoroughly to clean up. */
+export interface CleanupOptions {
+  /** Also what keeps images on nodes that CRI-O pins by a list of ours. */
+  readonly removePins: boolean;
+}
+
 /**
- * What runs on a node in place of its agent: removes everything but the images, lets the container runtime know that nothing is pinned by us any more, and stays until it is
- * told to go. Nothing on a medium that may still be mounted there is touched.
+ * What runs on a node in place of its agent: removes everything but the images and, unless that is asked for, their pins; lets the container runtime know what has changed for it, and
+ * stays until it is told to go. Nothing on a medium that may still be mounted there is touched.
  */
-export const cleanScript = `if [ -e /host${pinFile} ] || [ -e /host${mirrorFile} ]; then
-  rm -f /host${pinFile} /host${mirrorFile}
-  chroot /host systemctl reload crio
-fi
+export function cleanScript({ removePins }: CleanupOptions): string {
+  return `for file in ${[mirrorFile, ...(removePins ? [pinFile] : [])].map((file) => `/host${file}`).join(' ')}; do
+  [ -e "$file" ] || continue
+  rm -f "$file"
+  changed=yes
+done
+[ -z "$changed" ] || chroot /host systemctl reload crio
 until rm -rf --one-file-system ${leftFolders.map((folder) => `/host${folder}`).join(' ')}; do
   sleep 5
 done
 exec sleep infinity
 `;
+}
 
 /** Makes of the DaemonSet of the agents one that cleans up after them, with the same name and the same image: so the agents end first. */
-export function cleaningSet(agents: KubernetesObject): KubernetesObject {
+export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): KubernetesObject {
   const spec = fieldsOf(agents['spec']);
   const template = fieldsOf(spec['template']);
   const pod = fieldsOf(template['spec']);
@@ -30,7 +40,7 @@ export function cleaningSet(agents: KubernetesObject): KubernetesObject {
   const isClean = leftFolders.map((folder) => `[ ! -e /host${folder} ]`).join(' && ');
   const cleaner: Fields = {
     ...keep(container ?? {}, ['name', 'image', 'imagePullPolicy', 'resources', 'securityContext']),
-    command: ['/bin/bash', '-c', cleanScript],
+    command: ['/bin/bash', '-c', cleanScript(options)],
     readinessProbe: { exec: { command: ['/bin/bash', '-c', isClean] }, periodSeconds: 2 },
     volumeMounts: [{ name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' }],
   };

@@ -1,7 +1,7 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { agentNamespace } from './agentAccess.ts';
-import { cleaningSet } from './agentCleanup.ts';
+import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, surveyAgents } from './agentSurvey.ts';
 import { listRecords } from './bundleRecord.ts';
@@ -20,7 +20,7 @@ import { awaitDone } from './waiting.ts';
 export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
   /** Though an update is under way. */
   readonly force: boolean;
-  /** The PinnedImageSets too, without which kubelets may remove the images that they name. */
+  /** What pins images too, PinnedImageSets and the lists of CRI-O before these, without which kubelets may remove the images that they name. */
   readonly removePins: boolean;
   /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
   readonly timeout: number | undefined;
@@ -81,11 +81,15 @@ interface Patience {
   readonly interval?: number;
 }
 
-async function cleanNodes(cluster: Cluster, { timeout, interval = 1000 }: Patience, context: Context): Promise<void> {
+async function cleanNodes(
+  cluster: Cluster,
+  { timeout, interval = 1000, removePins }: Patience & CleanupOptions,
+  context: Context,
+): Promise<void> {
   const agents = await cluster.read(agentSet);
   if (!agents) return;
   context.log('info', 'ending the agents, and removing what they keep on the nodes');
-  await cluster.apply(cleaningSet({ ...agents, ...agentSet }), { force: true });
+  await cluster.apply(cleaningSet({ ...agents, ...agentSet }, { removePins }), { force: true });
   const look = async (): Promise<PluginError | undefined> => {
     const { pods, complete } = await surveyAgents(cluster);
     if (complete) return undefined;

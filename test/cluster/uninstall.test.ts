@@ -1,6 +1,8 @@
 import { access, mkdir, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
+import { pinFile } from '../../lib/node/pins.ts';
+import { mirrorFile } from '../../lib/node/mirror.ts';
 import { install } from '../../lib/cluster/install.ts';
 import { uninstall, type UninstallOptions } from '../../lib/cluster/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
@@ -94,6 +96,23 @@ describe('uninstall', () => {
     expect(gone).not.to.include('PinnedImageSet/pins-worker');
     expect(everything()).to.include('PinnedImageSet/pins-worker');
     for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
+  });
+
+  it('keeps the list of pins of CRI-O on the nodes, unless it is told otherwise', async () => {
+    const write = async (path: string): Promise<void> => {
+      const file = join(site.rootOf('worker-0'), path);
+      await mkdir(dirname(file), { recursive: true });
+      await writeFile(file, 'x');
+    };
+    await bring();
+    await write(pinFile);
+    await write(mirrorFile);
+    await remove();
+    expect(await exists('worker-0', pinFile)).to.equal(true);
+    expect(await exists('worker-0', mirrorFile)).to.equal(false);
+    await bring();
+    await remove({ removePins: true });
+    expect(await exists('worker-0', pinFile)).to.equal(false);
   });
 
   it('names the node that could not be cleaned up, keeps the objects, and goes on when it is run again', async () => {

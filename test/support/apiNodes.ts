@@ -69,7 +69,10 @@ export class TestKubelets {
     for (const { metadata } of this.#server.objects.list(kind, 'oc-upgrade-bundle')) {
       const { name } = metadata;
       const place = { kind, namespace: 'oc-upgrade-bundle', name };
-      if (name.startsWith(`${set}-`)) this.#server.objects.delete(place, {}, false);
+      if (!name.startsWith(`${set}-`)) continue;
+      this.#server.objects.delete(place, {}, false);
+      this.#containers.get(name)?.kill('SIGKILL');
+      this.#containers.delete(name);
     }
   }
 
