@@ -51,7 +51,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, listen.token, connections),
       server,
-      trouble: () => trouble,
+      remarks: () => [...media.complaints.slice(0, 3), ...(trouble === undefined ? [] : [trouble])],
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());

@@ -4,7 +4,7 @@ import { openBundle, type Bundle } from '../bundle/open.ts';
 import { checkSigned } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { isPluginError, messageOf } from '../errors.ts';
 import { checkBundleDigest, replicaPath } from '../node/replica.ts';
 import type { Digest } from '../oci/digest.ts';
 import { gatherFacts, keepFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
@@ -53,17 +53,22 @@ export class AgentHoldings {
     return this.#open(path, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
-  /** Reads a copy whole, and removes it where it is not what it was: true then. Throws what reading and removing throw. */
-  async dropDamaged({ bundle, facts }: Holding, context: Context): Promise<boolean> {
+  /** Reads a bundle whole once more: whether it is what it was. Throws `interrupted`. */
+  async isWhole({ bundle, facts }: Holding, context: Context): Promise<boolean> {
     try {
       await checkBundleDigest(bundle, facts.digest, context);
-      return false;
-    } catch (error) {
-      if (!isPluginError(error, 'digest-mismatch')) throw error;
-      context.log('warn', `${bundle.path} is damaged: it is removed`);
-      await rm(replicaPath(this.#folder, facts.digest), { force: true });
       return true;
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      context.log('warn', messageOf(error));
+      return false;
     }
+  }
+
+  /** Removes a copy that is damaged. */
+  async drop({ bundle, facts }: Holding, context: Context): Promise<void> {
+    context.log('warn', `${bundle.path} is damaged: it is removed`);
+    await rm(replicaPath(this.#folder, facts.digest), { force: true });
   }
 
   /** Removes everything of bundles but of those that are named. */

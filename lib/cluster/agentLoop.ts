@@ -135,11 +135,12 @@ export class AgentLoop {
       const digest = each.digest === undefined ? '' : `, ${each.digest} as the file beside it says`;
       return `${describe(each)}${digest}`;
     });
-    const message = `${words.join('; ')}: waiting for its digest in spec.bundle.digest`;
+    const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
+    const said = [...offered, ...(this.#options.tools.remarks?.() ?? [])];
     return {
       ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
       free: await this.#options.tools.images.measureFree(),
-      ...(found.length > 0 && { message }),
+      ...(said.length > 0 && { message: said.join('; ') }),
     };
   }
 

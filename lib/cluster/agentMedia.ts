@@ -6,7 +6,7 @@ import { isPluginError } from '../errors.ts';
 import { DeviceEvents } from '../node/deviceEvents.ts';
 import { pathOnHost, type Host } from '../node/host.ts';
 import { Media, type MediaOptions } from '../node/media.ts';
-import { examineFiles, listFiles, type Findings, type FoundBundle } from '../node/medium.ts';
+import { examineFiles, listFiles, type Findings, type FoundBundle, type Rejected } from '../node/medium.ts';
 
 /** Where an agent looks for bundles. */
 export interface AgentMediaOptions extends MediaOptions {
@@ -74,6 +74,12 @@ export class AgentMedia {
     return [...(this.#media?.bundles ?? []), ...places.flat()];
   }
 
+  /** What the last look found that looks like a bundle and cannot be used, and why. */
+  get complaints(): readonly string[] {
+    const inFolders = [...this.#examined.values()].flatMap(({ findings }) => findings.rejected);
+    return [...(this.#media?.rejected ?? []), ...inFolders].map(complain);
+  }
+
   /** Waits so many milliseconds, or until a device comes or goes, or the signal ends it. */
   async wait(patience: number, signal: AbortSignal): Promise<void> {
     if (this.#events) return this.#events.next(patience, signal);
@@ -89,7 +95,7 @@ export class AgentMedia {
   async #lookAtMedia(): Promise<void> {
     try {
       for (const event of (await this.#media?.look()) ?? []) {
-        if (event.event === 'rejected') this.#tell(`${event.path} on ${event.device}: ${event.reason}`);
+        if (event.event === 'rejected') this.#tell(complain(event));
         if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
         if (event.event === 'removed') this.#context.log('info', `${event.device} is gone`);
       }
@@ -113,7 +119,7 @@ export class AgentMedia {
     const known = this.#examined.get(folder);
     if (known?.fingerprint === fingerprint) return known.findings.bundles;
     const findings = await examineFiles(folder, names, { device: folder }, this.#context);
-    for (const { path, reason } of findings.rejected) this.#tell(`${path}: ${reason}`);
+    for (const rejected of findings.rejected) this.#tell(complain(rejected));
     // What is still being copied changes, and is looked at again.
     this.#examined.set(folder, { fingerprint, findings });
     return findings.bundles;
@@ -124,4 +130,8 @@ export class AgentMedia {
     if (!this.#told.has(words)) this.#context.log('warn', words);
     this.#told.add(words);
   }
+}
+
+function complain({ device, path, reason }: Rejected): string {
+  return reason.includes(path) ? reason : `${path === device ? path : `${path} on ${device}`}: ${reason}`;
 }

@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf, type ErrorCode } from '../errors.ts';
-import { identityOf, type FoundBundle } from '../node/medium.ts';
+import { isPluginError, messageOf, type ErrorCode, type PluginError } from '../errors.ts';
+import type { FoundBundle } from '../node/medium.ts';
 import type { Digest } from '../oci/digest.ts';
 import { AgentJob } from './agentJob.ts';
 import type { AgentHoldings, Holding } from './agentHoldings.ts';
@@ -8,6 +8,7 @@ import type { AgentImages } from './agentImages.ts';
 import type { AgentPeers } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleFacts } from './bundleFacts.ts';
+import { MediaVerdicts } from './mediaVerdicts.ts';
 import {
   isAtLeast,
   mayLoad,
@@ -24,8 +25,8 @@ export interface AgentTools {
   readonly images: Pick<AgentImages, 'measureFree' | 'stayAboveFloor' | 'count' | 'load' | 'pin'>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
-  /** What keeps the rollout from going on, where this node leads it. */
-  trouble?(): string | undefined;
+  /** What there is to say of the node besides: of media that cannot be used, of a rollout that it leads and that cannot go on. */
+  remarks?(): readonly string[];
 }
 
 /** Who a node is, and whether the cluster pins images itself. */
@@ -46,29 +47,31 @@ export class AgentNode {
   readonly #tools: AgentTools;
   readonly #context: Context;
   readonly #job: AgentJob;
-  /** What is known of media, by where they are and what they say of themselves. */
-  readonly #verdicts = new Map<string, 'verified' | 'another'>();
-  #holding: (Holding & { readonly medium: string | undefined }) | undefined;
-  #facts: BundleFacts | undefined;
+  readonly #verdicts: MediaVerdicts;
+  #holding: MediumHolding | undefined;
   #count = { loaded: 0, total: 0 };
   #countedIn: Phase | undefined;
   #bytes = 0;
   #isPinned = false;
   /** What keeps what is on the disk from being used. */
   #fault: string | undefined;
+  /** Why a medium that has the bundle could not be read to its end, until the bundle comes from elsewhere or the media change. */
+  #spoilt: PluginError | undefined;
+  /** The medium that was pulled out while it was needed. */
+  #lost: string | undefined;
   #note: string | undefined;
-  #seen = '';
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
     this.digest = digest;
     this.#tools = tools;
     this.#context = context;
     this.#job = new AgentJob(context);
+    this.#verdicts = new MediaVerdicts(digest);
   }
 
   /** What is known of the bundle by now. */
   get facts(): BundleFacts | undefined {
-    return this.#facts;
+    return this.#verdicts.facts;
   }
 
   /** The bundle that it offers to other nodes at present. */
@@ -89,8 +92,8 @@ export class AgentNode {
     await this.#recall(bundle).catch((error: unknown) => {
       this.#fault = faultOf(error);
     });
-    const unknown = found.find((each) => this.#judge(each) === undefined);
-    const other = found.find((each) => this.#judge(each) === 'another');
+    const unknown = found.find((each) => this.#verdicts.judge(each) === undefined);
+    const other = this.#verdicts.findStray(found);
     this.#note = other ? `${describe(other)} is another bundle than spec.bundle.digest allows: remove it` : this.#fault;
     const isReady = mayLoad(bundle, node);
     if (!this.#holding && unknown) this.#verify(unknown);
@@ -98,13 +101,15 @@ export class AgentNode {
     else if (this.#isLoaded) this.#pin(bundle, node);
     else if (isReady && this.#holding) this.#load(this.#holding, bundle);
     else if (isReady) this.#fetch();
+    else this.#verdicts.forgive();
   }
 
   /** What the node has to say of itself. */
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
     const phase = this.#phaseOf(bundle, node);
     const own = phase === 'Failed' ? (this.#note ?? this.#job.failure) : (this.#job.name ?? this.#note);
-    const said = [own, this.#tools.trouble?.()].filter((words) => words !== undefined);
+    const lost = this.#isLoaded ? undefined : this.#lost;
+    const said = [own, lost, ...(this.#tools.remarks?.() ?? [])].filter((words) => words !== undefined);
     const { loaded, total } = this.#count;
     const free = await this.#tools.images.measureFree().catch((error: unknown) => void faultOf(error));
     return {
@@ -142,31 +147,34 @@ export class AgentNode {
       });
       if (copy) this.#hold(copy, undefined);
     }
-    this.#facts ??= await holdings.recall(this.digest);
+    this.#verdicts.facts ??= await holdings.recall(this.digest);
     const phase = phaseOf(bundle);
-    if (!this.#facts || this.#countedIn === phase) return;
-    this.#count = await images.count(this.#facts, bundle.spec.store);
+    if (!this.facts || this.#countedIn === phase) return;
+    this.#count = await images.count(this.facts, bundle.spec.store);
     this.#countedIn = phase;
-  }
-
-  #judge(found: FoundBundle): 'verified' | 'another' | undefined {
-    if (this.#facts && identityOf(this.#facts.metadata) !== found.identity) return 'another';
-    if (found.digest !== undefined && found.digest !== this.digest) return 'another';
-    return this.#verdicts.get(keyOf(found));
   }
 
   #verify(found: FoundBundle): void {
     this.#job.start('verify', `verifying ${describe(found)}`, async (context) => {
+      this.#lost = undefined;
       try {
         const holding = await this.#tools.holdings.verify(found.path, this.digest, context);
-        this.#verdicts.set(keyOf(found), 'verified');
-        this.#hold(holding, found.path);
+        this.#verdicts.set(found, 'verified');
+        this.#hold(holding, found);
       } catch (error) {
-        if (!isPluginError(error, 'digest-mismatch')) throw error;
-        this.#verdicts.set(keyOf(found), 'another');
+        if (!isPluginError(error, 'digest-mismatch') || this.#verdicts.isMeant(found)) throw this.#spoil(found, error);
+        this.#verdicts.set(found, 'another');
         this.#context.log('warn', messageOf(error));
       }
     });
+  }
+
+  /** Notes that a medium cannot be read, and gives the reason; other errors as they are. */
+  #spoil(medium: FoundBundle, error: unknown): unknown {
+    if (!isContentFault(error)) return error;
+    this.#verdicts.set(medium, 'unreadable');
+    this.#spoilt = error;
+    return error;
   }
 
   #fetch(): void {
@@ -178,29 +186,33 @@ export class AgentNode {
       );
       const copy = path === undefined ? undefined : await holdings.openCopy(this.digest, context);
       if (copy) this.#hold(copy, undefined);
+      else this.#verdicts.forgive();
+      // Later again, and then with the medium, which is all there is.
+      if (!copy && this.#spoilt) throw this.#spoilt;
       // Whoever has it has enough to do: to ask at once again would only keep them, and the cluster, from it.
       return copy !== undefined;
     });
   }
 
-  #load(holding: Holding & { readonly medium: string | undefined }, bundle: UpgradeBundle): void {
+  #load(holding: MediumHolding, bundle: UpgradeBundle): void {
     const { images, holdings } = this.#tools;
     this.#job.start('load', `loading ${String(this.#count.total)} images`, async (context) => {
       this.#count = { ...this.#count, loaded: 0 };
       try {
         await images.load(holding.bundle, holding.facts, bundle.spec.store, this.#counting(context));
       } catch (error) {
-        const isContent = isPluginError(error) && contentFaults.has(error.code);
-        // Another node has it whole.
-        if (!isContent || holding.medium !== undefined || !(await holdings.dropDamaged(holding, context))) throw error;
+        if (!isContentFault(error) || (await holdings.isWhole(holding, context))) throw error;
+        // Another node may have it whole.
         await this.#release();
+        if (holding.medium !== undefined) throw this.#spoil(holding.medium, error);
+        await holdings.drop(holding, context);
       }
       this.#count = await images.count(holding.facts, bundle.spec.store);
     });
   }
 
   #pin(bundle: UpgradeBundle, { pinsByCluster }: NodeFacts): void {
-    const facts = this.#facts;
+    const { facts } = this;
     if (pinsByCluster || this.#isPinned || !facts || !isAtLeast(bundle, 'Loaded')) return;
     this.#job.start('pin', 'pinning the images', async (context) => {
       await this.#tools.images.pin(facts, context);
@@ -220,9 +232,11 @@ export class AgentNode {
     };
   }
 
-  #hold(holding: Holding, medium: string | undefined): void {
+  #hold(holding: Holding, medium: FoundBundle | undefined): void {
     this.#holding = { ...holding, medium };
-    this.#facts = holding.facts;
+    this.#spoilt = undefined;
+    this.#lost = undefined;
+    this.#verdicts.facts = holding.facts;
     this.#bytes = holding.facts.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
     this.#countedIn = undefined;
     this.#tools.server.offer(holding.bundle, holding.facts);
@@ -230,15 +244,15 @@ export class AgentNode {
 
   /** Notices that the medium with the bundle is gone, or any other about which something was known. */
   async #letGo(found: readonly FoundBundle[]): Promise<void> {
-    const present = new Set(found.map(keyOf));
-    const seen = [...present].sort().join();
     // What was wrong with the media before need not be wrong with these.
-    if (seen !== this.#seen) this.#job.forgive();
-    this.#seen = seen;
-    for (const key of this.#verdicts.keys()) if (!present.has(key)) this.#verdicts.delete(key);
+    if (this.#verdicts.update(found)) {
+      this.#job.forgive();
+      this.#spoilt = undefined;
+    }
     const medium = this.#holding?.medium;
-    if (medium === undefined || found.some(({ path }) => path === medium)) return;
-    this.#context.log('warn', `${medium} is gone`);
+    if (medium === undefined || found.some(({ path }) => path === medium.path)) return;
+    this.#lost = `${describe(medium)} is gone: insert it again, unless another node has the bundle`;
+    this.#context.log('warn', this.#lost);
     await this.#job.stop();
     await this.#release();
     this.#bytes = 0;
@@ -257,17 +271,21 @@ export function describe({ version, arch, path, device }: FoundBundle): string {
   return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
 }
 
-/** What a damaged bundle may show as. */
+/** A bundle at hand, and the medium that it is on; undefined for a copy on the node’s own disk. */
+type MediumHolding = Holding & { readonly medium: FoundBundle | undefined };
+
+/** What a damaged bundle, or one on a damaged medium, may show as. */
 const contentFaults: ReadonlySet<ErrorCode> = new Set([
   ...(['digest-mismatch', 'size-mismatch', 'incomplete', 'invalid-bundle', 'invalid-manifest', 'partial'] as const),
+  'not-readable',
 ]);
+
+function isContentFault(error: unknown): error is PluginError {
+  return isPluginError(error) && contentFaults.has(error.code);
+}
 
 /** What to say of something that failed. Throws `interrupted`, and what nobody foresaw. */
 function faultOf(error: unknown): string {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
   return error.message;
-}
-
-function keyOf({ path, identity }: FoundBundle): string {
-  return `${path} ${identity}`;
 }

@@ -84,6 +84,11 @@ export class Media {
     return [...this.#known.values()].flatMap(({ findings }) => findings.bundles);
   }
 
+  /** What looks like a bundle and is none that can be used, as the last look found it. */
+  get rejected(): Rejected[] {
+    return [...this.#known.values()].flatMap(({ findings }) => findings.rejected);
+  }
+
   /** Looks at every device once, and tells what has changed since the last look. Throws `not-found` without lsblk, and `interrupted`. */
   async look(): Promise<MediaEvent[]> {
     const before = this.#all();

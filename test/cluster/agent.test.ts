@@ -45,10 +45,10 @@ describe('the agents of a cluster', function () {
     return cluster.addNode(name, [...trust, `--disk-floor=${floor}`]);
   };
   /** Writes a bundle onto a device and puts that into a node. */
-  const plug = async (node: SimulatedNode, bundle: TestBundle = made) => {
+  const plug = async (node: SimulatedNode, bundle: TestBundle = made, readable = Infinity) => {
     const image = await node.sticks.makeImage(8);
     await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
-    return node.sticks.plug(image);
+    return node.sticks.plug(image, true, readable);
   };
   const until = async (condition: () => unknown): Promise<void> => {
     const end = Date.now() + 120_000;
@@ -117,6 +117,30 @@ describe('the agents of a cluster', function () {
     await wrong.pull();
     await until(isAt('Loaded', 'a', 'b'));
     await expectLoaded(b);
+  });
+
+  it('say that a stick cannot be read, or is gone, and go on when it is inserted again, or with that of another node', async () => {
+    cluster.allow(digest);
+    const [a, b] = [await addNode('a'), await addNode('b')];
+    const message = (): string => cluster.progress('a')?.message ?? '';
+    const isVerified = (): boolean => cluster.progress('a')?.imagesTotal === namesOf(made).length;
+    const worn = await plug(a, made, 400_000);
+    await until(() => message().includes(worn.device));
+    expect(message()).to.contain(`${worn.device} cannot be read`);
+    await worn.pull();
+    const stick = await plug(a);
+    await until(isVerified);
+    await stick.pull();
+    await until(() => message().includes('is gone: insert it again'));
+    const again = await plug(a);
+    await until(() => isVerified() && message() === '');
+    await again.spoil(400_000);
+    cluster.direct({ phase: 'Loading' });
+    await until(isAt('Failed', 'a'));
+    expect(message()).to.contain(`${again.device} cannot be read`);
+    await plug(b);
+    await until(isAt('Loaded', 'a', 'b'));
+    for (const node of [a, b]) await expectLoaded(node);
   });
 
   it('bring nothing to a disk that is too full already, and say so', async () => {

@@ -11,8 +11,6 @@ import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/storeReader.ts';
 
-const machines = 'machineconfiguration.openshift.io/v1';
-
 describe('a cluster of three nodes', function () {
   this.timeout(600_000);
   let made: TestBundle;
@@ -49,23 +47,9 @@ describe('a cluster of three nodes', function () {
     await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
     return node.sticks.plug(image);
   };
-  const until = async (condition: () => unknown): Promise<void> => {
-    const end = Date.now() + 240_000;
-    while (!(await condition())) {
-      if (Date.now() > end) throw new Error(`it never came to that in phase ${String(phase())}`);
-      await sleep(50);
-    }
-  };
-  const phase = (): Phase | undefined => cluster.bundle()?.status?.phase;
-  const conditionOf = (type: string): string => {
-    const conditions = (cluster.bundle()?.status?.conditions ?? []) as Record<string, string>[];
-    const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
-    return `${status} ${reason}: ${message}`;
-  };
-  const kinds = (apiVersion: string, kind: string): string[] => {
-    const found = cluster.api.kinds.find((each) => each.kind === kind && apiVersion.endsWith(each.version));
-    return found ? cluster.api.objects.list(found, '').map(({ metadata }) => metadata.name) : [];
-  };
+  const until = (condition: () => unknown): Promise<void> => cluster.until(condition);
+  const phase = (): Phase | undefined => cluster.phase();
+  const conditionOf = (type: string): string => cluster.condition(type);
   /** All that an update is, on every node and in the cluster. */
   const expectUpdated = async (nodes: readonly SimulatedNode[]): Promise<void> => {
     const { pullspec, images } = made.release;
@@ -78,7 +62,7 @@ describe('a cluster of three nodes', function () {
     expect(cluster.site.requests).to.deep.equal([{ image: pullspec, version: '4.19.4', force: false }]);
     const signature = `sha256-${hexOf(made.release.digest)}`;
     expect(cluster.api.find('v1', 'ConfigMap', signature, 'openshift-config-managed')).not.to.equal(undefined);
-    expect(kinds(machines, 'PinnedImageSet')).to.have.length(2);
+    expect(cluster.names('PinnedImageSet')).to.have.length(2);
     expect(cluster.site.loadingAtOnce).to.be.at.most(1);
   };
 
@@ -173,6 +157,6 @@ describe('a cluster of three nodes', function () {
     leader?.start();
     await until(() => phase() === 'Completed');
     await expectUpdated(nodes);
-    expect(kinds('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle')).to.deep.equal([bundleName]);
+    expect(cluster.names('UpgradeBundle')).to.deep.equal([bundleName]);
   });
 });

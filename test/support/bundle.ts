@@ -23,6 +23,8 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
   readonly signed?: boolean;
   /** Splits it into volumes of so many bytes. */
   readonly volumeSize?: number;
+  /** Leaves out what this bundle has. */
+  readonly base?: string;
 }
 
 /** A bundle in a folder of its own, as `create` makes it. */
@@ -51,7 +53,7 @@ let sharedKey: Promise<SigningKey> | undefined;
  * are those of quay.io, for which the registry stands as a mirror, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
-  const { extraImages = [], signed = true, volumeSize, ...rest } = options;
+  const { extraImages = [], signed = true, volumeSize, base, ...rest } = options;
   const key = await (sharedKey ??= makeSigningKey());
   const release = buildRelease({ components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest });
   const folder = await makeFolder();
@@ -67,7 +69,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
   );
   await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
 
-  const result = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize });
+  const result = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize, base });
   let unpacked = 0;
   return {
     path: result.path,
@@ -95,8 +97,9 @@ async function create(made: {
   key: SigningKey;
   signed: boolean;
   volumeSize: number | undefined;
+  base: string | undefined;
 }): Promise<CreateResult> {
-  const { release, extraImages, folder, keyFile, key, signed, volumeSize } = made;
+  const { release, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
   const server = await startRegistry();
   for (const images of [release, ...extraImages]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
@@ -120,6 +123,7 @@ async function create(made: {
           allowUnsigned: !signed,
         },
         volumeSize,
+        base: base === undefined ? undefined : { path: base },
         dryRun: false,
         verifyExisting: false,
         tool: 'test/1',

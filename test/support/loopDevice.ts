@@ -23,6 +23,8 @@ export async function requireLoopDevices(context: Context): Promise<void> {
 export interface Stick {
   readonly device: string;
   readonly image: string;
+  /** Makes everything behind so many bytes unreadable, as on a worn stick. */
+  spoil(from: number): Promise<void>;
   /** Pulls it out, whatever is mounted of it. */
   pull(): Promise<void>;
 }
@@ -58,18 +60,24 @@ export class Sticks {
     return `${join(this.#folder, 'bin')}:${process.env['PATH'] ?? ''}`;
   }
 
-  /** Puts an image in. */
-  async plug(image: string, removable = true): Promise<Stick> {
+  /** Puts an image in, of which so many bytes can be read. */
+  async plug(image: string, removable = true, readable = Infinity): Promise<Stick> {
     const device = (await runSuccessfully('losetup', ['--find', '--show', image])).trim();
     this.#devices.add(device);
     this.#sticks.set(device, { removable });
+    // What lies behind the end of the file is an error for the device, which has the size from before.
+    const spoil = async (from: number): Promise<void> => {
+      await truncate(image, from);
+      await runSuccessfully('blockdev', ['--flushbufs', device]);
+    };
+    if (readable < Infinity) await spoil(readable);
     await this.list();
     const pull = async (): Promise<void> => {
       this.#sticks.delete(device);
       await this.list();
       await run('losetup', ['--detach', device]);
     };
-    return { device, image, pull };
+    return { device, image, spoil, pull };
   }
 
   /** Makes an empty image file of so many megabytes. */

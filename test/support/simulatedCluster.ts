@@ -1,12 +1,18 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
 import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
-import { upgradeBundleApi, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
+import {
+  upgradeBundleApi,
+  type NodeProgress,
+  type Phase,
+  type UpgradeBundle,
+} from '../../lib/cluster/upgradeBundle.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 import type { Attempt } from './apiAccess.ts';
-import type { Json } from './apiPatch.ts';
+import { mergePatch, type Json } from './apiPatch.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeAuthority, type Authority } from './certificates.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
@@ -55,10 +61,10 @@ export class SimulatedCluster {
   }
 
   /**
-   * Starts a cluster of version 4.19.3 with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
+   * Starts a cluster, of version 4.19.3 by default, with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
    * agents do not run yet. Without control, somebody else has the Lease, and tests say what the phase is.
    */
-  static async start({ controlled = true } = {}): Promise<SimulatedCluster> {
+  static async start({ controlled = true, openshift = '4.19.3' } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
     const image = platformImage('d');
@@ -71,7 +77,7 @@ export class SimulatedCluster {
       return false;
     };
     const tokens = new Map([[account, user]]);
-    const api = await startApiServer({ openshift: '4.19.3', tls: { cert, key }, tokens, allow });
+    const api = await startApiServer({ openshift, tls: { cert, key }, tokens, allow });
     for (const object of objects) api.put({ ...object });
     const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort() };
     const cluster = new SimulatedCluster(parts);
@@ -87,8 +93,12 @@ export class SimulatedCluster {
     return cluster;
   }
 
-  /** Adds a node with the pod of its agent; the agent is started. */
-  async addNode(name: string, options: readonly string[] = []): Promise<SimulatedNode> {
+  /** Adds a node with the pod of its agent; the agent is started. It may have an additional store. */
+  async addNode(
+    name: string,
+    options: readonly string[] = [],
+    { additionalStore = false } = {},
+  ): Promise<SimulatedNode> {
     const role = name.startsWith('master') ? 'master' : 'worker';
     this.site.silent.add(name);
     const address = `127.0.1.${String((this.#count += 1))}`;
@@ -96,7 +106,7 @@ export class SimulatedCluster {
     await mkdir(folder);
     const node = await SimulatedNode.make(
       {
-        ...{ name, address, port: this.#port, api: this.api.host, account, token, options },
+        ...{ name, address, port: this.#port, api: this.api.host, account, token, options, additionalStore },
         authority: this.#authority.certificate,
       },
       folder,
@@ -137,6 +147,43 @@ export class SimulatedCluster {
     const kind = this.api.kinds.find((known) => known.kind === reportKind.kind);
     const reports = kind ? this.api.objects.list(kind, namespace).map((lease) => parseReport(lease)) : [];
     return reports.find((each) => each?.bundle === uid && each?.progress.name === node)?.progress;
+  }
+
+  /** How far the update has come. */
+  phase(name = bundleName): Phase | undefined {
+    return this.bundle(name)?.status?.phase;
+  }
+
+  /** A condition of it, as `status reason: message`. */
+  condition(type: string, name = bundleName): string {
+    const conditions = (this.bundle(name)?.status?.conditions ?? []) as Record<string, string>[];
+    const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
+    return `${status} ${reason}: ${message}`;
+  }
+
+  /** The names of all objects of a kind. */
+  names(kind: string): string[] {
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    return found ? this.api.objects.list(found, '').map(({ metadata }) => metadata.name) : [];
+  }
+
+  /** Changes fields of an object, as somebody with oc would. */
+  edit(apiVersion: string, kind: string, name: string, fields: Json): void {
+    const object = this.api.find(apiVersion, kind, name);
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    if (!object || !found) throw new Error(`there is no ${kind} ${name}`);
+    const writing = { manager: 'somebody', dryRun: false, status: 'status' in fields };
+    const place = { kind: found, namespace: '', name };
+    this.api.objects.replace(place, mergePatch(object, fields) as Json, writing);
+  }
+
+  /** Waits until something holds; says where the update is when it does not come to hold. */
+  async until(holds: () => unknown): Promise<void> {
+    const end = Date.now() + 240_000;
+    while (!(await holds())) {
+      if (Date.now() > end) throw new Error(`it never came to that: ${JSON.stringify(this.bundle()?.status)}`);
+      await sleep(50);
+    }
   }
 
   /** Writes into the status, as the controller does. */

@@ -1,9 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, symlink, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
 import { Sticks } from './loopDevice.ts';
+import { runSuccessfully } from './peers.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const compileCache = fileURLToPath(new URL('../../node_modules/.cache/compile', import.meta.url));
@@ -24,10 +26,12 @@ export interface NodePlace {
   readonly token: string;
   /** Options for the agent besides. */
   readonly options: readonly string[];
+  /** Its storage.conf has the additional store of install. */
+  readonly additionalStore: boolean;
 }
 
 /**
- * A node of a cluster on this machine: a mount namespace with a /var and a /run of its own, in which the agent is a real process of the
+ * A node of a cluster on this machine: a mount namespace with a /var, a /run and changes of /etc of its own, in which the agent is a real process of the
  * executable that loads into a real image store. It has its own sticks.
  */
 export class SimulatedNode {
@@ -60,7 +64,14 @@ export class SimulatedNode {
     await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
     const sticks = join(folder, 'sticks');
     await mkdir(sticks);
-    return new SimulatedNode(place, folder, await Sticks.open(sticks));
+    await mkdir(join(folder, 'etc.work'));
+    await mkdir(join(folder, 'etc/containers'), { recursive: true });
+    if (place.additionalStore) await addStore(folder);
+    const node = new SimulatedNode(place, folder, await Sticks.open(sticks));
+    const systemctl = join(sticks, 'bin/systemctl');
+    await writeFile(systemctl, `#!/bin/sh\necho "$@" >> '${join(folder, 'systemctl')}'\n`);
+    await chmod(systemctl, 0o755);
+    return node;
   }
 
   /** Everything that its agents have said so far. */
@@ -78,6 +89,23 @@ export class SimulatedNode {
     return join(this.#folder, 'var/lib/containers/storage');
   }
 
+  /** A path of the node, as one of this machine: something in /var, or a file that has been written to /etc. */
+  pathOf(path: string): string {
+    return join(this.#folder, path);
+  }
+
+  /** What systemctl was asked for. */
+  async systemctl(): Promise<string[]> {
+    const text = await readFile(join(this.#folder, 'systemctl'), 'utf8').catch(() => '');
+    return text.split('\n').filter((line) => line !== '');
+  }
+
+  /** Runs a program on the node, with its file system and no network, and gives what it prints; the agent has to run. */
+  async run(program: string, ...args: string[]): Promise<string> {
+    const pid = String(this.#child?.pid);
+    return runSuccessfully('unshare', ['-n', 'nsenter', '--mount', '--target', pid, program, ...args]);
+  }
+
   /** Where its agent keeps copies. */
   get state(): string {
     return join(this.#folder, 'var/lib/oc-upgrade-bundle');
@@ -91,6 +119,7 @@ export class SimulatedNode {
     const script = [
       'set -e',
       `mount --bind '${this.#folder}/var' /var`,
+      `mount -t overlay overlay -o 'lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work' /etc`,
       'mount -t tmpfs tmpfs /run',
       'mkdir -p /run/secrets',
       `cp -r '${this.#folder}/secrets/.' /run/secrets`,
@@ -149,4 +178,21 @@ export class SimulatedNode {
     await this.kill('everything');
     await this.sticks.close();
   }
+}
+
+/** What an installation of an additional store makes of a node. */
+async function addStore(folder: string): Promise<void> {
+  const lines = [
+    '[storage]',
+    'driver = "overlay"',
+    'graphroot = "/var/lib/containers/storage"',
+    'runroot = "/run/containers/storage"',
+    '[storage.options]',
+    `additionalimagestores = ["${defaultStorePath}"]`,
+    '',
+  ];
+  await writeFile(join(folder, 'etc/containers/storage.conf'), lines.join('\n'));
+  const store = join(folder, defaultStorePath);
+  await mkdir(store, { recursive: true });
+  await writeFile(join(store, storeMarker.name), storeMarker.content);
 }

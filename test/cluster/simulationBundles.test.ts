@@ -1,0 +1,113 @@
+import { copyFile, mkdir, readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
+import { pinFile } from '../../lib/node/pins.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { requirePeer } from '../support/peers.ts';
+import { SimulatedCluster } from '../support/simulatedCluster.ts';
+import type { SimulatedNode } from '../support/simulatedNode.ts';
+import { requireRoot } from '../support/storeReader.ts';
+
+const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
+
+describe('a cluster that cannot pin images itself, with an additional store', function () {
+  this.timeout(600_000);
+  let whole: TestBundle;
+  let delta: TestBundle;
+  let folder: string;
+  let cluster: SimulatedCluster;
+
+  before(async function () {
+    requirePeer(this, 'skopeo', 'podman');
+    await requireRoot(this);
+    await requireLoopDevices(this);
+    folder = await makeFolder();
+    whole = await makeBundle({ version: '4.18.4', previous: ['4.18.3'], volumeSize: 200_000, layerSize: 50_000 });
+    delta = await makeBundle({ version: '4.19.5', previous: ['4.18.4'], base: whole.path, layerSize: 50_000 });
+    cluster = await SimulatedCluster.start({ openshift: '4.18.3' });
+    // What nodes fetch of a release before 4.19 comes from mirrors.
+    const mirrors = ['ocp-release', 'ocp-v4.0-art-dev'].map((name) => ({
+      source: `quay.io/openshift-release-dev/${name}`,
+      mirrors: ['mirror.example.com/openshift/release'],
+    }));
+    const mirrorSet = {
+      apiVersion: 'config.openshift.io/v1',
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'release' },
+    };
+    cluster.api.put({ ...mirrorSet, spec: { imageDigestMirrors: mirrors } });
+  });
+  after(async () => {
+    await whole.remove();
+    await delta.remove();
+    await removeFolder(folder);
+  });
+  afterEach(async function () {
+    if (this.currentTest?.state === 'failed') console.error(cluster.output);
+    await cluster.close();
+    expect([...new Set(cluster.denied)]).to.deep.equal([]);
+  });
+
+  /** Puts a stick with the files of bundles into a node. */
+  const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Stick> => {
+    const files = join(folder, `files-${String(bundles.length)}`);
+    await mkdir(files);
+    for (const { folder: from } of bundles)
+      for (const name of await readdir(from))
+        if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
+    return node.sticks.plug(await node.sticks.makeExt4(files, 'UPDATE', 16));
+  };
+  const pullspecs = ({ release }: TestBundle): string[] => [
+    release.pullspec,
+    ...[...release.images.values()].map(({ pullspec }) => pullspec),
+  ];
+  /** What podman sees on a node, by digest. */
+  const seenOn = async (node: SimulatedNode, ...place: string[]): Promise<string[]> => {
+    const list = JSON.parse(await node.run('podman', ...place, 'images', '--format=json')) as { Names?: string[] }[];
+    return list.flatMap(({ Names = [] }) => Names);
+  };
+
+  it('updates from volumes on a stick, then to a version that can by a delta beside its base', async () => {
+    const trust = [`--signature-keyring=${whole.keyFile}`, `--trust-fingerprint=${whole.key.fingerprint}`];
+    const options = [...trust, '--disk-floor=1Mi'];
+    const nodes = await Promise.all(
+      ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, options, { additionalStore: true })),
+    );
+    const [, worker] = nodes;
+    if (!worker || !whole.result.digest || !delta.result.digest) throw new Error('something is missing');
+    cluster.allow(whole.result.digest, { store: 'additional' }, names.whole);
+    const stick = await plug(worker, whole);
+    await cluster.until(() => cluster.phase(names.whole) === 'Completed');
+    expect(cluster.condition('Pinned', names.whole)).to.match(/^True PinnedByAgents/);
+    for (const node of nodes) {
+      expect(await seenOn(node), node.name).to.include.members(pullspecs(whole));
+      const main = ['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage'];
+      expect(await seenOn(node, ...main), node.name).to.deep.equal([]);
+      const store = node.pathOf(defaultStorePath);
+      expect(await readdir(store)).to.include.members([storeMarker.name, 'overlay-images']);
+      expect((await readdir(join(store, '..'))).filter((name) => !name.endsWith('.lock'))).to.deep.equal(['store']);
+      const pins = await readFile(node.pathOf(pinFile), 'utf8');
+      for (const image of pullspecs(whole)) expect(pins).to.contain(`"${image}"`);
+      expect(await node.systemctl()).to.deep.equal(['reload crio']);
+    }
+    await stick.pull();
+    cluster.allow(delta.result.digest, {}, names.delta);
+    await plug(worker, delta, whole);
+    await cluster.until(() => cluster.phase(names.delta) === 'Completed');
+    for (const node of nodes) {
+      expect(await seenOn(node), node.name).to.include.members([...pullspecs(whole), ...pullspecs(delta)]);
+    }
+    expect(cluster.site.requests.map((request) => (request as { version: string }).version)).to.deep.equal([
+      '4.18.4',
+      '4.19.5',
+    ]);
+    expect(cluster.names('PinnedImageSet')).to.have.length(2);
+    const pools = ['master', 'worker'].map((name) =>
+      cluster.api.find('machineconfiguration.openshift.io/v1', 'MachineConfigPool', name),
+    );
+    expect(pools.map((pool) => pool?.['spec'])).to.deep.equal([{}, {}]);
+  });
+});
