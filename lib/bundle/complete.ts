@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { ContentSource, LocalContent } from '../store/store.ts';
 import { listVolumeSets } from '../store/volumes.ts';
 import type { BlobRecord, BundleMetadata } from './metadata.ts';
 import { openBundle, type Bundle } from './open.ts';
@@ -118,12 +118,12 @@ function passOver(error: unknown): undefined {
 }
 
 /** One store’s content, with that of others for what it lacks. */
-class LayeredContent implements ContentSource {
+class LayeredContent implements ContentSource, LocalContent {
   readonly name: string;
-  readonly #own: ContentSource;
-  readonly #others: readonly ContentSource[];
+  readonly #own: Bundle['content'];
+  readonly #others: readonly Bundle['content'][];
 
-  constructor(own: ContentSource, others: readonly ContentSource[]) {
+  constructor(own: Bundle['content'], others: readonly Bundle['content'][]) {
     this.name = own.name;
     this.#own = own;
     this.#others = others;
@@ -137,6 +137,10 @@ class LayeredContent implements ContentSource {
     return ((await this.#find(descriptor)) ?? this.#own).fetch(descriptor, start);
   }
 
+  async *chunks(descriptor: Descriptor, start: number, end: number): AsyncGenerator<Buffer> {
+    yield* ((await this.#find(descriptor)) ?? this.#own).chunks(descriptor, start, end);
+  }
+
   async exists(descriptor: Descriptor): Promise<boolean> {
     return (await this.#find(descriptor)) !== undefined;
   }
@@ -145,7 +149,7 @@ class LayeredContent implements ContentSource {
     return this.#own.tags();
   }
 
-  async #find(descriptor: Descriptor): Promise<ContentSource | undefined> {
+  async #find(descriptor: Descriptor): Promise<Bundle['content'] | undefined> {
     for (const source of [this.#own, ...this.#others]) if (await source.exists(descriptor)) return source;
     return undefined;
   }

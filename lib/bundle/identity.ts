@@ -34,7 +34,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   const bundle = await openBundle(path, context);
   try {
     const name = upgradeBundleName(bundle.metadata);
-    if (!bundle.stream) {
+    if (!bundle.chunks) {
       throw new PluginError('usage', `${path} is a mirror directory, which nobody can allow by its digest`, {
         hint: 'Make a bundle of it: oc adm-upgrade-bundle create --from-dir.',
       });
@@ -46,10 +46,9 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
     const hash = createHash('sha256');
     const size = bundle.metadata.size;
     context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
-    for await (const chunk of bundle.stream(0, size)) {
-      const bytes = chunk as Buffer;
-      hash.update(bytes);
-      context.onEvent({ kind: 'bytes', digest: '', bytes: bytes.length });
+    for await (const chunk of bundle.chunks(0, size)) {
+      hash.update(chunk);
+      context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
     }
     return { name, digest: `sha256:${hash.digest('hex')}` };
   } finally {

@@ -1,9 +1,8 @@
 import { readdir, stat } from 'node:fs/promises';
-import type { Readable } from 'node:stream';
 import { dirname } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { ContentSource, LocalContent } from '../store/store.ts';
 import type { Volume } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openDirectory } from './openDirectory.ts';
@@ -41,7 +40,7 @@ export interface Bundle {
   readonly volumes: readonly Volume[];
   /** What is wrong with these: volumes that are missing or have another size. */
   readonly faults: readonly Problem[];
-  readonly content: ContentSource;
+  readonly content: ContentSource & LocalContent;
   readonly files: readonly BundleFile[];
   /** Where the tar ends before its time, or is garbled; only a tolerant opening gives such a bundle. */
   readonly damage?: PluginError | undefined;
@@ -51,8 +50,8 @@ export interface Bundle {
   readonly cutEntry?: string | undefined;
   /** Reads a file whole, 4 MiB at most. */
   read(path: string): Promise<Buffer>;
-  /** The bytes of the tar itself from an offset on, unverified; a directory has none. */
-  readonly stream?: (start: number, size: number) => Readable;
+  /** Bytes of the tar itself, unverified; a directory has none. Each chunk is overwritten with the one after the next. */
+  readonly chunks?: (start: number, size: number) => AsyncIterable<Buffer>;
   /** Reads everything once, in the order in which it lies there. */
   scan(scanner: Scanner): Promise<void>;
   close(): Promise<void>;

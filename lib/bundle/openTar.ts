@@ -40,7 +40,7 @@ export async function openTar(path: string, tolerant: boolean, context: Context)
       isCut: damage !== undefined && faults.length === 0 && (await endsBefore(archive, metadata.size)),
       cutEntry: archive.cutEntry,
       read: (file) => archive.read(file),
-      stream: (start, size) => archive.streamRange(start, size),
+      chunks: (start, size) => archive.chunks(start, size),
       scan: (scanner) => scanTar(archive, trailing, scanner, context),
       close: () => archive.close(),
     };
@@ -52,7 +52,7 @@ export async function openTar(path: string, tolerant: boolean, context: Context)
 
 // A device does not tell its size.
 async function endsBefore(archive: Archive, size: number): Promise<boolean> {
-  for await (const chunk of archive.streamRange(Math.max(0, size - 1), 1)) return (chunk as Buffer).length === 0;
+  for await (const chunk of archive.chunks(Math.max(0, size - 1), 1)) return chunk.length === 0;
   return true;
 }
 
@@ -65,9 +65,9 @@ async function scanTar(archive: Archive, trailing: number, scanner: Scanner, con
   const sections = listSections(archive, trailing);
   let section = sections.next().value;
   let position = 0;
-  for await (const bytes of archive.streamRange(0, archive.size + trailing)) {
+  for await (const bytes of archive.chunks(0, archive.size + trailing)) {
     checkInterrupted(context.signal);
-    let chunk = bytes as Buffer;
+    let chunk = bytes;
     while (section && chunk.length > 0) {
       const part = chunk.subarray(0, section.end - position);
       scanner(section.part, part);

@@ -12,7 +12,7 @@ import {
   type ServeOptions,
   type SizedContent,
 } from '../store/server.ts';
-import { readContent, type ContentSource } from '../store/store.ts';
+import { readContent, type ContentSource, type LocalContent } from '../store/store.ts';
 import { readBundleTags } from './bundleTags.ts';
 import { placeOf } from './place.ts';
 import type { Bundle } from './open.ts';
@@ -34,13 +34,13 @@ export interface BundleServer extends ContentServer {
  */
 export async function serveBundle(
   bundle: Bundle,
-  listen: Pick<ServeOptions, 'host' | 'port' | 'token' | 'onAnswer'>,
+  listen: Omit<ServeOptions, 'repositories' | 'files'>,
   context: Context,
 ): Promise<BundleServer> {
   const { content } = bundle;
   const tags = await readBundleTags(bundle, context);
   const sizes = readSizes(bundle);
-  const views = new Map<string, ContentSource & SizedContent>();
+  const views = new Map<string, ContentSource & LocalContent & SizedContent>();
   const serve = (repository: string, visible: ReadonlySet<string>): void => {
     views.set(repository, {
       name: content.name,
@@ -49,6 +49,7 @@ export async function serveBundle(
         throw new PluginError('not-found', `${repository} has no tag ${wanted}`);
       },
       fetch: (descriptor, start) => content.fetch(descriptor, start),
+      chunks: (descriptor, start, end) => content.chunks(descriptor, start, end),
       exists: (descriptor) => content.exists(descriptor),
       tags: () => Promise.resolve([...visible]),
       sizeOf: (digest) => Promise.resolve(sizes.get(digest)),
@@ -60,8 +61,8 @@ export async function serveBundle(
   }
   serve(releaseRepository, new Set(tags.keys()));
   const repositories = [...views.keys()].sort();
-  const { stream, size } = bundle;
-  const files = new Map<string, ServedFile>(stream ? [[servedTar, { size, stream }]] : []);
+  const { chunks, size } = bundle;
+  const files = new Map<string, ServedFile>(chunks ? [[servedTar, { size, chunks }]] : []);
   const options = { ...listen, repositories: () => repositories, files };
   return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
 }

@@ -1,6 +1,5 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { Readable } from 'node:stream';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -40,9 +39,9 @@ export class AgentServer {
     const { executable, ...listen } = options;
     if (executable) {
       const { size } = await stat(executable.path);
-      const stream = (start: number, length: number): Readable =>
-        length === 0 ? Readable.from([]) : createReadStream(executable.path, { start, end: start + length - 1 });
-      files.set(`/executable/${executable.digest}`, { size, stream });
+      const chunks = (start: number, length: number): AsyncIterable<Buffer> =>
+        createReadStream(executable.path, { start, end: start + length - 1 });
+      files.set(`/executable/${executable.digest}`, { size, chunks });
     }
     const server = await serveContent(() => undefined, { ...listen, files }, context);
     return new AgentServer(files, server);
@@ -59,15 +58,17 @@ export class AgentServer {
   }
 
   /** Offers a verified bundle, in place of any other. */
-  offer({ size, stream }: Pick<Bundle, 'size' | 'stream'>, facts: BundleFacts): void {
+  offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, facts: BundleFacts): void {
     this.withdraw();
     const { tar, facts: about } = peerPaths(facts.digest);
     const bytes = formatFacts(facts);
     this.#files.set(about, {
       size: bytes.length,
-      stream: (start, length) => Readable.from([bytes.subarray(start, start + length)]),
+      async *chunks(start, length) {
+        yield bytes.subarray(start, start + length);
+      },
     });
-    if (stream) this.#files.set(tar, limitUploads({ size, stream }));
+    if (chunks) this.#files.set(tar, limitUploads({ size, chunks }));
     this.#offered = facts.digest;
   }
 
@@ -90,9 +91,13 @@ function limitUploads(file: ServedFile): ServedFile {
   return {
     size: file.size,
     isFree: () => active < mostUploads,
-    stream: (start, length) => {
+    async *chunks(start, length) {
       active += 1;
-      return file.stream(start, length).once('close', () => (active -= 1));
+      try {
+        yield* file.chunks(start, length);
+      } finally {
+        active -= 1;
+      }
     },
   };
 }

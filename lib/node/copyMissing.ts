@@ -1,3 +1,5 @@
+import { finished } from 'node:stream/promises';
+import { descriptorOf } from '../bundle/complete.ts';
 import { serveBundle } from '../bundle/serve.ts';
 import type { Bundle } from '../bundle/open.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -7,7 +9,6 @@ import type { Digest } from '../oci/digest.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
-import { watchContent } from './watchedContent.ts';
 
 /** What would meet the other images too. */
 const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
@@ -34,21 +35,24 @@ export async function copyMissing(
   announce(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
 
-  const read = new Map<Digest, number>();
-  const settled = new Set<Digest>(planned.filter((image) => !missing.includes(image)).flatMap(blobsOf));
-  const faults = new Map<Digest, PluginError>();
-  const content = watchContent(bundle.content, {
-    onRead: (digest, size) => {
-      read.set(digest, size);
-      if (settled.has(digest)) return;
-      settled.add(digest);
-      context.onEvent({ kind: 'bytes', digest, bytes: size });
-    },
-    onFault: (digest, error) => faults.set(digest, error),
-  });
+  // How much of each blob has not been told of: several copies may ask for the same one.
+  const untold = new Map(missing.flatMap((image) => [...image.blobs]));
+  for (const image of planned) if (!missing.includes(image)) image.blobs.forEach((_, digest) => untold.delete(digest));
+  const take = (digest: Digest, bytes: number): number => {
+    const left = untold.get(digest) ?? 0;
+    untold.set(digest, Math.max(0, left - bytes));
+    return Math.min(left, bytes);
+  };
+  let read = 0;
+  const onSent = (digest: Digest, sent: number): void => {
+    const bytes = take(digest, sent);
+    read += bytes;
+    if (bytes > 0) context.onEvent({ kind: 'bytes', digest, bytes });
+  };
   // What the server has to say of its answers is said of the images.
   const quiet: Context = { ...context, log: (level, text) => context.log(level === 'warn' ? 'debug' : level, text) };
-  const server = await serveBundle({ ...bundle, content }, { host: '127.0.0.1', port: 0 }, quiet);
+  // Whoever copies compares all digests: what is altered gets into no store, and is looked for when a copy fails.
+  const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, unverified: true, onSent }, quiet);
   try {
     const setting: CopySetting = { ...loading, server: `127.0.0.1:${String(server.port)}` };
     await prepareWork(missing, setting);
@@ -56,19 +60,20 @@ export async function copyMissing(
       try {
         await copyImage(program, image, setting, own);
       } catch (error) {
-        throw faultOf(image, faults) ?? error;
+        throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, loading)) ?? error) : error;
       }
       const lack = await (await StoreIndex.read(host, store)).check(image);
       if (lack !== undefined) throw new PluginError('incomplete', `${program} says it is loaded, and ${lack}`);
       // Layers that other images have are not asked for again.
-      for (const [digest, size] of image.blobs)
-        if (!settled.has(digest)) context.onEvent({ kind: 'skipped', digest, size });
-      for (const digest of blobsOf(image)) settled.add(digest);
+      for (const digest of image.blobs.keys()) {
+        const size = take(digest, Infinity);
+        if (size > 0) context.onEvent({ kind: 'skipped', digest, size });
+      }
     });
   } finally {
     await server.close();
   }
-  return { bytes: sum(read.values()), loaded: missing.length };
+  return { bytes: read, loaded: missing.length };
 }
 
 /** Lists those images of which something is not in the store. */
@@ -83,10 +88,6 @@ function announce(planned: readonly PlannedImage[], missing: readonly PlannedIma
   const [bytes, there] = [sum(blobs.values()), sum(present.values())];
   context.onEvent({ kind: 'plan', images: planned.length, blobs: blobs.size, bytes, present: there });
   for (const image of planned) if (!missing.includes(image)) context.onEvent({ kind: 'image', name: image.label });
-}
-
-function blobsOf({ blobs }: PlannedImage): Digest[] {
-  return [...blobs.keys()];
 }
 
 function sum(sizes: Iterable<number>): number {
@@ -133,10 +134,30 @@ async function copyAll(
   }
 }
 
-function faultOf(image: PlannedImage, faults: ReadonlyMap<Digest, PluginError>): PluginError | undefined {
-  const digest = [image.digest, ...image.manifests, ...image.blobs.keys()].find((each) => faults.has(each));
-  const fault = digest && faults.get(digest);
-  if (!fault) return undefined;
-  const hint = 'Copy the bundle again from where it came from, and load again: what is there is skipped.';
-  return new PluginError(fault.code, fault.message, { hint, cause: fault });
+/**
+ * Finds out whether the bundle is why an image could not be copied, by reading what the store lacks of it again: whoever gets it over HTTP
+ * sees no more than other bytes, or an answer that breaks off.
+ */
+async function findFault(
+  { path, content }: Bundle,
+  { blobs }: PlannedImage,
+  { host, store }: LoadSetting,
+): Promise<PluginError | undefined> {
+  const held = (await StoreIndex.read(host, store)).listBlobs();
+  for (const [digest, size] of blobs) {
+    if (held.has(digest)) continue;
+    try {
+      await finished((await content.fetch(descriptorOf({ digest, size }))).resume());
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      const { code, message } = error;
+      if (code !== 'not-readable') return new PluginError(code, message, { hint: damagedHint, cause: error });
+      return new PluginError(code, `${path} cannot be read any more: ${message}`, { hint: goneHint, cause: error });
+    }
+  }
+  return undefined;
 }
+
+const damagedHint = 'Copy the bundle again from where it came from, and load again: what is there is skipped.';
+const goneHint =
+  'Was the stick pulled out? Put it in, and run the same command again: it goes on with the images that are missing.';

@@ -74,14 +74,14 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
  * `digest-mismatch`, `unsupported` for a directory, `interrupted`, and what reading throws.
  */
 export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
-  const { path, size, stream } = bundle;
-  if (!stream) {
+  const { path, size, chunks } = bundle;
+  if (!chunks) {
     throw new PluginError('unsupported', `${path} is a directory, which has no digest`, {
       hint: 'Name the tar, or the device that it was written onto.',
     });
   }
   const hash = createHash('sha256');
-  for await (const chunk of stream(0, size) as AsyncIterable<Buffer>) {
+  for await (const chunk of chunks(0, size)) {
     checkInterrupted(context.signal);
     hash.update(chunk);
   }

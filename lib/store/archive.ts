@@ -1,12 +1,11 @@
 import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
-import { readRange } from './fileRange.ts';
-import { verifyStream, type ContentSource } from './store.ts';
+import { readChunks, readRange } from './fileRange.ts';
+import { verifyStream, type ContentSource, type LocalContent } from './store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, volumeName, Volumes, type FoundArchive } from './volumes.ts';
 
@@ -79,20 +78,27 @@ export class Archive {
         'too-large',
         `${path} in ${this.path} has ${String(size)} bytes, more than the ${String(limit)} it may have`,
       );
-    const bytes = await buffer(this.streamRange(start, size));
-    if (bytes.length < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);
+    const bytes = Buffer.alloc(size);
+    let done = 0;
+    for await (const chunk of this.chunks(start, size)) done += chunk.copy(bytes, done);
+    if (done < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);
     return bytes;
   }
 
   /** Streams a file of the archive, from an offset in bytes. The content is not verified. Throws `not-found`. */
   stream(path: string, offset = 0): Readable {
     const entry = this.#locate(path);
-    return this.streamRange(entry.start + offset, entry.size - offset);
+    return readRange(this.#file, this.path, entry.start + offset, entry.size - offset, this.#signal);
   }
 
-  /** Streams bytes of the tar itself, headers and all, for reading it in one go. */
-  streamRange(start: number, size: number): Readable {
-    return readRange(this.#file, this.path, start, size, this.#signal);
+  /** Bytes of the tar itself, headers and all. Each chunk is overwritten with the one after the next. */
+  chunks(start: number, size: number): AsyncIterable<Buffer> {
+    return readChunks(this.#file, this.path, start, size, this.#signal);
+  }
+
+  /** Bytes of a file of the archive from `start` to before `end`, as `chunks` gives them. Throws `not-found`. */
+  chunksOf(path: string, start: number, end: number): AsyncIterable<Buffer> {
+    return this.chunks(this.#locate(path).start + start, end - start);
   }
 
   /** Which of its files some content lies in, for a message. */
@@ -112,7 +118,7 @@ export class Archive {
   }
 
   /** One repository’s content. */
-  repository(name: string): ContentSource {
+  repository(name: string): ContentSource & LocalContent {
     return new ArchiveRepository(this, name);
   }
 
@@ -132,7 +138,7 @@ export function openArchive(path: string, context: Context): Promise<Archive> {
   return Archive.open(path, context);
 }
 
-class ArchiveRepository implements ContentSource {
+class ArchiveRepository implements ContentSource, LocalContent {
   readonly name: string;
   readonly #archive: Archive;
   readonly #folder: string;
@@ -160,6 +166,10 @@ class ArchiveRepository implements ContentSource {
     return Promise.resolve(
       verifyStream(this.#archive.stream(path, start), descriptor, this.#archive.locate(path), start),
     );
+  }
+
+  chunks(descriptor: Descriptor, start: number, end: number): AsyncIterable<Buffer> {
+    return this.#archive.chunksOf(this.#find(descriptor) ?? descriptor.digest, start, end);
   }
 
   exists(descriptor: Descriptor): Promise<boolean> {

@@ -10,8 +10,10 @@ import { isRepository, isTag } from '../oci/reference.ts';
 import type { ContentPlace } from './archiveWriter.ts';
 import { describeWriteError, syncFolder } from './disk.ts';
 import { describeReadError, fileSize, isMissing, readFileContent } from './fileContent.ts';
+import { readFileChunks } from './fileRange.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
-import { verifyStream, type ContentStore } from './store.ts';
+import { readSmallFile } from './smallFile.ts';
+import { verifyStream, type ContentStore, type LocalContent } from './store.ts';
 
 /** How much a directory believes of what is in it. */
 export interface DirectoryOptions {
@@ -31,7 +33,7 @@ const digestName = /^sha256[:-]([0-9a-f]{64})$/;
  * to a manifest, `manifests/<tag>` a relative symbolic link to that (openshift/oc, pkg/cli/image/imagesource/file.go).
  * Nothing is created before the first push.
  */
-export class Directory implements ContentStore {
+export class Directory implements ContentStore, LocalContent {
   readonly name: string;
   readonly root: string;
   readonly repository: string;
@@ -58,7 +60,7 @@ export class Directory implements ContentStore {
       ? await this.#find('manifests', tagOrDigest)
       : await this.#followTag(tagOrDigest);
     if (path === undefined) throw this.#notFound(`image ${tagOrDigest}`);
-    const bytes = await this.#readManifest(path);
+    const bytes = await readSmallFile(path, manifestSizeLimit);
     const digest = digestOf(bytes);
     const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(path));
     if (named !== undefined && named !== digest) {
@@ -74,6 +76,12 @@ export class Directory implements ContentStore {
     return verifyStream(readFileContent(path, this.#context.signal, start), descriptor, this.name, start);
   }
 
+  async *chunks(descriptor: Descriptor, start: number, end: number): AsyncGenerator<Buffer> {
+    const path = await this.#locate(descriptor);
+    if (path === undefined) throw this.#notFound(descriptor.digest);
+    yield* readFileChunks(path, start, end - start, this.#context.signal);
+  }
+
   /**
    * Tells whether the content is there with the right size; and a manifest only if what it points to is there too,
    * because another tool may have left a blob cut short under its final name. With `verifyExisting` digests are checked.
@@ -83,7 +91,7 @@ export class Directory implements ContentStore {
     if (!isManifest(descriptor)) return this.#isWhole(await this.#locate(descriptor), descriptor);
     const path = await this.#find('manifests', descriptor.digest);
     if (path === undefined || (await fileSize(path)) !== descriptor.size) return false;
-    const bytes = await this.#readManifest(path);
+    const bytes = await readSmallFile(path, manifestSizeLimit);
     if (digestOf(bytes) !== descriptor.digest) return false;
     for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
       if (!(await this.exists(child))) return false;
@@ -269,15 +277,6 @@ export class Directory implements ContentStore {
       if (isPluginError(error, 'digest-mismatch') || isPluginError(error, 'size-mismatch')) return false;
       throw error;
     }
-  }
-
-  async #readManifest(path: string): Promise<Buffer> {
-    if (((await fileSize(path)) ?? 0) > manifestSizeLimit) {
-      throw new PluginError('too-large', `${path} is larger than any manifest may be`);
-    }
-    const chunks: Buffer[] = [];
-    for await (const chunk of readFileContent(path, this.#context.signal)) chunks.push(chunk as Buffer);
-    return Buffer.concat(chunks);
   }
 
   #path(folder: 'blobs' | 'manifests', ...name: string[]): string {

@@ -1,4 +1,5 @@
 import { readSync, writeSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { describeReadError } from './fileContent.ts';
@@ -18,21 +19,62 @@ export function readRange(
   size: number,
   signal: AbortSignal,
 ): Readable {
-  const read = async function* (): AsyncGenerator<Buffer> {
-    for (let done = 0; done < size;) {
-      checkInterrupted(signal);
-      const length = Math.min(chunkSize, size - done);
-      const { bytesRead, buffer } = await file
-        .read(Buffer.allocUnsafeSlow(length), 0, length, start + done)
-        .catch((error: unknown) => {
-          throw describeReadError(error, `byte ${String(start + done)} of ${path}`);
-        });
-      if (bytesRead === 0) return;
-      yield buffer.subarray(0, bytesRead);
-      done += bytesRead;
-    }
-  };
-  return Readable.from(read(), { objectMode: false, highWaterMark: chunkSize });
+  const chunks = read(file, path, start, size, signal, (length) => Buffer.allocUnsafeSlow(length));
+  return Readable.from(chunks, { objectMode: false, highWaterMark: chunkSize });
+}
+
+/**
+ * Reads `size` bytes of an open file from the offset `start` on as readRange does, with no more than two buffers: each chunk is overwritten
+ * with the one after the next. Fresh buffers for many gigabytes cost more than reading them does.
+ */
+export function readChunks(
+  file: Pick<RandomAccess, 'read'>,
+  path: string,
+  start: number,
+  size: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  let [next, other]: Buffer[] = [];
+  return read(file, path, start, size, signal, (length) => {
+    const buffer = (next ??= Buffer.allocUnsafeSlow(length));
+    [next, other] = [other, buffer];
+    return buffer;
+  });
+}
+
+/** Reads bytes of a file that is not open as readChunks does those of one that is. Fails with `not-found` too. */
+export async function* readFileChunks(
+  path: string,
+  start: number,
+  size: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  await using file = await open(path, 'r').catch((error: unknown) => {
+    throw describeReadError(error, path);
+  });
+  yield* readChunks(file, path, start, size, signal);
+}
+
+async function* read(
+  file: Pick<RandomAccess, 'read'>,
+  path: string,
+  start: number,
+  size: number,
+  signal: AbortSignal,
+  takeBuffer: (length: number) => Buffer,
+): AsyncGenerator<Buffer> {
+  for (let done = 0; done < size;) {
+    checkInterrupted(signal);
+    const length = Math.min(chunkSize, size - done);
+    const { bytesRead, buffer } = await file
+      .read(takeBuffer(length), 0, length, start + done)
+      .catch((error: unknown) => {
+        throw describeReadError(error, `byte ${String(start + done)} of ${path}`);
+      });
+    if (bytesRead === 0) return;
+    yield buffer.subarray(0, bytesRead);
+    done += bytesRead;
+  }
 }
 
 /** Writes all of some bytes at an offset of an open file: a disk that is almost full takes only a part at first. */

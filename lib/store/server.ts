@@ -1,14 +1,13 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { pipeline, Transform, type Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { childrenOf, parseManifest } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import { beginContent, Refusal, sendJson } from './serverAnswer.ts';
+import { beginContent, Refusal, sendChunks, sendJson } from './serverAnswer.ts';
 import { hasToken, readPage, type Page } from './serverRequest.ts';
-import { readContent, type ContentSource } from './store.ts';
+import { readContent, Verifier, type ContentSource, type LocalContent } from './store.ts';
 
 /** A source that knows the size in bytes of content of which only the digest is known. */
 export interface SizedContent {
@@ -27,6 +26,10 @@ export interface ServeOptions {
   readonly token?: string | undefined;
   /** Files to serve besides, by their paths: `/bundle.tar`. */
   readonly files?: ReadonlyMap<string, ServedFile>;
+  /** Leaves it to the clients to compare the digests of blobs, for those that do so anyway. */
+  readonly unverified?: boolean;
+  /** Is told of the bytes of blobs as they are sent, and how many they are. */
+  readonly onSent?: (digest: Digest, bytes: number) => void;
   /** Is told of every request when its answer has ended. */
   readonly onAnswer?: (answer: ServedAnswer) => void;
 }
@@ -35,8 +38,8 @@ export interface ServeOptions {
 export interface ServedFile {
   /** In bytes. */
   readonly size: number;
-  /** Its bytes from `start` on, unverified. */
-  stream(start: number, size: number): Readable;
+  /** Its bytes from `start` on, unverified, as LocalContent gives them. */
+  chunks(start: number, size: number): AsyncIterable<Buffer>;
   /** Whether one more may have it now; whoever may not is asked to come back (503). */
   readonly isFree?: () => boolean;
 }
@@ -61,7 +64,8 @@ export interface ContentServer {
   close(): Promise<void>;
 }
 
-type Find = (repository: string) => ContentSource | undefined | Promise<ContentSource | undefined>;
+type Served = ContentSource & Partial<LocalContent & SizedContent>;
+type Find = (repository: string) => Served | undefined | Promise<Served | undefined>;
 
 /**
  * Serves content for reading as a registry does (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
@@ -117,6 +121,7 @@ class Handler {
     } catch (error) {
       const refusal = error instanceof Refusal ? error : new Refusal(500, 'UNKNOWN', messageOf(error));
       if (refusal !== error) this.#context.log('warn', `serve: ${line}: ${messageOf(error)}`);
+      // Once the headers are out, breaking off is the only way to say that the bytes are not right.
       if (response.headersSent) response.destroy();
       else sendJson(response, { errors: [{ code: refusal.code, message: refusal.message }] }, refusal.status);
     }
@@ -143,7 +148,7 @@ class Handler {
       }
       const { start, end } = beginContent(request, response, { size: file.size, type: 'application/x-tar' });
       if (request.method === 'HEAD') response.end();
-      else await send(file.stream(start, end - start), response);
+      else await sendChunks(file.chunks(start, end - start), end - start, response);
     } else if (path === '/v2/' || path === '/v2') {
       sendJson(response, {});
     } else if (path === '/v2/_catalog') {
@@ -178,12 +183,7 @@ class Handler {
     response.end(request.method === 'HEAD' ? undefined : bytes);
   }
 
-  async #sendBlob(
-    source: ContentSource & Partial<SizedContent>,
-    digest: string,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): Promise<void> {
+  async #sendBlob(source: Served, digest: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const size = isDigest(digest) ? await (source.sizeOf?.(digest) ?? this.#sizes.get(digest)) : undefined;
     if (!isDigest(digest) || size === undefined) {
       throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
@@ -191,71 +191,16 @@ class Handler {
     const blob = { mediaType: 'application/octet-stream', digest, size };
     if (!(await source.exists(blob))) throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
     const { start, end } = beginContent(request, response, { size, type: blob.mediaType, digest });
-    if (request.method === 'HEAD') response.end();
-    else await this.#stream(source, blob, start, end, response);
-  }
-
-  async #stream(
-    source: ContentSource,
-    blob: Descriptor,
-    start: number,
-    end: number,
-    response: ServerResponse,
-  ): Promise<void> {
-    try {
-      const content = await source.fetch(blob, start);
-      await new Promise<void>((resolve, reject) => {
-        const done = (error?: Error | null): void => (error && !isGone(error) ? reject(error) : resolve());
-        if (end === blob.size) pipeline(content, withholdLast(), response, done);
-        else pipeline(content, takeFirst(end - start), response, done);
-      });
-    } catch (error) {
-      // The headers are out: breaking off is the only way left to say that the bytes are not right.
-      response.destroy();
-      this.#context.log('warn', `serve: ${blob.digest}: ${messageOf(error)}`);
-    }
-  }
-}
-
-/** Keeps the last chunk back until the content has ended well, so that a damaged blob never arrives whole. */
-function withholdLast(): Transform {
-  let last: Buffer | undefined;
-  return new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      done(null, last);
-      last = chunk;
-    },
-    flush(done) {
-      done(null, last);
-    },
-  });
-}
-
-async function* takeFirstOf(chunks: AsyncIterable<Buffer>, size: number): AsyncGenerator<Buffer> {
-  let left = size;
-  for await (const chunk of chunks) {
-    yield chunk.subarray(0, left);
-    left -= chunk.length;
-    if (left <= 0) return;
-  }
-}
-
-function takeFirst(size: number): (chunks: AsyncIterable<Buffer>) => AsyncGenerator<Buffer> {
-  return (chunks) => takeFirstOf(chunks, size);
-}
-
-/** Sends a stream to its end; a client that went away is no failure. */
-function send(content: Readable, response: ServerResponse): Promise<void> {
-  return new Promise((resolve, reject) => {
-    pipeline(content, response, (error) => {
-      if (error && !isGone(error)) reject(error);
-      else resolve();
+    if (request.method === 'HEAD') return void response.end();
+    const chunks = source.chunks?.(blob, start, end) ?? (await source.fetch(blob, start));
+    const { unverified = false, onSent } = this.#options;
+    const verifier = unverified || end - start < size ? undefined : new Verifier(blob, source.name);
+    await sendChunks(chunks, end - start, response, (part, left) => {
+      verifier?.update(part);
+      if (left === 0) verifier?.finish();
+      onSent?.(digest, part.length);
     });
-  });
-}
-
-function isGone(error: Error): boolean {
-  return (error as NodeJS.ErrnoException).code === 'ERR_STREAM_PREMATURE_CLOSE';
+  }
 }
 
 async function notFoundAsNothing<T>(answer: Promise<T>): Promise<T | undefined> {

@@ -32,6 +32,15 @@ export interface ContentSource {
   tags(): Promise<string[]>;
 }
 
+/** A source whose content lies on this machine. */
+export interface LocalContent {
+  /**
+   * The bytes of a blob or manifest from `start` to before `end`, unverified and read as they are asked for. Each chunk is overwritten with the one
+   * after the next, so that none may be kept. Fails with `not-found`, `not-readable` and `interrupted`.
+   */
+  chunks(descriptor: Descriptor, start: number, end: number): AsyncIterable<Buffer>;
+}
+
 /** One repository's content, for reading and writing. */
 export interface ContentStore extends ContentSource {
   /**

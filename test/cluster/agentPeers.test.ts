@@ -121,14 +121,14 @@ describe('agents among each other', () => {
     const facts = await new AgentHoldings(join(folder, 'a'), trust).recall(digest);
     if (!facts) throw new Error('nothing was verified');
     const sent: PassThrough[] = [];
-    const stream = (): Readable => {
+    const chunks = (): Readable => {
       const body = new PassThrough();
       sent.push(body);
       // The head of an answer leaves with its first bytes.
       body.write('a');
       return body;
     };
-    server.offer({ size: 3, stream }, facts);
+    server.offer({ size: 3, chunks }, facts);
     const url = `http://127.0.0.1:${String(server.port)}${peerPaths(digest).tar}`;
     const headers = { authorization: `Bearer ${token}` };
     const [first, second] = await Promise.all([fetch(url, { headers }), fetch(url, { headers })]);

@@ -44,8 +44,8 @@ describe('startScript', () => {
     await writeFile(onNode(), content, { mode: 0o755 });
   };
   const serve = async (content: Buffer): Promise<string> => {
-    const stream = (start: number, size: number): Readable => Readable.from([content.subarray(start, start + size)]);
-    const files = new Map([[`/executable/${digest}`, { size: content.length, stream }]]);
+    const chunks = (start: number, size: number): Readable => Readable.from([content.subarray(start, start + size)]);
+    const files = new Map([[`/executable/${digest}`, { size: content.length, chunks }]]);
     server = await serveContent(() => undefined, { token, files }, makeContext());
     return server.url;
   };
