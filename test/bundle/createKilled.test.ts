@@ -1,5 +1,5 @@
-import { readdir, readFile, rm } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { cp, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { digestOfFile, openWorkshop, type Workshop } from '../support/creation.ts';
@@ -16,11 +16,14 @@ describe('create, killed wherever a file gets or loses its name', () => {
   it('never leaves the digest of another tar, and tidies up in the next run', async function () {
     this.timeout(300_000);
     const extra = { 'extra-image': workshop.release.pullspec };
+    // Another bundle has the name before.
+    await workshop.make();
+    const other = join(workshop.folder, 'other');
+    await rename(workshop.output, other);
     let kills = 0;
     for (let at = 0, killed = true; killed; at += 1) {
       await rm(workshop.output, { recursive: true, force: true });
-      // Another bundle has the name before.
-      await workshop.make();
+      await cp(other, workshop.output, { recursive: true, preserveTimestamps: true });
       const { code } = await workshop.create(extra, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` });
       killed = code === null;
       if (killed) kills += 1;

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
@@ -251,10 +251,13 @@ describe('create --volume-size', () => {
     this.timeout(600_000);
     const before = [{}, { 'volume-size': '5M' }];
     for (const [first, former] of before.entries()) {
+      await workshop.make(former);
+      const made = join(workshop.folder, `former-${String(first)}`);
+      await rename(workshop.output, made);
       let killed = true;
       for (let at = first; killed; at += 3) {
         await rm(workshop.output, { recursive: true, force: true });
-        await workshop.make(former);
+        await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
         const { code } = await workshop.create(split, {
           KILL_AT: String(at),
           NODE_OPTIONS: `--import=${killAt}`,
