@@ -1,16 +1,30 @@
-// Runs all tests in two processes of about the same length side by side, since many only wait; those that look at the devices of the
-// machine are all in the first. The last line is the sum of both: `N passed, N failed, N skipped`.
+// Runs all tests in several processes side by side, one more than there are processors, since many tests only wait. The last line is the sum
+// of all: `N passed, N failed, N skipped`.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline';
 
-const first = ['test/{cluster,cmd,host,node}/**/*.test.ts', 'test/store/archive.test.ts'];
-const groups = [first, ['test/**/*.test.ts', ...first.map((pattern) => `--ignore=${pattern}`)]];
-const counts = /^(\d+) passed, (\d+) failed, (\d+) skipped$/;
+// The longest first; each without what is in those before it. What looks at the devices of the machine is all in the first, and so happens one
+// after the other.
+const parts = [
+  ['test/{cluster,node}/**/*.test.ts', 'test/cmd/watch.test.ts', 'test/store/archive.test.ts'],
+  ['test/bundle/create*.test.ts'],
+  ['test/{bundle,release}/**/*.test.ts'],
+  ['test/{cmd,host}/**/*.test.ts'],
+  ['test/**/*.test.ts'],
+];
+const queue = parts.map((patterns, index) => [
+  ...patterns,
+  ...parts.slice(0, index).flatMap((before) => before.map((pattern) => `--ignore=${pattern}`)),
+]);
 
+const counts = /^(\d+) passed, (\d+) failed, (\d+) skipped$/;
 const sums = [0, 0, 0];
-const codes = await Promise.all(
-  groups.map(async (args) => {
+let code = 0;
+
+async function runNext() {
+  for (let args = queue.shift(); args; args = queue.shift()) {
     const mocha = spawn('mocha', args, { stdio: ['ignore', 'pipe', 'inherit'] });
     for await (const line of createInterface({ input: mocha.stdout })) {
       const found = counts.exec(line);
@@ -18,9 +32,11 @@ const codes = await Promise.all(
       else console.log(line);
     }
     if (mocha.exitCode === null) await once(mocha, 'exit');
-    return mocha.exitCode ?? 1;
-  }),
-);
+    code = Math.max(code, mocha.exitCode ?? 1);
+  }
+}
+
+await Promise.all(Array.from({ length: availableParallelism() + 1 }, runNext));
 const [passed, failed, skipped] = sums;
 console.log(`\n${passed} passed, ${failed} failed, ${skipped} skipped`);
-process.exitCode = Math.max(...codes);
+process.exitCode = code;
