@@ -48,6 +48,12 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   oldest = 0;
   readonly #objects = new Map<string, { kind: ApiKind; object: ApiObject }>();
 
+  constructor() {
+    super();
+    // Every watch listens.
+    this.setMaxListeners(0);
+  }
+
   /** An object; undefined when there is none. Not to be changed. */
   get({ kind, namespace, name }: Place): ApiObject | undefined {
     return this.#objects.get(keyOf(kind, namespace, name))?.object;
