@@ -1,11 +1,10 @@
 import { constants, setPriority } from 'node:os';
-import { openComplete } from '../../lib/bundle/complete.ts';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defaultStorePath } from '../../lib/node/additionalStore.ts';
-import { listHeldBlobs, loadBundle, type LoadResult } from '../../lib/node/load.ts';
+import { loadBundle, openToLoad, type LoadResult } from '../../lib/node/load.ts';
 import { checkBundleDigest, fetchBundle } from '../../lib/node/replica.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
@@ -97,8 +96,7 @@ export const command = defineCommand({
       const host = { root: args.root, environment };
       const store =
         args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const held = await listHeldBlobs({ host, store });
-      const bundle = await openComplete(path, { bases: args.base, isThere: ({ digest }) => held.has(digest) }, loading);
+      const bundle = await openToLoad(path, args.base, { host, store }, loading);
       try {
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);

@@ -13,8 +13,8 @@ import { openBundle, type Bundle } from './open.ts';
 export interface CompleteOptions {
   /** Bundles or mirror directories that somebody named for it. */
   readonly bases: readonly string[];
-  /** Tells of a blob that it is where it is going already, and need not be had. */
-  readonly isThere?: (blob: BlobRecord) => boolean;
+  /** Lists the digests of what is where it is going already, and need not be had; is asked only when something is lacking. */
+  readonly listHeld?: () => Promise<ReadonlySet<string>>;
 }
 
 /**
@@ -23,7 +23,10 @@ export interface CompleteOptions {
  */
 export async function openComplete(path: string, options: CompleteOptions, context: Context): Promise<Bundle> {
   const bundle = await addBases(await openBundle(path, context), options.bases, context);
-  const missing = (await listLacking(bundle)).filter((blob) => options.isThere?.(blob) !== true);
+  const lacking = await listLacking(bundle);
+  if (lacking.length === 0) return bundle;
+  const held = (await options.listHeld?.()) ?? new Set();
+  const missing = lacking.filter(({ digest }) => !held.has(digest));
   if (missing.length === 0) return bundle;
   await bundle.close();
   throw lackingError(bundle, missing);

@@ -1,11 +1,12 @@
 import type { KubernetesObject } from '../config/manifest.ts';
+import { runFolder } from '../node/additionalStore.ts';
 import { mirrorFile } from '../node/mirror.ts';
 import { pinFile } from '../node/pins.ts';
 import { stateFolder } from './agentStart.ts';
 import { fieldsOf, listOf, type Fields } from './fields.ts';
 
 /** What agents and their programs leave on a node, besides the images themselves. */
-const leftFolders = [stateFolder, '/run/oc-upgrade-bundle', '/run/oc-adm-upgrade-bundle'];
+const leftFolders = [stateFolder, runFolder, '/run/oc-adm-upgrade-bundle'];
 
 /** How thoroughly to clean up. */
 export interface CleanupOptions {

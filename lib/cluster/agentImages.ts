@@ -1,4 +1,3 @@
-import { openComplete } from '../bundle/complete.ts';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
@@ -6,7 +5,7 @@ import { defaultStorePath } from '../node/additionalStore.ts';
 import { measureDisk, stayAboveFloor } from '../node/diskFloor.ts';
 import { pathOnHost, runProgram, type Host } from '../node/host.ts';
 import { StoreIndex, type ImageStore, type StoreImage } from '../node/imageStore.ts';
-import { listHeldBlobs, loadBundle, type LoadOptions } from '../node/load.ts';
+import { loadBundle, openToLoad, type LoadOptions } from '../node/load.ts';
 import { storeImagesOf } from '../node/loadPlan.ts';
 import { pinImages } from '../node/pins.ts';
 import { readStorageConfig } from '../node/storageConfig.ts';
@@ -56,11 +55,10 @@ export class AgentImages {
   ): Promise<void> {
     const store = await this.#choose(wanted);
     const options = { host: this.#host, store, images: [], concurrency };
-    const held = await listHeldBlobs(options);
     const { graphRoot } = await this.#storeOf(wanted);
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
       // Opened anew: what belongs to a delta may have come since.
-      const bundle = await openComplete(path, { bases: [], isThere: ({ digest }) => held.has(digest) }, within);
+      const bundle = await openToLoad(path, [], options, within);
       try {
         const { images } = await loadBundle(bundle, options, within);
         const expected = imagesOf(facts);

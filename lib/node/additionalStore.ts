@@ -143,9 +143,12 @@ export async function writeMarker(host: Host, path: string): Promise<void> {
   }
 }
 
-/** The folder for what a store needs while it is being written. podman refuses long names. */
+/** Holds, for each additional store, what it needs while it is being written. */
+export const runFolder = '/run/oc-upgrade-bundle';
+
+// podman refuses long names.
 function runRootOf(path: string): string {
-  return `/run/oc-upgrade-bundle/${hexOf(digestOf(path)).slice(0, 8)}`;
+  return `${runFolder}/${hexOf(digestOf(path)).slice(0, 8)}`;
 }
 
 /**

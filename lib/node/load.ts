@@ -1,11 +1,12 @@
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { openComplete } from '../bundle/complete.ts';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
-import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
+import { checkStorePath, findAdditionalStore, openAdditionalStore, runFolder } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import { pathOnHost, type Host } from './host.ts';
@@ -56,26 +57,41 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
   const work = wanted.kind === 'main' ? '/var/tmp/oc-upgrade-bundle' : `${wanted.path}.work`;
   const unlock = await lockWork(host, work);
+  const leftovers = [work];
   try {
     const additional =
       wanted.kind === 'additional' ? await openAdditionalStore(host, wanted.path, main, context) : undefined;
     const store = additional?.store ?? main;
+    if (additional) leftovers.push(store.runRoot);
     const setting = { host, store, work, program, concurrency: options.concurrency };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
     await requireWhole(host, store, planned);
     const final = additional ? await additional.finish(context) : store;
     const countedBy = await recountImages(host, final, planned, work, context);
-    if (additional) await rm(pathOnHost(host, store.runRoot), { recursive: true, force: true });
     const images = planned.map(({ name }) => name);
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
-    await rm(pathOnHost(host, work), { recursive: true, force: true });
+    for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
+    // The run folders of other stores may be in it.
+    await rmdir(pathOnHost(host, runFolder)).catch(() => undefined);
     await unlock();
   }
 }
 
-/** The digests of the blobs that the store of a load has already: what a delta leaves out need not be had if it is there. */
-export async function listHeldBlobs({ host, store }: Pick<LoadOptions, 'host' | 'store'>): Promise<Set<string>> {
+/**
+ * Opens a bundle in order to load it: a delta with the bundles that have what it leaves out, those named and those beside it, but for what the
+ * store has already. Throws what openComplete and reading the index of the store do.
+ */
+export function openToLoad(
+  path: string,
+  bases: readonly string[],
+  options: Pick<LoadOptions, 'host' | 'store'>,
+  context: Context,
+): Promise<Bundle> {
+  return openComplete(path, { bases, listHeld: () => listHeldBlobs(options) }, context);
+}
+
+async function listHeldBlobs({ host, store }: Pick<LoadOptions, 'host' | 'store'>): Promise<Set<string>> {
   const main: ImageStore = { kind: 'main', ...(await readStorageConfig(host)) };
   const used = store.kind === 'main' ? main : await findAdditionalStore(host, store.path, main);
   try {
