@@ -9,6 +9,7 @@ import type { Digest } from '../oci/digest.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
+import { checkStoreSpace } from './storeSpace.ts';
 
 /** What would meet the other images too. */
 const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
@@ -31,9 +32,11 @@ export async function copyMissing(
   context: Context,
 ): Promise<{ bytes: number; loaded: number }> {
   const { host, store, concurrency, program } = loading;
-  const missing = await listMissing(await StoreIndex.read(host, store), planned);
+  const index = await StoreIndex.read(host, store);
+  const missing = await listMissing(index, planned);
   announce(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
+  await checkStoreSpace(missing, index, loading);
 
   // How much of each blob has not been told of: several copies may ask for the same one.
   const untold = new Map(missing.flatMap((image) => [...image.blobs]));

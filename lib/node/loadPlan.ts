@@ -12,17 +12,16 @@ import type { StoreImage } from './imageStore.ts';
 export interface PlannedImage extends StoreImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly label: string;
-  /** The manifests below a list. */
-  readonly manifests: ReadonlySet<Digest>;
-  /** Its blobs with their sizes in bytes. */
+  /** Its blobs with their sizes in bytes; of a list, those of the image that is for this machine. */
   readonly blobs: ReadonlyMap<Digest, number>;
 }
 
-const machines: Readonly<Record<string, string>> = {
-  x64: 'x86_64',
-  arm64: 'aarch64',
-  ppc64: 'ppc64le',
-  s390x: 's390x',
+/** What machines are called in a release, and in a list of images, by what Node.js calls them. */
+const machines: Readonly<Record<string, { readonly release: string; readonly list: string }>> = {
+  x64: { release: 'x86_64', list: 'amd64' },
+  arm64: { release: 'aarch64', list: 'arm64' },
+  ppc64: { release: 'ppc64le', list: 'ppc64le' },
+  s390x: { release: 's390x', list: 's390x' },
 };
 
 /**
@@ -33,9 +32,9 @@ const machines: Readonly<Record<string, string>> = {
 export async function planImages(bundle: Bundle, wanted: readonly string[], context: Context): Promise<PlannedImage[]> {
   const { metadata, path } = bundle;
   const here = machines[arch()];
-  if (here !== undefined && metadata.arch !== 'multi' && metadata.arch !== here) {
-    throw new PluginError('usage', `${path} is for ${metadata.arch}, and this machine is ${here}`, {
-      hint: `Make a bundle with --arch=${here}, or with --arch=multi.`,
+  if (here !== undefined && metadata.arch !== 'multi' && metadata.arch !== here.release) {
+    throw new PluginError('usage', `${path} is for ${metadata.arch}, and this machine is ${here.release}`, {
+      hint: `Make a bundle with --arch=${here.release}, or with --arch=multi.`,
     });
   }
   const all = listImages(bundle);
@@ -50,18 +49,21 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   const { manifests } = await gatherContents(chosen, () => bundle.content);
   context.log('debug', `load: ${String(chosen.length)} of the ${String(all.length)} images of ${path}`);
   return chosen.map(({ name: label, reference }) => {
-    const below = { manifests: new Set<Digest>(), blobs: new Map<Digest, number>() };
+    const blobs = new Map<Digest, number>();
+    const seen = new Set<Digest>();
     const visit = (digest: Digest): void => {
       const stored = manifests.get(digest);
-      if (!stored || below.manifests.has(digest)) return;
-      below.manifests.add(digest);
-      for (const child of childrenOf(stored.manifest)) {
+      if (!stored || seen.has(digest)) return;
+      seen.add(digest);
+      const children = childrenOf(stored.manifest);
+      const fitting = children.filter(({ platform }) => platform && platform.architecture === here?.list);
+      for (const child of fitting.length > 0 ? fitting : children) {
         if (isManifest(child)) visit(child.digest);
-        else below.blobs.set(child.digest, child.size);
+        else blobs.set(child.digest, child.size);
       }
     };
     visit(reference.digest);
-    return { label, name: formatReference(reference), digest: reference.digest, ...below };
+    return { label, name: formatReference(reference), digest: reference.digest, blobs };
   });
 }
 

@@ -53,13 +53,14 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
   if (needed <= free) return;
   throw new PluginError(
     'disk-full',
-    `${path} needs ${gibibytes(needed)} more, and ${dirname(path)} has ${gibibytes(free)} free`,
+    `${path} needs ${describeBytes(needed)} more, and ${dirname(path)} has ${describeBytes(free)} free`,
     {
       hint: 'Choose another folder, or make room.',
     },
   );
 }
 
-function gibibytes(bytes: number): string {
+/** Bytes as an administrator thinks of a disk. */
+export function describeBytes(bytes: number): string {
   return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

@@ -1,13 +1,14 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { findAdditionalStore } from '../../lib/node/additionalStore.ts';
 import { copyPrograms } from '../../lib/node/copyImage.ts';
 import type { Host } from '../../lib/node/host.ts';
 import { StoreIndex } from '../../lib/node/imageStore.ts';
@@ -18,7 +19,8 @@ import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
-import { requirePeer, run } from '../support/peers.ts';
+import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
+import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { createContainer, listImages, requireRoot } from '../support/storeReader.ts';
 
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
@@ -147,7 +149,9 @@ describe('loadBundle', function () {
     const context: TestContext = makeContext((event) => {
       if (event.kind === 'image') context.interrupt();
     });
+    const { runRoot } = await findAdditionalStore(host, join(folder, 'store'), { driver: 'overlay' });
     await failureOf(load({ concurrency: 1 }, context), 'interrupted');
+    expect(existsSync(runRoot)).to.equal(false);
     expect(await readdir(folder))
       .to.include('store.partial')
       .and.not.to.include('store');
@@ -157,13 +161,17 @@ describe('loadBundle', function () {
   it('says that the file system of the store is full, and goes on when there is room', async () => {
     const place = join(folder, 'small');
     await mkdir(place);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=160k', 'tmpfs', place]);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', place]);
     try {
       const store = { kind: 'additional', path: join(place, 'store') } as const;
-      const error = await failureOf(load({ store }), 'disk-full');
+      const ballast = join(place, 'ballast');
+      const context = makeContext(({ kind }) => {
+        if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
+      });
+      const error = await failureOf(load({ store, concurrency: 1 }, context), 'disk-full');
       expect(error.message).to.contain(place);
       expect(existsSync(store.path)).to.equal(false);
-      execFileSync('mount', ['-o', 'remount,size=64m', place]);
+      await rm(ballast);
       expect((await load({ store })).images).to.have.members(names);
       expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
     } finally {
@@ -171,14 +179,100 @@ describe('loadBundle', function () {
     }
   });
 
-  it('names the image and the blob that are damaged, loads the others, and goes on with a good bundle', async () => {
-    const own = await lastLayer(made, 'etcd');
-    await made.damage(own);
-    const error = await failureOf(load(), 'digest-mismatch').finally(() => made.damage(own));
-    expect(error.message).to.contain('etcd').and.to.contain(own);
-    expect(error.hint).to.contain('Copy the bundle again');
-    expect(existsSync(join(folder, 'store'))).to.equal(false);
-    expect(await load()).to.deep.include({ loaded: 1, skipped: names.length - 1 });
+  it('says before it writes anything how much room there is not', async () => {
+    const place = join(folder, 'small');
+    await mkdir(place);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=100k', 'tmpfs', place]);
+    try {
+      const path = join(place, 'store');
+      const error = await failureOf(load({ store: { kind: 'additional', path } }), 'disk-full');
+      expect(error.message).to.match(
+        /^what is missing of \d+ images needs about .* MiB in .*, and .* MiB are free there$/,
+      );
+      expect(error.hint).to.contain('--store-path');
+      expect(await readdir(`${path}.partial`)).to.deep.equal([]);
+    } finally {
+      execFileSync('umount', ['-l', place]);
+    }
+  });
+
+  for (const copyProgram of copyPrograms) {
+    it(`names the image and the blob that are damaged, loads the others, and goes on with a good bundle, by ${copyProgram}`, async () => {
+      const [config = '', ...layers] = await blobsOf(made, 'etcd');
+      for (const own of [config, layers.at(-1) ?? '']) {
+        await made.damage(own as Digest);
+        const error = await failureOf(load({ program: copyProgram }), 'digest-mismatch').finally(() =>
+          made.damage(own as Digest),
+        );
+        expect(error.message).to.contain('etcd').and.to.contain(own);
+        expect(error.hint).to.contain('Copy the bundle again');
+        expect(existsSync(join(folder, 'store'))).to.equal(false);
+        const partial = { kind: 'additional', driver: 'overlay', graphRoot: join(folder, 'store.partial') } as const;
+        const index = await StoreIndex.read(host, { ...partial, runRoot: '' });
+        expect(index.listBlobs().has(own)).to.equal(false);
+      }
+      expect(await load({ program: copyProgram })).to.deep.include({ loaded: 1, skipped: names.length - 1 });
+    });
+  }
+
+  it('says that the stick is gone when it is pulled out in the middle, and goes on when it is back', async function () {
+    await requireLoopDevices(this);
+    if ((await run('xfs_io', ['-V'])).code !== 0) skipLoudly(this, 'there is no xfs_io');
+    const image = join(folder, 'stick.img');
+    const place = join(folder, 'stick');
+    await mkdir(place);
+    await writeFile(image, '');
+    await truncate(image, 16 * 1024 ** 2);
+    execFileSync('mkfs.ext4', ['-q', image]);
+    const path = join(place, basename(made.path));
+    execFileSync('mount', ['-o', 'loop', image, place]);
+    try {
+      await copyFile(made.path, path);
+      execFileSync('sync', ['-f', place]);
+      const context = makeContext(({ kind }) => {
+        // From here on, its file system answers everything with an error, as it does without its device.
+        if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
+      });
+      const error = await failureOf(load({ concurrency: 1 }, context, path), 'not-readable');
+      expect(error.message).to.contain(`${path} cannot be read any more`);
+      expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
+      expect(existsSync(join(folder, 'store'))).to.equal(false);
+    } finally {
+      execFileSync('umount', [place]);
+    }
+    execFileSync('mount', ['-o', 'loop', image, place]);
+    try {
+      const { loaded, skipped } = await load({}, makeContext(), path);
+      expect(skipped).to.be.greaterThan(0);
+      expect(loaded + skipped).to.equal(names.length);
+    } finally {
+      execFileSync('umount', [place]);
+    }
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+  });
+
+  it('loads from a raw device where there is no network at all', async function () {
+    await requireLoopDevices(this);
+    const path = (await runSuccessfully('losetup', ['--find', '--show', '--read-only', made.path])).trim();
+    try {
+      const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+      const store = ['--store=additional', `--store-path=${folder}/store`];
+      const own = [process.execPath, program, 'load', path, ...store, ...trust];
+      // Interfaces of a namespace are down at first, the loopback one too.
+      const script = 'ip link set lo up && ip -brief address >&2 && exec "$@"';
+      const { code, stdout, stderr } = await run('unshare', ['-n', 'sh', '-c', script, 'sh', ...own], {
+        env: host.environment,
+      });
+      expect(code, stderr).to.equal(0);
+      const interfaces = [...stderr.matchAll(/^(\S+) +(?:UP|DOWN|UNKNOWN)\b/gm)].map(([, name]) => name);
+      expect(interfaces).to.deep.equal(['lo']);
+      expect(stdout).to.contain(`${String(names.length)} loaded`);
+    } finally {
+      await run('losetup', ['--detach', path]);
+    }
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
   });
 
   it('refuses a store whose index was cut short, and begins an unfinished one anew', async () => {
@@ -279,10 +373,11 @@ function digestIn(name: string): Digest {
   return name.slice(name.indexOf('@') + 1) as Digest;
 }
 
-async function lastLayer({ path }: TestBundle, component: string): Promise<Digest> {
+/** Its configuration and its layers. */
+async function blobsOf({ path }: TestBundle, component: string): Promise<Digest[]> {
   const context = makeContext();
   const bundle = await openBundle(path, context);
   const [image] = await planImages(bundle, [component], context);
   await bundle.close();
-  return [...(image?.blobs.keys() ?? [])].at(-1) ?? 'sha256:';
+  return [...(image?.blobs.keys() ?? [])];
 }

@@ -1,0 +1,62 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PluginError } from '../errors.ts';
+import { describeBytes } from '../store/disk.ts';
+import { measureDisk } from './diskFloor.ts';
+import { pathOnHost, type Host } from './host.ts';
+import type { ImageStore, StoreIndex } from './imageStore.ts';
+import type { PlannedImage } from './loadPlan.ts';
+
+/** How much larger layers are in a store than in a bundle: 16 GiB of a release of OpenShift become 32. */
+const unpackedFactor = 2;
+
+/** Where images go, and how. */
+interface Destination {
+  readonly host: Host;
+  readonly store: ImageStore;
+  /** The folder where images are while they are being copied. */
+  readonly work: string;
+  /** How many are copied at a time. */
+  readonly concurrency: number;
+}
+
+/**
+ * Checks before anything is written that there is room for images of which the store has nothing but what its index lists: unpacked in the store, and
+ * packed, as many as are copied at a time, in the folder for work. Both folders are made. Throws `disk-full` and `not-writable`.
+ */
+export async function checkStoreSpace(
+  images: readonly PlannedImage[],
+  index: StoreIndex,
+  { host, store, work, concurrency }: Destination,
+): Promise<void> {
+  const held = index.listBlobs();
+  const lacking = (image: PlannedImage): [string, number][] => [...image.blobs].filter(([digest]) => !held.has(digest));
+  const unpacked = unpackedFactor * sum(new Map(images.flatMap(lacking)).values());
+  const largest = images.map((image) => sum(lacking(image).map(([, size]) => size))).sort((a, b) => b - a);
+  const packed = sum(largest.slice(0, concurrency));
+  const temporary = join(work, 'tmp');
+  const [inStore, inWork] = await Promise.all([measure(host, store.graphRoot), measure(host, temporary)]);
+  const isShared = inStore.device === inWork.device;
+  const needs = [
+    { path: store.graphRoot, free: inStore.free, needed: isShared ? unpacked + packed : unpacked },
+    { path: temporary, free: inWork.free, needed: packed },
+  ];
+  const lack = needs.find(({ free, needed }) => free < needed);
+  if (!lack) return;
+  const { path, free, needed } = lack;
+  const amounts = `needs about ${describeBytes(needed)} in ${path}, and ${describeBytes(free)} are free there`;
+  const what = images.length === 1 ? 'the image' : `what is missing of ${String(images.length)} images`;
+  throw new PluginError('disk-full', `${what} ${amounts}`, {
+    hint: 'Make room, take an additional store on another file system (--store=additional --store-path), or load some of the images (--images).',
+  });
+}
+
+async function measure(host: Host, path: string): Promise<{ readonly free: number; readonly device: number }> {
+  const folder = pathOnHost(host, path);
+  const { free } = await measureDisk(folder, 0);
+  return { free, device: (await stat(folder)).dev };
+}
+
+function sum(sizes: Iterable<number>): number {
+  return [...sizes].reduce((total, size) => total + size, 0);
+}
