@@ -13,6 +13,8 @@ import { parseReport, reportKind, selectOffers } from './nodeReport.ts';
 const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
 /** How many nodes are asked before it is time to look at the cluster again. */
 const mostAsked = 4;
+/** At how many parts of the nodes it is looked for them. */
+const mostLooks = 3;
 /** The largest answer that is no bundle, in bytes. */
 const factsLimit = 16 * 1024 * 1024;
 
@@ -66,7 +68,7 @@ export class AgentPeers {
     context: Context,
     ask: (origin: string) => Promise<T | undefined>,
   ): Promise<T | undefined> {
-    for (const { name, origin } of await this.#listHolders(digest)) {
+    for await (const { name, origin } of this.#chooseHolders(digest)) {
       try {
         const answer = await ask(origin);
         if (answer !== undefined) return answer;
@@ -78,14 +80,22 @@ export class AgentPeers {
     return undefined;
   }
 
-  /** Of a bundle that many nodes offer, nobody need know them all. */
-  async #listHolders(digest: Digest): Promise<{ name: string; origin: string }[]> {
-    const some = await this.#listOffers(digest, 'some');
-    const holders = some.length > 0 ? some : await this.#listOffers(digest, 'all');
-    return shuffle(holders).slice(0, mostAsked);
+  /** A few of the nodes that offer a bundle. Where many do, nobody need know them all: it is parts of them that are looked at. */
+  async *#chooseHolders(digest: Digest): AsyncGenerator<Holder> {
+    const given = new Set<string>();
+    for (let look = 0; look < mostLooks; look += 1) {
+      const some = await this.#listOffers(digest, 'some');
+      const isAll = some.length === 0;
+      for (const holder of shuffle(isAll ? await this.#listOffers(digest, 'all') : some)) {
+        if (given.size === mostAsked) return;
+        if (!given.has(holder.name)) yield holder;
+        given.add(holder.name);
+      }
+      if (isAll) return;
+    }
   }
 
-  async #listOffers(digest: Digest, which: 'all' | 'some'): Promise<{ name: string; origin: string }[]> {
+  async #listOffers(digest: Digest, which: 'all' | 'some'): Promise<Holder[]> {
     const { apiVersion, kind, namespace } = reportKind;
     const labelSelector = selectOffers(digest, which);
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
@@ -94,6 +104,12 @@ export class AgentPeers {
       return origin !== undefined && progress && progress.name !== this.#node ? [{ name: progress.name, origin }] : [];
     });
   }
+}
+
+/** A node that offers a bundle, and where it is reached. */
+interface Holder {
+  readonly name: string;
+  readonly origin: string;
 }
 
 /** What is not the fault of the node that was asked. */

@@ -6,11 +6,13 @@ import { measureFleet } from '../support/fleet.ts';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { interval: { type: 'string', default: '15' } },
+  // In seconds: how often nodes look at the cluster, and what it takes to send a bundle.
+  options: { interval: { type: 'string', default: '15' }, sending: { type: 'string', default: '5' } },
 });
+const pace = { interval: Number(values.interval) * 1000, sending: Number(values.sending) * 1000 };
 const sizes = positionals.length > 0 ? positionals.map(Number) : [3, 50, 500];
 for (const size of sizes) {
-  const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, Number(values.interval) * 1000);
+  const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, pace);
   const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
   const sum = [...requests.values()].reduce((total, each) => total + each, 0);
   const sent = `${String(bundle.sentBySource)} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;

@@ -28,6 +28,14 @@ const token = '0123456789abcdef0123';
 /** The node that has the stick. */
 const source = 'master-0';
 
+/** How fast it goes, in milliseconds. */
+export interface FleetPace {
+  /** Between two looks of a node at the cluster. */
+  readonly interval: number;
+  /** What it takes to send the bundle from node to node: a real one is large. */
+  readonly sending: number;
+}
+
 /** What a rollout took. */
 export interface FleetMeasure {
   readonly nodes: number;
@@ -44,9 +52,9 @@ export interface FleetMeasure {
 
 /**
  * Has nodes, three at least, update themselves from a stick in one of them: agents that fetch and serve a real bundle over HTTP and report to a real API, but have no
- * image store. They look at the cluster every `interval` milliseconds.
+ * image store.
  */
-export async function measureFleet(count: number, interval: number): Promise<FleetMeasure> {
+export async function measureFleet(count: number, pace: FleetPace): Promise<FleetMeasure> {
   const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 });
   const folder = await makeFolder();
   const api = await startApiServer({ openshift: '4.19.3' });
@@ -60,7 +68,7 @@ export async function measureFleet(count: number, interval: number): Promise<Fle
   }
   const connected = await connectTo(api, {}, 60_000);
   const context = makeContext();
-  const fleet = new Fleet(made, { cluster: connected.cluster, folder, interval }, context);
+  const fleet = new Fleet(made, { cluster: connected.cluster, folder, ...pace }, context);
   try {
     await fleet.open(names);
     const { size, digest } = await readBundle(made);
@@ -111,21 +119,22 @@ async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
   });
 }
 
+interface FleetSettings extends FleetPace {
+  readonly cluster: Cluster;
+  readonly folder: string;
+}
+
 /** The agents of all nodes. */
 class Fleet {
   sentBySource = 0;
   readonly #made: TestBundle;
-  readonly #settings: { readonly cluster: Cluster; readonly folder: string; readonly interval: number };
+  readonly #settings: FleetSettings;
   readonly #context: Context;
   readonly #round = new Map([[source, 0]]);
   readonly #loops = new Map<string, AgentLoop>();
   readonly #closing: (() => unknown)[] = [];
 
-  constructor(
-    made: TestBundle,
-    settings: { readonly cluster: Cluster; readonly folder: string; readonly interval: number },
-    context: Context,
-  ) {
+  constructor(made: TestBundle, settings: FleetSettings, context: Context) {
     this.#made = made;
     this.#settings = settings;
     this.#context = context;
@@ -162,20 +171,21 @@ class Fleet {
   }
 
   async #openNode(name: string, found: readonly FoundBundle[]): Promise<void> {
-    const { cluster, folder, interval } = this.#settings;
+    const { cluster, folder, interval, sending } = this.#settings;
     const onAnswer = ({ method, path, status, client }: Parameters<NonNullable<OnAnswer>>[0]): void => {
       if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
       if (name === source) this.sentBySource += 1;
       this.#round.set(client, (this.#round.get(name) ?? 0) + 1);
     };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onAnswer }, this.#context);
+    slowDown(server, sending);
     const certificates = new Certificates({ insecure: false, folders: [] });
     const connections = new Connections({ certificates, userAgent: name });
     const own = join(folder, name);
     await mkdir(own);
-    const { keyFile, key } = this.#made;
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-    const trust = { keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false, fetchFile };
+    // Each node has processors of its own to check signatures with; these nodes share one.
+    const trust = { keyrings: [], fingerprints: [], allowUnsigned: true, fetchFile };
     const tools: AgentTools = {
       holdings: new AgentHoldings(own, trust),
       images: imagesOfNobody(),
@@ -195,6 +205,18 @@ class Fleet {
       () => server.close(),
     );
   }
+}
+
+/** Has a node take its time to send a bundle. */
+function slowDown(server: AgentServer, time: number): void {
+  const offer = server.offer.bind(server);
+  server.offer = ({ size, chunks }, facts) => {
+    const send = async function* (start: number, length: number) {
+      await sleep(time);
+      if (chunks) yield* chunks(start, length);
+    };
+    offer({ size, ...(chunks && { chunks: send }) }, facts);
+  };
 }
 
 type OnAnswer = Parameters<typeof AgentServer.open>[0]['onAnswer'];

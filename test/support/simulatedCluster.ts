@@ -144,9 +144,9 @@ export class SimulatedCluster {
   /** What a node says of itself. */
   progress(node: string): NodeProgress | undefined {
     const uid = this.bundle()?.metadata.uid;
-    const kind = this.api.kinds.find((known) => known.kind === reportKind.kind);
-    const reports = kind ? this.api.objects.list(kind, namespace).map((lease) => parseReport(lease)) : [];
-    return reports.find((each) => each?.bundle === uid && each?.progress.name === node)?.progress;
+    const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, namespace);
+    const report = lease && parseReport(lease);
+    return report?.bundle === uid ? report?.progress : undefined;
   }
 
   /** How far the update has come. */

@@ -165,8 +165,10 @@ export class UpdatingSite {
 
   /** What the agent of a node has said last. */
   #reportOf({ metadata }: UpgradeBundle, node: string): NodeProgress | undefined {
-    const leases = this.#list(reportKind.kind).map((lease) => parseReport(lease));
-    return leases.find((each) => each?.bundle === metadata.uid && each?.progress.name === node)?.progress;
+    const { apiVersion, kind, namespace } = reportKind;
+    const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);
+    const report = lease && parseReport(lease);
+    return report?.bundle === metadata.uid ? report?.progress : undefined;
   }
 
   #report({ metadata: { uid = '' } }: UpgradeBundle, progress: NodeProgress): void {

@@ -1,0 +1,17 @@
+import { expect } from 'chai';
+import { measureFleet, type FleetMeasure } from '../support/fleet.ts';
+
+describe('a rollout', function () {
+  this.timeout(120_000);
+
+  it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
+    const pace = { interval: 500, sending: 200 };
+    const [small, large] = [await measureFleet(10, pace), await measureFleet(40, pace)];
+    const sum = ({ requests }: FleetMeasure): number => [...requests.values()].reduce((total, each) => total + each, 0);
+    // There are more rounds to wait for. Were something of all nodes to go to all nodes, it would be four times as much.
+    expect(large.bytes).to.be.lessThan(small.bytes * 2);
+    expect(sum(large)).to.be.lessThan(sum(small) * 2);
+    expect(large.bytes / sum(large)).to.be.lessThan((small.bytes / sum(small)) * 1.3);
+    expect(large.rounds).to.be.at.most(2 * Math.log2(40));
+  });
+});
