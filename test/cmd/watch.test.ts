@@ -1,12 +1,16 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { MediaEvent } from '../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
-import { startProgram, until, type Outcome } from '../support/creation.ts';
-import { requireLoopDevices, Sticks } from '../support/loopDevice.ts';
+import { digestOfFile, startProgram, until, type Outcome } from '../support/creation.ts';
+import { requireLoopDevices, skipLoudly, Sticks } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { run } from '../support/peers.ts';
+
+const executable = new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
 
 describe('oc adm-upgrade-bundle watch', () => {
   let bundle: TestBundle;
@@ -81,10 +85,54 @@ describe('oc adm-upgrade-bundle watch', () => {
     expect(await readdir(folder)).not.to.include('media');
   });
 
+  it('finds a stick from a container that has the machine’s file system in a folder', async function () {
+    if ((await run('unshare', ['-m', 'true'])).code !== 0) skipLoudly(this, 'no mount namespace can be made here');
+    const root = join(folder, 'host');
+    await mkdir(root);
+    // As in a pod of a DaemonSet, but for the list of devices, which is that of this test.
+    const script =
+      `mount --rbind / '${root}' && mount --make-rprivate '${root}' && ` +
+      `mount --bind '${join(folder, 'bin', 'lsblk')}' '${root}/usr/bin/lsblk' && exec "$@"`;
+    const own = [process.execPath, executable, 'watch', `--root=${root}`, place(), '-o', 'json', '--interval=1'];
+    const child = spawn('unshare', ['-m', 'sh', '-c', script, 'sh', ...own], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const ended = once(child, 'close');
+    let [text, errors] = ['', ''];
+    child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+    const events = (): MediaEvent[] =>
+      text
+        .split('\n')
+        .slice(0, -1)
+        .map((line) => JSON.parse(line) as MediaEvent);
+    try {
+      const stick = await sticks.plug(await makeStick());
+      await until(() => events().length === 1 || child.exitCode !== null);
+      const [found] = events();
+      expect(found, errors).to.include({ event: 'found', device: stick.device, label: 'OCPUPG' });
+      const { path } = found as { path: string };
+      expect(path).to.match(new RegExp(`^${root}${join(folder, 'media')}/.*\\.tar$`));
+      expect(await digestOfFile(`/proc/${String(child.pid)}/root${path}`)).to.equal(bundle.result.digest);
+      await stick.pull();
+      await until(() => events().length === 2 || child.exitCode !== null);
+      expect(events()[1]).to.include({ event: 'removed', device: stick.device });
+    } finally {
+      child.kill('SIGINT');
+      await ended;
+    }
+    expect(await readdir(folder)).not.to.include('media');
+  });
+
   it('says whose right it takes', async function () {
     if ((await run('setpriv', ['--version'])).code !== 0) this.skip();
-    const file = new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
-    const args = ['--reuid=65534', '--clear-groups', process.execPath, file, 'watch', '--once', '--mount-dir=/run/x/y'];
+    const args = [
+      '--reuid=65534',
+      '--clear-groups',
+      process.execPath,
+      executable,
+      'watch',
+      '--once',
+      '--mount-dir=/run/x/y',
+    ];
     const { code, stderr } = await run('setpriv', args, { cwd: '/', env: { ...process.env, HOME: '/nonexistent' } });
     // Where sources are not for everybody to read, there is nothing to see.
     if (!stderr.startsWith('error: ')) this.skip();

@@ -1,4 +1,4 @@
-import { chmod, mkdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from 'mocha';
 import { run, runSuccessfully } from './peers.ts';
@@ -131,7 +131,10 @@ export class Sticks {
             ?.split(' ')[1] ?? null,
       })),
     );
-    await writeFile(join(this.#folder, 'devices.json'), JSON.stringify({ blockdevices }));
+    // Whoever reads it meanwhile gets the old list or the new one.
+    const path = join(this.#folder, 'devices.json');
+    await writeFile(`${path}.new`, JSON.stringify({ blockdevices }));
+    await rename(`${path}.new`, path);
   }
 
   /** Takes every loop device away. */
