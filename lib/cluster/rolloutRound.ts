@@ -203,7 +203,14 @@ export class Rollout {
     const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
     const patch = { metadata: { resourceVersion }, status: { ...nothing, ...own } };
     const reference = { ...upgradeBundleKind, metadata: { name } };
-    await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
+    try {
+      await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
+    } catch (error) {
+      if (!isPluginError(error, 'conflict')) throw error;
+      // It has changed since it was read, and is looked at again for that.
+      this.#context.log('debug', messageOf(error));
+      return false;
+    }
     this.#noted = performance.now();
     if (isNew) this.#context.log('info', `${name}: ${phase}`);
     return isNew;

@@ -5,6 +5,7 @@ import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../support/apiAccess.ts';
 import type { Json } from '../support/apiPatch.ts';
 import type { ApiServerOptions } from '../support/apiServer.ts';
+import { Refusal, statusAnswer } from '../support/apiStatus.ts';
 import { RolloutSite } from '../support/rollout.ts';
 import { node, platformImage, withConditions } from '../support/site.ts';
 import { makeFacts, release, upgradeBundle } from '../support/updatingSite.ts';
@@ -131,6 +132,17 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
     expect(rollout.told).to.deep.equal(usual);
     expect(rollout.site.requests).to.have.length(1);
+  });
+
+  it('looks again where an UpgradeBundle has changed since it was read', async () => {
+    await start();
+    const changed = statusAnswer(new Refusal(409, 'Conflict', 'the object has been modified'));
+    const fault = rollout.server.fault(/^PATCH .*\/status/, { answer: changed }, { times: 2 });
+    put();
+    const { lines } = await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(fault.hits).to.equal(2);
+    expect(lines.join('\n')).not.to.contain('cannot go on');
   });
 
   it('goes on when the API server comes back', async () => {
