@@ -7,7 +7,7 @@ export const errorCodes = {
   unauthorized: 'A registry wants credentials, or refuses those it was given.',
   denied: 'A registry does not allow the operation, to this user or to anybody.',
   'bad-credentials-file': 'A credentials file or helper cannot be used.',
-  unreachable: 'A server cannot be reached, or stopped answering.',
+  unreachable: 'A server cannot be reached, stopped answering, or answers so slowly that it would never end.',
   tls: 'A server’s certificate is not trusted, or it does not speak TLS.',
   'rate-limited': 'A registry asked for fewer requests, for longer than the run would wait.',
   'server-error': 'A server answered with an error, or with something that is not the protocol.',

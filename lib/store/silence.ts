@@ -2,19 +2,20 @@ import { IncomingMessage, type ClientRequest } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
+import { Pace } from './pace.ts';
 
 /** How long a server may be silent, in milliseconds. */
 export interface SilenceOptions {
   /** While a connection is made, TLS included; default 30 s. */
   readonly connectTimeout?: number;
-  /** When it is its turn to send or to take bytes; default 60 s. */
+  /** When it is its turn to send or to take bytes; default 60 s. Over as long its answers have to bring 1 KiB each second. */
   readonly idleTimeout?: number;
 }
 
 /**
  * Watches the silence of an exchange and reports it, in words, when it has lasted too long: while the connection is being made,
- * and then whenever it is the server's turn to send or to take bytes. `stream` is the body that moves now, if any: the answer's, else
- * the request's. Returns what ends the watch.
+ * and then whenever it is the server's turn to send or to take bytes; so too an answer that comes in drops. `stream` is the body that
+ * moves now, if any: the answer's, else the request's. Returns what ends the watch.
  */
 export function watchSilence(
   outgoing: ClientRequest,
@@ -25,10 +26,13 @@ export function watchSilence(
   let connected: Socket | undefined;
   let seen = 0;
   let since = performance.now();
+  const pace = new Pace(idleTimeout);
+  let before = 0;
   outgoing.once('socket', (socket) => {
     const connect = (): void => {
       connected = socket;
       since = performance.now();
+      before = socket.bytesRead;
     };
     const greeting = socket instanceof TLSSocket && [null, 'unknown'].includes(socket.getProtocol());
     if (!socket.connecting && !greeting) connect();
@@ -42,16 +46,21 @@ export function watchSilence(
   const timer = setInterval(
     () => {
       const moved = connected ? connected.bytesRead + connected.bytesWritten : 0;
-      if (moved !== seen || (connected && isOurTurn())) {
+      const ours = connected && isOurTurn();
+      if (moved !== seen || ours) {
         seen = moved;
         since = performance.now();
       }
+      // How long it thinks before it answers is not a matter of pace, nor is what nobody has taken yet.
+      const read = connected?.bytesRead ?? before;
+      if (read === before || ours) pace.restart(read);
+      else if (pace.isTooSlow(read)) report(pace.words);
       const limit = connected ? idleTimeout : connectTimeout;
       if (performance.now() - since < limit) return;
       const seconds = String(Math.ceil(limit / 1000));
       report(connected ? `was silent for ${seconds} s` : `did not accept a connection for ${seconds} s`);
     },
-    Math.min(connectTimeout, idleTimeout) / 4,
+    Math.min(connectTimeout / 4, pace.interval),
   );
   // The connection keeps the process alive, not the watch over it.
   timer.unref();

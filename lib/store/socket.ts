@@ -9,6 +9,7 @@ import {
   UnplainAnswer,
   type AnswerHead,
 } from './answerHead.ts';
+import { Pace } from './pace.ts';
 
 /** What became of a request: the head of the answer, and its body where it was not handed over. */
 export interface Answer extends AnswerHead {
@@ -134,6 +135,7 @@ class Connection {
   #remaining = 0;
   #body: Buffer[] = [];
   #kept = 0;
+  readonly #pace: Pace;
 
   constructor(url: URL, options: SocketOptions, onClose: () => void) {
     const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
@@ -148,6 +150,7 @@ class Connection {
     // The declared types lack onread for TLS; Node documents it for both.
     const target = { host, port, onread, ...options.tls, ...(isIP(host) === 0 && { servername: host }) };
     this.#host = url.host;
+    this.#pace = new Pace(options.idleTimeout);
     this.#socket = url.protocol === 'https:' ? connectTls(target) : connectTcp(target);
     const connected = url.protocol === 'https:' ? 'secureConnect' : 'connect';
     let silence = `did not accept a connection for ${seconds(options.connectTimeout)}`;
@@ -193,6 +196,11 @@ class Connection {
     const abort = (): void => {
       this.#fail(signal.reason);
     };
+    const watch = setInterval(() => {
+      const { bytesRead } = this.#socket;
+      if (!this.#answered) this.#pace.restart(bytesRead);
+      else if (this.#pace.isTooSlow(bytesRead)) this.#fail(unreachable(`${this.#host} ${this.#pace.words}`));
+    }, this.#pace.interval).unref();
     return new Promise<Answer>((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -200,6 +208,7 @@ class Connection {
       this.#socket.ref().write(request);
     }).finally(() => {
       signal.removeEventListener('abort', abort);
+      clearInterval(watch);
       // An idle connection keeps nothing alive.
       this.#socket.unref();
     });

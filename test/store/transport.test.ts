@@ -352,6 +352,18 @@ describe('Transport', () => {
         expect(more.every((range) => range?.startsWith('bytes='))).to.equal(true);
       });
 
+      it('goes on anew where an answer comes in drops, and gives up where all do', async () => {
+        const server = await start();
+        const transport = await open(server, { idleTimeout: 200, attempts: 2 });
+        server.fault(/blobs/, { bytesPerSecond: 200 }, { times: 1 });
+        expect((await read(transport, server)).equals(bytes)).to.equal(true);
+        expect(server.requests.map(({ headers }) => headers.range)[1]).to.match(/^bytes=\d+-/);
+        server.fault(/blobs/, { bytesPerSecond: 200 });
+        const error = await failureOf(read(transport, server), 'unreachable');
+        expect(error.message).to.include(`${server.host} sent less than 1 KiB/s for 1 s`);
+        expect(server.requests).to.have.length(4);
+      });
+
       it('skips what it has where a server ignores Range', async () => {
         const server = await start();
         server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
