@@ -1,13 +1,15 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
-import { startApiServer } from '../support/apiServer.ts';
+import { startApiServer, type ApiServerOptions } from '../support/apiServer.ts';
 import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { describeCluster } from './contract.ts';
+import { describeUpdates } from './contractUpdate.ts';
 
-describeCluster('Cluster, with the API server in this process', async () => {
-  const server = await startApiServer({ openshift: '4.14.3' });
+/** The API server in this process: an OpenShift, or plain Kubernetes. */
+const connectHere = async (options: ApiServerOptions) => {
+  const server = await startApiServer(options);
   const connected = await connectTo(server);
   return {
     cluster: connected.cluster,
@@ -16,7 +18,10 @@ describeCluster('Cluster, with the API server in this process', async () => {
       await server.stop();
     },
   };
-});
+};
+describeCluster('Cluster, with the API server in this process', () => connectHere({ openshift: '4.14.3' }));
+describeUpdates('an update, with the API server in this process', () => connectHere({}));
+describeUpdates('an update, with one before rules in definitions', () => connectHere({ kubernetes: 'v1.24.9' }));
 
 describe('Cluster', () => {
   it('asks once which kinds are served, also for what may end earlier', async () => {
@@ -42,7 +47,7 @@ describe('Cluster', () => {
 
 const kubeconfig = process.env['TEST_KUBECONFIG'];
 if (kubeconfig) {
-  describeCluster('Cluster, with the one of TEST_KUBECONFIG', async () => {
+  const connectThere = async () => {
     const cluster = await connectCluster({ kubeconfig, environment: process.env }, makeContext());
     return {
       cluster,
@@ -50,7 +55,9 @@ if (kubeconfig) {
         cluster.close();
       },
     };
-  });
+  };
+  describeCluster('Cluster, with the one of TEST_KUBECONFIG', connectThere);
+  describeUpdates('an update, with the API server of TEST_KUBECONFIG', connectThere);
 } else {
   describe('Cluster, with a real one', () => {
     it.skip('(needs a kubeconfig: TEST_KUBECONFIG=… npm run test:cluster)');

@@ -4,6 +4,7 @@ import { expect } from 'chai';
 import { executablePath } from '../../lib/cluster/agentStart.ts';
 import { install, type InstallOptions, type InstallResult } from '../../lib/cluster/install.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
+import type { ApiServerOptions } from '../support/apiServer.ts';
 import { failureOf } from '../support/failure.ts';
 import { node } from '../support/site.ts';
 
@@ -143,8 +144,12 @@ describe('install', () => {
 });
 
 describe('install, on another cluster', () => {
-  const withSite = async (openshift: string | undefined, test: (site: AgentSite) => Promise<void>): Promise<void> => {
-    const site = await openAgentSite(openshift === undefined ? {} : { openshift });
+  const withSite = async (
+    openshift: string,
+    test: (site: AgentSite) => Promise<void>,
+    more: ApiServerOptions = {},
+  ): Promise<void> => {
+    const site = await openAgentSite({ openshift, ...more });
     try {
       await test(site);
     } finally {
@@ -162,6 +167,23 @@ describe('install, on another cluster', () => {
       const deny = { ...options, admission: 'deny', executables: [executable] } as const;
       await failureOf(install(cluster, deny, context), 'unsupported');
     });
+  });
+
+  it('leaves the rules out of the kind where they are not evaluated, and says so', async () => {
+    const kubernetes = { kubernetes: 'v1.24.9+4f0dd4d' };
+    await withSite(
+      '4.11.3',
+      async ({ server, cluster, executable, context }) => {
+        await install(cluster, { ...options, executables: [executable] }, context);
+        const name = 'upgradebundles.upgrade-bundle.openshift.io';
+        const definition = server.find('apiextensions.k8s.io/v1', 'CustomResourceDefinition', name);
+        expect(JSON.stringify(definition)).to.contain('sha256:').and.not.to.contain('x-kubernetes-validations');
+        expect(context.lines.join('\n')).to.contain('v1.24.9+4f0dd4d does not evaluate rules of definitions');
+        const again = await install(cluster, { ...options, executables: [executable] }, context);
+        expect(again.objects.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
+      },
+      kubernetes,
+    );
   });
 
   it('refuses one without machine config daemons, and writes nothing', async () => {

@@ -18,6 +18,8 @@ export interface ApiServerOptions extends AccessOptions {
   readonly tls?: ServerTls;
   /** The OpenShift version that it claims to be; without one it is plain Kubernetes. */
   readonly openshift?: string;
+  /** The Kubernetes version that it reports: `v1.27.3` by default. Before 1.25 it takes no rules in definitions. */
+  readonly kubernetes?: string;
   /** Kinds besides those of Kubernetes and OpenShift. */
   readonly kinds?: readonly ApiKind[];
   /** Whether watches get the bookmarks that they ask for, as they do by default; a server need not send any. */
@@ -43,6 +45,7 @@ export class TestApiServer extends FaultyServer {
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
   readonly #bookmarks: boolean;
+  readonly #version: string;
 
   constructor(options: ApiServerOptions = {}) {
     super(options.tls);
@@ -50,6 +53,7 @@ export class TestApiServer extends FaultyServer {
     const { openshift, kinds = [], admit = (object: Json) => object, bookmarks = true } = options;
     this.#admit = admit;
     this.#bookmarks = bookmarks;
+    this.#version = options.kubernetes ?? version.gitVersion;
     const minor = Number(openshift?.split('.')[1] ?? NaN);
     this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
     this.objects.on('change', ({ type, kind, object }) => {
@@ -118,7 +122,7 @@ export class TestApiServer extends FaultyServer {
     const user = this.#access.authenticate(exchange);
     const { path } = exchange;
     if (/^\/(healthz|readyz|livez)$/.test(path)) return { status: 200, body: 'ok' };
-    if (path === '/version') return json(200, version);
+    if (path === '/version') return json(200, { ...version, gitVersion: this.#version });
     const found = discover(this.kinds, path);
     if (found) return json(200, found);
     const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
