@@ -355,7 +355,9 @@ describe('loadBundle', function () {
   it('takes the one image of a multi-arch release that is for this machine', async () => {
     const multi = await makeBundle({ arch: 'multi' });
     try {
-      await load({}, makeContext(), multi.path);
+      const context = makeContext();
+      const { bytes } = await load({}, context, multi.path);
+      expect(context.events.find(({ kind }) => kind === 'plan')).to.deep.include({ bytes, present: 0 });
       const store = { kind: 'additional', path: join(folder, 'store') } as const;
       expect(await listImages(store, join(folder, 'reader'))).to.include.members(namesIn(multi));
       await createContainer(store, join(folder, 'reader'), multi.release.pullspec);
