@@ -95,8 +95,8 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   try {
     requireNode();
     const words = respell(argv, program);
-    const parser = await createParser(program, words, run);
-    await parser.parseAsync(words);
+    const text = await parse(program, words, run);
+    if (text !== '') terminal.print(text);
   } catch (error) {
     return finish(error);
   }
@@ -128,17 +128,30 @@ function requireNode(): void {
 /** The help of a program, or of one of its commands, as it is printed. */
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
   const words = entry === undefined || entry === defaultOf(program) ? ['--help'] : [nameOf(entry), '--help'];
-  let help = '';
-  const parser = await createParser(program, words, async () => {});
-  await parser.parseAsync(words, {}, (_error, _args, output) => {
-    help = output;
-  });
-  return help;
+  return parse(program, words, async () => {});
+}
+
+/** Reads a command line as a program does, without doing what it says. Throws `usage` where it is not understood. */
+export async function checkLine(program: Program, words: readonly string[]): Promise<void> {
+  await parse(program, respell(words, program), async () => {});
 }
 
 type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
-async function createParser(program: Program, words: readonly string[], run: Run): Promise<Argv> {
+/** Runs what the words name, and gives what they ask to be printed instead: a help or a version. */
+async function parse(program: Program, words: readonly string[], run: Run): Promise<string> {
+  let examples = '';
+  const parser = await createParser(program, words, run, (text) => (examples = text));
+  let printed = '';
+  await parser.parseAsync(words, {}, (_error, _args, output) => {
+    printed = output;
+  });
+  return printed === '' || printed === versionText ? printed : printed + examples;
+}
+
+type Note = (examples: string) => void;
+
+async function createParser(program: Program, words: readonly string[], run: Run, note: Note): Promise<Argv> {
   const parser = configure(program, words).epilogue(`'$0 <command> --help' tells all about a command.`);
   const alone = defaultOf(program);
   if (alone === undefined) {
@@ -153,14 +166,20 @@ async function createParser(program: Program, words: readonly string[], run: Run
   for (const entry of program.commands) {
     // Only the help of the program itself cannot wait for a command to be loaded: it has that of the default in it.
     const loaded: { command?: Command } = entry === alone ? await entry.load() : {};
-    if (loaded.command) parser.usage(formatUsage(program, entry, loaded.command));
+    if (loaded.command) {
+      parser.usage(formatUsage(program, entry, loaded.command));
+      note(formatExamples(program, entry, loaded.command));
+    }
     parser.command(
       entry.usage,
       entry.describe,
       (inner) =>
         loaded.command
           ? describeCommand(addVersion(inner), program, entry, loaded.command)
-          : entry.load().then(({ command }) => describeCommand(inner, program, entry, (loaded.command = command))),
+          : entry.load().then(({ command }) => {
+              note(formatExamples(program, entry, command));
+              return describeCommand(inner, program, entry, (loaded.command = command));
+            }),
       async ({ _: rest, ...values }) => {
         if (loaded.command === undefined) return;
         const line = { words, values, rest: entry === alone ? rest : rest.slice(1) };
@@ -223,9 +242,13 @@ function describeCommand(parser: Argv, program: Program, entry: CommandEntry, co
   for (const [name, positional] of Object.entries(command.positionals ?? {})) {
     parser.positional(name, { type: positional.type, describe: phraseOf(positional) });
   }
-  return parser
-    .options(toYargs(command.options))
-    .example(command.examples.map(([args, what]) => [`${callOf(program, entry)} ${args}`, what]));
+  return parser.options(toYargs(command.options));
+}
+
+/** Below the help, each in a line of its own, however long: what the parser breaks into lines cannot be copied. */
+function formatExamples(program: Program, entry: CommandEntry, { examples }: Command): string {
+  const lines = examples.map(([args, what]) => `  ${what}:\n    ${callOf(program, entry)} ${args}`.trimEnd());
+  return lines.length === 0 ? '' : `\n\nExamples:\n${lines.join('\n')}`;
 }
 
 function toYargs(options: OptionRecord): Record<string, Options> {

@@ -2,7 +2,9 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { errorCodes } from '../lib/errors.ts';
+import { defaultName, nameOf } from '../cmd/command.ts';
+import { checkLine } from '../cmd/program.ts';
+import { errorCodes, messageOf } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/docs.ts';
 import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/markdown.ts';
 
@@ -19,6 +21,22 @@ describe('the generated documents', () => {
     const expected = [...(await generatedDocs()).keys()].filter((path) => path.startsWith('test/golden/help/'));
     const found = (await readdir(`${root}/test/golden/help`)).map((name) => `test/golden/help/${name}`);
     expect(found).to.have.members(expected);
+  });
+
+  it('show examples that are understood as they are written', async () => {
+    for (const program of programs) {
+      for (const entry of program.commands) {
+        const name = nameOf(entry);
+        for (const [args] of (await entry.load()).command.examples) {
+          // What follows is for the shell.
+          const [words = ''] = args.split(/ [|>] /);
+          const line = [...(name === defaultName ? [] : [name]), ...words.split(' ').filter(Boolean)];
+          const problem = await checkLine(program, line).catch(messageOf);
+          // That its files are not here is no fault of an example.
+          if (problem !== undefined) expect(problem, args).to.match(/there is no file/);
+        }
+      }
+    }
   });
 
   it('show an example of every command, and describe every option by a phrase', async () => {
