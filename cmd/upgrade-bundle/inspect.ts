@@ -117,7 +117,9 @@ function describeKind({ kind, platforms, complete }: InspectedImage): string {
 function listShared({ sharedBlobs }: Inspection, wide: boolean): string {
   if (sharedBlobs.length === 0) return '';
   const some = wide ? sharedBlobs : sharedBlobs.slice(0, shown.blobs);
-  const rows = some.map(({ digest, size, images }) => [String(images), formatBytes(size), digest]);
+  const rows = some.map(({ digest, size, images }) => [
+    ...[String(images), formatBytes(size), wide ? digest : `${digest.slice(0, 'sha256:'.length + 12)}…`],
+  ]);
   const table = formatTable([['IMAGES', 'SIZE', 'SHARED BLOB'], ...rows], ['IMAGES', 'SIZE']);
   const rest = sharedBlobs.length - some.length;
   return rest === 0 ? table : `${table}\n… and ${String(rest)} more that fewer images need`;
