@@ -12,8 +12,10 @@ export interface LeaseOptions {
   readonly identity: string;
   /** How long one that is not renewed keeps others out, full seconds; default 40 s. */
   readonly duration?: number | undefined;
-  /** The pause between two renewals, or two looks at one that somebody else has; default a fifth of the duration. */
+  /** The pause between two renewals; default a fifth of the duration. */
   readonly retryPeriod?: number | undefined;
+  /** The pause between two looks at one that somebody else has, more or less; default the same. Where there are many, they need not look often. */
+  readonly lookPeriod?: number | undefined;
 }
 
 /** Of the duration: who has not renewed for so long stops leading, well before somebody else may begin. */
@@ -32,7 +34,8 @@ export async function leadWithLease(
 ): Promise<void> {
   const lease = new Lease(cluster, options, context);
   for (;;) {
-    while (!(await lease.tryToTake())) await pause(lease.retryPeriod, context.signal);
+    // Not all at the same moment.
+    while (!(await lease.tryToTake())) await pause(lease.lookPeriod * (0.75 + Math.random() / 2), context.signal);
     context.log('info', `${options.identity} leads, as the Lease ${options.name} says`);
     if (await lease.keepDuring(lead)) return;
     context.log('info', `${options.identity} leads no longer`);
@@ -45,6 +48,7 @@ export async function leadWithLease(
  */
 class Lease {
   readonly retryPeriod: number;
+  readonly lookPeriod: number;
   readonly #cluster: Cluster;
   readonly #options: LeaseOptions;
   readonly #context: Context;
@@ -59,6 +63,7 @@ class Lease {
     this.#context = context;
     this.#duration = options.duration ?? 40_000;
     this.retryPeriod = options.retryPeriod ?? this.#duration / 5;
+    this.lookPeriod = options.lookPeriod ?? this.retryPeriod;
   }
 
   /** Takes or renews it; false when somebody else has it, or it could not be done. Throws `interrupted`. */

@@ -8,6 +8,8 @@ import { ClusterView } from './clusterView.ts';
 import { leadWithLease, type LeaseOptions } from './lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
 
+const usualPace = 15_000;
+
 /**
  * How to control the rollout of bundles. Nodes load when `mayLoad` says so; it is the controller that decides, by the phase and,
  * for the control plane, by whose turn it is.
@@ -21,9 +23,9 @@ export interface RolloutOptions {
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
   /** Is told after each look why the rollout does not go on, where that does not show in the cluster; undefined when nothing is wrong, or somebody else leads. */
   onTrouble?(words: string | undefined): void;
-  /** Milliseconds after which the cluster is looked at even if it did not change; default 15 s. It is looked at no more than 15 times as often. */
+  /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
   readonly pace?: number;
-  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod'>;
+  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'lookPeriod'>;
 }
 
 /**
@@ -31,9 +33,9 @@ export interface RolloutOptions {
  * it may end at any moment, and another one goes on.
  */
 export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
-  const { identity, namespace, lease } = options;
+  const { identity, namespace, lease, pace: lookPeriod = usualPace } = options;
   try {
-    await leadWithLease(cluster, { ...lease, name: 'controller', namespace, identity }, context, (signal) =>
+    await leadWithLease(cluster, { lookPeriod, ...lease, name: 'controller', namespace, identity }, context, (signal) =>
       leadRollout(cluster.within(signal), options, { ...context, signal }),
     );
   } catch (error) {
@@ -43,7 +45,7 @@ export async function controlRollout(cluster: Cluster, options: RolloutOptions, 
 
 async function leadRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
   const { signal } = context;
-  const { pace = 15_000 } = options;
+  const { pace = usualPace } = options;
   let bell = new AbortController();
   const ring = (): void => {
     bell.abort();
