@@ -3,13 +3,18 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { pushRelease } from '../../lib/host/pushedRelease.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/host/registryBundle.ts';
+import { openRegistryRelease } from '../../lib/host/registryRelease.ts';
+import { formatReference, parseReference } from '../../lib/oci/reference.ts';
 import { architectures } from '../../lib/release/version.ts';
+import { Registries } from '../../lib/store/registries.ts';
 import { openAccess, tool } from '../access.ts';
+import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes, formatTable } from '../format.ts';
 import { formatOption, registryOptions } from '../options.ts';
-import { targetImages, targetOptions } from './options.ts';
+import { openReading, targetImages, targetOptions } from './target.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -26,6 +31,11 @@ const options = {
     describe: 'Folder for the bundle of create, created if absent',
     suggest: 'folders',
   },
+  to: {
+    type: 'string',
+    describe: 'Where push brings a bundle: REGISTRY/REPOSITORY, with a tag instead of the version where one is given',
+    check: checkImage,
+  },
   ...imageOptions,
   ...formatOption(['json']),
   ...registryOptions,
@@ -35,20 +45,32 @@ const options = {
 export const command = defineCommand({
   details:
     'create fetches the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar, in the layout of an upgrade ' +
-    'bundle; inspect shows what is in one. A run of create that was cut off goes on when it is run again.',
+    'bundle; inspect shows what is in one. A run of create that was cut off goes on when it is run again. push brings one into a registry, also into ' +
+    'the very one that it is to upgrade: one tag is the whole release there, which any tool can mirror on, and upgrade --bundle takes.',
   positionals: {
-    action: { type: 'string', required: true, choices: ['create', 'inspect'], describe: 'What to do' },
-    file: { type: 'string', describe: 'The bundle to inspect', suggest: 'files' },
+    action: { type: 'string', required: true, choices: ['create', 'inspect', 'push'], describe: 'What to do' },
+    file: { type: 'string', describe: 'The bundle to inspect or to push', suggest: 'files' },
   },
   options,
   examples: [
     ['create --version=2.0.11 --output=/mnt/stick -a pull-secret.json', 'Put a mirror registry on a stick'],
     ['inspect mirror-registry-2.0.11-x86_64.tar', 'Show which images are in a bundle'],
+    [
+      'push mirror-registry-2.0.11-x86_64.tar --to=registry.example.com:8443/openshift/mirror-registry-bundle',
+      'Let a registry hold its own next release',
+    ],
   ],
   async run({ action, file, ...args }, { context, terminal, environment }) {
     if (action === 'inspect') {
       if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
-      terminal.print(await inspect(file, args.format === 'json', context));
+      terminal.print(await inspect(file, args, context, environment));
+      return;
+    }
+    if (action === 'push') {
+      if (file === undefined) throw new PluginError('usage', '<file> is missing: name a bundle');
+      if (args.to === undefined) throw new PluginError('usage', '--to is missing: REGISTRY/REPOSITORY');
+      const pushing = { ...context, onEvent: terminal.transfer('Pushing') };
+      terminal.print(await push(file, args.to, args, pushing, environment));
       return;
     }
     if (file !== undefined) throw new PluginError('usage', `“${file}” is one argument too many`);
@@ -80,7 +102,60 @@ async function create(
   }
 }
 
-async function inspect(path: string, asJson: boolean, context: Context): Promise<string> {
+async function push(
+  path: string,
+  to: string,
+  args: Arguments<typeof options>,
+  context: Context,
+  environment: NodeJS.ProcessEnv,
+): Promise<string> {
+  const reference = parseReference(to);
+  const bundle = await openBundle(path, context);
+  try {
+    const registries = new Registries(await openAccess(args, environment), context);
+    try {
+      const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
+      const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
+      const { registry, repository } = reference;
+      const image = formatReference({ registry, repository, tag });
+      if (args.format === 'json') return JSON.stringify({ image, digest }, null, 2);
+      return `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+    } finally {
+      await registries.close();
+    }
+  } finally {
+    await bundle.close();
+  }
+}
+
+async function inspect(
+  text: string,
+  args: Arguments<typeof options>,
+  context: Context,
+  environment: NodeJS.ProcessEnv,
+): Promise<string> {
+  const asJson = args.format === 'json';
+  const release = await openRegistryRelease(
+    text,
+    (reference) => openReading(args, reference, environment, context),
+    context,
+  );
+  await release.close();
+  if (release.kind === 'bundle') return inspectFile(release.name, asJson, context);
+  const { name, version, arch, size, images } = release;
+  if (asJson) return JSON.stringify({ path: name, version, arch, size, verified: false, images }, null, 2);
+  const table = formatTable([
+    ['COMPONENT', 'IMAGE'],
+    ...Object.entries(images).map(([key, { image }]) => [key, image]),
+  ]);
+  return [
+    `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`,
+    '',
+    table,
+  ].join('\n');
+}
+
+async function inspectFile(path: string, asJson: boolean, context: Context): Promise<string> {
   const bundle = await openBundle(path, context);
   try {
     const images = imagesOfBundle(bundle.metadata, path);

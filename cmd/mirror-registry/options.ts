@@ -9,13 +9,8 @@ import type { ExecutionRequest } from '../../lib/host/execution.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import type { DetectOptions } from '../../lib/host/scopes.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { TargetImages } from '../../lib/host/plan.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import type { Context } from '../../lib/context.ts';
-import { imagesOfBundle } from '../../lib/host/registryBundle.ts';
-import { imagesOfVersion } from '../../lib/host/versions.ts';
 import { describeReadError } from '../../lib/store/fileContent.ts';
-import { checkFile, checkImage } from '../checks.ts';
+import { checkFile } from '../checks.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 
 const host = 'Host:';
@@ -56,7 +51,8 @@ export async function findInstallation(
   return { ...(await detectInstallation(files, detectOptionsOf(args, environment))), files };
 }
 
-function detectOptionsOf(
+/** Where the options say that an installation is to be looked for. */
+export function detectOptionsOf(
   { scope, userHome, quayRoot }: Arguments<typeof hostOptions>,
   environment: NodeJS.ProcessEnv,
 ): DetectOptions {
@@ -118,64 +114,6 @@ export const renewalOptions = {
     group: certificates,
   },
 } as const satisfies OptionRecord;
-
-/** Options that say which images a registry is to run. */
-export const targetOptions = {
-  version: {
-    type: 'string',
-    describe: 'Release of the mirror registry that is to run, such as 2.0.11',
-    suggest: 'registry-versions',
-  },
-  'target-quay': { type: 'string', describe: 'Image of Quay, instead of that of the release', check: checkImage },
-  'target-redis': { type: 'string', describe: 'Image of Redis, instead of that of the release', check: checkImage },
-  'target-pause': { type: 'string', describe: 'Image of the pod, instead of that of the release', check: checkImage },
-} as const satisfies OptionRecord;
-
-/** The images that the options name, with those of a release that is known. */
-export function targetImages(args: Arguments<typeof targetOptions>): TargetImages {
-  const { version, targetQuay, targetRedis, targetPause } = args;
-  return {
-    ...(version !== undefined && imagesOfVersion(version)),
-    ...(targetQuay !== undefined && { quay: targetQuay }),
-    ...(targetRedis !== undefined && { redis: targetRedis }),
-    ...(targetPause !== undefined && { pause: targetPause }),
-  };
-}
-
-/** Options that say what a registry is to run, a bundle among them. */
-export const upgradeOptions = {
-  bundle: {
-    type: 'string',
-    describe: 'Bundle with the images that are to run, as bundle create makes it',
-    suggest: 'files',
-  },
-  ...targetOptions,
-} as const satisfies OptionRecord;
-
-/** The images that a bundle or the options name. Throws `usage` for a release that is not known, and what `openBundle` throws. */
-export async function targetOf(args: Arguments<typeof upgradeOptions>, context: Context): Promise<TargetImages> {
-  if (args.version !== undefined && imagesOfVersion(args.version) === undefined) {
-    throw new PluginError('usage', `the release ${args.version} of the mirror registry is not known to this program`, {
-      hint: 'Name its images with --target-quay, --target-redis and --target-pause, or a bundle with --bundle.',
-    });
-  }
-  if (args.bundle === undefined) return targetImages(args);
-  const named = (['version', 'targetQuay', 'targetRedis', 'targetPause'] as const).some(
-    (name) => args[name] !== undefined,
-  );
-  if (named) {
-    throw new PluginError('usage', '--bundle does not go with --version and --target-…', {
-      hint: 'A bundle says itself which images are to run.',
-    });
-  }
-  const bundle = await openBundle(args.bundle, context);
-  try {
-    const { quay, redis, pause } = imagesOfBundle(bundle.metadata, args.bundle);
-    return { quay: quay.image, redis: redis.image, pause: pause.image };
-  } finally {
-    await bundle.close();
-  }
-}
 
 /** What the options say about renewing. Throws `usage` for what does not go together, and `not-readable`. */
 export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): Promise<RenewalOptions> {

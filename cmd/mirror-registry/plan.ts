@@ -1,8 +1,9 @@
 import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
 import { isUpToDate } from '../../lib/host/plan.ts';
 import { defineCommand } from '../command.ts';
-import { hostOptions, renewalOptions, upgradeOptions } from './options.ts';
+import { hostOptions, renewalOptions } from './options.ts';
 import { formatPlan, makePlan, planOptions } from './planReport.ts';
+import { upgradeOptions } from './target.ts';
 
 /** `plan`: what `upgrade` would do to this host. */
 export const command = defineCommand({
@@ -27,7 +28,8 @@ export const command = defineCommand({
   ],
   async run(args, { terminal, environment, context, setExitCode }) {
     if (args.timer) {
-      terminal.print(formatCheckTimer(process.argv[1] ?? 'oc-adm_mirror_registry', args.scope === 'user').trimEnd());
+      const program = process.argv[1] ?? 'oc-adm_mirror_registry';
+      terminal.print(formatCheckTimer(program, args.scope === 'user', args.bundle).trimEnd());
       return;
     }
     const { plan, unfinished } = await makePlan(args, environment, context);

@@ -1,15 +1,15 @@
 import type { Context } from '../../lib/context.ts';
-import { readCertificates } from '../../lib/host/certificates.ts';
-import { changesQuay, isUpToDate, planUpgrade, type UpgradePlan } from '../../lib/host/plan.ts';
-import { findRenewals } from '../../lib/host/renewal.ts';
+import { isUpToDate, type UpgradePlan } from '../../lib/host/plan.ts';
 import { stateFolderOf } from '../../lib/host/stateFolder.ts';
+import { surveyHost } from '../../lib/host/survey.ts';
 import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
 import { UpgradeRecords } from '../../lib/host/upgradeJournal.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
-import { findInstallation, renewalOf, targetOf } from './options.ts';
-import type { hostOptions, renewalOptions, upgradeOptions } from './options.ts';
+import { detectOptionsOf, findInstallation, renewalOf } from './options.ts';
+import type { hostOptions, renewalOptions } from './options.ts';
+import { openTarget, type upgradeOptions } from './target.ts';
 
 /** Options that say how a plan is shown. */
 export const planOptions = {
@@ -27,16 +27,19 @@ export async function makePlan(
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<{ plan: UpgradePlan; unfinished: boolean }> {
-  const options = await renewalOf(args, new Date());
+  const renewal = await renewalOf(args, new Date());
   const detected = await findInstallation(args, environment);
-  const certificates = await readCertificates(detected.files, detected.installation, options.now);
-  const target = await targetOf(args, context);
-  const withQuay = changesQuay(detected.installation, target);
-  const renewals = findRenewals(certificates, detected.installation, { ...options, withQuay });
-  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, target });
-  const unfinished = await new UpgradeRecords(detected.files, stateFolderOf(detected.installation)).current();
-  if (unfinished) context.log('warn', `${unfinished.title} of an earlier run did not end: run it again, or 'rollback'`);
-  return { plan, unfinished: unfinished !== undefined };
+  const { target, release } = await openTarget(args, detected, environment, context);
+  try {
+    const detect = detectOptionsOf(args, environment);
+    const { plan } = await surveyHost({ files: detected.files, detect, target, release, renewal });
+    const unfinished = await new UpgradeRecords(detected.files, stateFolderOf(detected.installation)).current();
+    if (unfinished)
+      context.log('warn', `${unfinished.title} of an earlier run did not end: run it again, or 'rollback'`);
+    return { plan, unfinished: unfinished !== undefined };
+  } finally {
+    await release?.close();
+  }
 }
 
 /** A plan as the options want to have it, with `more` in front where it is data. */
@@ -67,7 +70,16 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
   const table =
     images.length === 0
       ? []
-      : [formatTable([['IMAGE', 'FROM', 'TO'], ...images.map((image) => [image.component, image.from, image.to])])];
+      : [
+          formatTable([
+            ['IMAGE', 'FROM', 'TO'],
+            ...images.map(({ component, from, to }) => [
+              component,
+              from,
+              from === to ? 'another image of that name' : to,
+            ]),
+          ]),
+        ];
   const lines = [
     ...units.map(({ path, reasons }) => `change ${path}: ${reasons.join(', ')}`),
     ...certificates.server.map((reason) => `renew the certificate: ${reason}`),

@@ -1,4 +1,5 @@
 import type { Inherited, Installation } from '../../lib/host/installation.ts';
+import { listChangedUnits, readState } from '../../lib/host/registryState.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
@@ -16,14 +17,23 @@ export const command = defineCommand({
     ['--root=/mnt -o json', 'The one on a disk that is mounted, for a script'],
   ],
   async run(args, { terminal, environment }) {
-    const { installation } = await findInstallation(args, environment);
-    if (args.format === 'json') terminal.print(JSON.stringify(installation, null, 2));
-    else if (args.format === 'yaml') terminal.print((await formatYaml(installation)).trimEnd());
-    else terminal.print(describeInstallation(installation));
+    const detected = await findInstallation(args, environment);
+    const { installation, files } = detected;
+    const state = await readState(files, installation);
+    const changedUnits = state ? listChangedUnits(state, detected) : [];
+    const { lastUpgrade } = state ?? {};
+    const result = { ...installation, ...(state && { lastUpgrade, changedUnits }) };
+    if (args.format === 'json') terminal.print(JSON.stringify(result, null, 2));
+    else if (args.format === 'yaml') terminal.print((await formatYaml(result)).trimEnd());
+    else terminal.print(describeInstallation(installation, lastUpgrade, changedUnits));
   },
 });
 
-function describeInstallation(installation: Installation): string {
+function describeInstallation(
+  installation: Installation,
+  lastUpgrade: string | undefined,
+  changedUnits: readonly string[],
+): string {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
   const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${database}, ${scope} scope`;
   const settings: [string, Inherited<string | number> | undefined][] = [
@@ -38,7 +48,12 @@ function describeInstallation(installation: Installation): string {
   const rows = settings.flatMap(([name, setting]) =>
     setting ? [[name, String(setting.value), placeOf(setting)]] : [],
   );
-  const notes = [...dropIns.map((path) => `drop-in: ${path}`), ...remarks];
+  const notes = [
+    ...dropIns.map((path) => `drop-in: ${path}`),
+    ...remarks,
+    ...(lastUpgrade === undefined ? [] : [`last upgraded by this program on ${lastUpgrade.slice(0, 10)}`]),
+    ...changedUnits.map((path) => `changed since then: ${path}`),
+  ];
   const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);
   return [title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : [])].join('\n');
 }

@@ -1,20 +1,12 @@
-import { openBundle } from '../../lib/bundle/open.ts';
 import { takeStateLock } from '../../lib/host/stateFolder.ts';
 import type { Installation } from '../../lib/host/installation.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/host/plan.ts';
 import { upgradeRegistry } from '../../lib/host/upgrade.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { defineCommand } from '../command.ts';
-import {
-  executionOptions,
-  hostOptions,
-  renewalOf,
-  renewalOptions,
-  requestOf,
-  targetOf,
-  upgradeOptions,
-} from './options.ts';
+import { executionOptions, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { formatPlan, makePlan, planOptions } from './planReport.ts';
+import { openTarget, upgradeOptions } from './target.ts';
 
 /** `upgrade`: carries out what `plan` shows. */
 export const command = defineCommand({
@@ -28,7 +20,7 @@ export const command = defineCommand({
     ...planOptions,
     digest: {
       type: 'string',
-      describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)',
+      describe: 'The digest that the whole bundle must have, or the list in a registry (sha256:<64 hex digits>)',
       check: (text) => void parseDigest(text),
     },
     ...upgradeOptions,
@@ -39,6 +31,10 @@ export const command = defineCommand({
   examples: [
     ['--version=2.0.11', 'Upgrade to a release, with images that podman pulls'],
     ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Upgrade without a network'],
+    [
+      '--bundle=registry.example.com:8443/openshift/mirror-registry-bundle',
+      'The same, with the newest release that the registry itself holds',
+    ],
     ['--version=2.0.11 --dry-run --diff', 'Only show what would be done'],
     ['', 'Renew what certificates have to be renewed, and start the registry again'],
   ],
@@ -51,10 +47,10 @@ export const command = defineCommand({
     }
     const renewal = await renewalOf(args, new Date());
     const expectedDigest = args.digest === undefined ? undefined : parseDigest(args.digest);
-    const target = await targetOf(args, context);
-    const bundle = args.bundle === undefined ? undefined : await openBundle(args.bundle, context);
+    const host = await requestOf(args, environment);
+    const { target, release } = await openTarget(args, host, environment, context);
     try {
-      const request = { ...(await requestOf(args, environment)), target, bundle, renewal, expectedDigest };
+      const request = { ...host, target, release, renewal, expectedDigest };
       const unlock = await takeStateLock(request.files, request.installation);
       try {
         const reading = { ...context, onEvent: terminal.transfer('Verifying') };
@@ -71,7 +67,7 @@ export const command = defineCommand({
         await unlock();
       }
     } finally {
-      await bundle?.close();
+      await release?.close();
     }
   },
 });

@@ -5,6 +5,7 @@ import { messageOf, PluginError } from '../errors.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { Installation } from './installation.ts';
 import { listFlaws } from './issuing.ts';
+import { readState, type RecordedCertificate } from './registryState.ts';
 
 /**
  * Whose certificates a registry has: `automatic`, made by the installer, with their authority and its key at hand; `stranded`, made by
@@ -94,8 +95,9 @@ export async function readCertificates(
     ),
   );
   const server = chain === undefined ? undefined : firstCertificate(paths.server, chain);
+  const recorded = (await readState(files, installation))?.certs;
   // What lies about beside somebody’s own certificate is nobody’s business.
-  const isOurs = server !== undefined && root !== undefined && isAutomatic(server, parseOrPass(root));
+  const isOurs = server !== undefined && root !== undefined && isAutomatic(server, parseOrPass(root), recorded);
   const authority = isOurs ? firstCertificate(paths.authority, root) : undefined;
   // What has taken its place already is no longer the next.
   const isPending =
@@ -152,15 +154,21 @@ function classify(
   return authorityKey !== undefined && isKeyOf(authority, authorityKey) ? 'automatic' : 'stranded';
 }
 
-/** Not by names alone: a certificate counts as the installer’s when the root beside it has really signed it. */
-function isAutomatic(server: X509Certificate, root: X509Certificate | undefined): boolean {
-  return (
-    root !== undefined &&
-    root.verify(root.publicKey) &&
-    server.checkIssued(root) &&
-    server.verify(root.publicKey) &&
-    installerName.test(server.subject)
-  );
+/**
+ * Not by names alone: a certificate counts as the installer’s when the root beside it has really signed it, and it was recorded as such or has the
+ * name that installers give. What an administrator put there stays his, whoever signed it.
+ */
+function isAutomatic(
+  server: X509Certificate,
+  root: X509Certificate | undefined,
+  recorded: RecordedCertificate | undefined,
+): boolean {
+  if (!root?.verify(root.publicKey) || !server.checkIssued(root) || !server.verify(root.publicKey)) return false;
+  return recorded?.leafSha256 === sha256Of(server) ? recorded.origin === 'auto' : installerName.test(server.subject);
+}
+
+function sha256Of({ fingerprint256 }: X509Certificate): string {
+  return fingerprint256.replaceAll(':', '').toLowerCase();
 }
 
 function listProblems(
@@ -236,7 +244,7 @@ async function describe(file: string, certificate: X509Certificate, now: Date): 
     daysLeft: Math.floor((certificate.validToDate.getTime() - now.getTime()) / day),
     hosts: hostsOf(certificate),
     key: `${asymmetricKeyType} ${String(details?.modulusLength ?? details?.namedCurve ?? '')}`.trim(),
-    sha256: certificate.fingerprint256.replaceAll(':', '').toLowerCase(),
+    sha256: sha256Of(certificate),
     flaws: await listFlaws(certificate.toString()),
   };
 }

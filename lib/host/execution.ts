@@ -116,6 +116,7 @@ async function carryOut(
       journal = await records.advance(journal, 'restarting');
     }
     await records.apply(journal);
+    for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
     if (!noRestart && journal.restart.length > 0) {
       await restart(request, journal, signal);
       const question = await lookAgain(request);
@@ -159,6 +160,9 @@ async function putBack(
     const journal = await beginRestoring(records, begun);
     if (journal.database !== undefined) await commands.systemctl(['stop', 'quay-app.service'], signal);
     await records.restore(journal);
+    for (const { name, from } of journal.names) {
+      if (from !== undefined) await commands.podman(['tag', from, name], signal);
+    }
     if (journal.database !== undefined) {
       await restoreDatabase(commands, records.folderOf(journal), journal.database, signal);
     }

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
+import { pipeline } from 'node:stream/promises';
 import { promisify } from 'node:util';
-import { messageOf, PluginError } from '../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Scope } from './installation.ts';
 
 /** The programs of a host that an upgrade needs, by name or path, and the environment they are given. */
@@ -22,9 +23,9 @@ export class HostCommands {
     this.#scope = scope;
   }
 
-  /** Runs podman and returns what it printed. Throws `command-failed`, `interrupted`. */
-  podman(args: readonly string[], signal: AbortSignal): Promise<string> {
-    return this.#run(this.#programs.podman, args, signal);
+  /** Runs podman, gives it `input` to read, and returns what it printed. Throws `command-failed`, `interrupted`, and as `input` does. */
+  podman(args: readonly string[], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
+    return this.#run(this.#programs.podman, args, signal, input);
   }
 
   /** Runs systemctl and returns what it printed. Throws `command-failed`, `interrupted`. */
@@ -50,12 +51,17 @@ export class HostCommands {
     else await this.#run('rm', ['-f', path], signal);
   }
 
-  async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<string> {
+  async #run(
+    program: string,
+    args: readonly string[],
+    signal: AbortSignal,
+    input?: AsyncIterable<Buffer>,
+  ): Promise<string> {
     const { environment } = this.#programs;
     // Started by cron, or by su, a program does not know where the user’s systemd is.
     const bus = { XDG_RUNTIME_DIR: `/run/user/${String(process.getuid?.() ?? 0)}` };
     const env = this.#scope === 'user' ? { ...bus, ...environment } : environment;
-    return run(program, args, signal, env);
+    return run(program, args, signal, env, input);
   }
 }
 
@@ -64,11 +70,19 @@ async function run(
   args: readonly string[],
   signal: AbortSignal,
   env: NodeJS.ProcessEnv,
+  input: AsyncIterable<Buffer> | undefined,
 ): Promise<string> {
   try {
-    const { stdout } = await execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
+    const running = execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
+    const { stdin } = running.child;
+    // What ends before it has read everything says itself why.
+    const given = input && stdin ? pipeline(input, stdin) : undefined;
+    given?.catch(() => undefined);
+    const { stdout } = await running;
+    await given;
     return stdout;
   } catch (error) {
+    if (isPluginError(error)) throw error;
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted', { cause: error });
     const { stderr = '', code } = error as { stderr?: string; code?: unknown };
     const said = stderr.trim().split('\n').at(-1) ?? '';

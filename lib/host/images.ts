@@ -1,48 +1,52 @@
-import type { Bundle } from '../bundle/open.ts';
-import { serveBundle } from '../bundle/serve.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { parseManifest } from '../oci/descriptor.ts';
-import { hexOf } from '../oci/digest.ts';
-import { releaseRepository } from '../store/directory.ts';
-import { readContent } from '../store/store.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { ImageChange } from './plan.ts';
-import { imagesOfBundle } from './registryBundle.ts';
+import type { RegistryRelease } from './registryRelease.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
+
+/** What podman holds once images are loaded. */
+export interface LoadedImages {
+  readonly ids: ReadonlyMap<ImageChange['component'], string>;
+  /** The names that are to be given to other images than they are of now. */
+  readonly names: UpgradeJournal['names'];
+}
 
 /**
- * Has podman hold every image before anything is stopped. What comes out of a bundle is served to podman by digest, and is under its name
- * the very image of the bundle afterwards. Throws `command-failed`, and `digest-mismatch` where podman holds another.
+ * Has podman hold every image before anything is stopped, out of a release or from where podman pulls it. Names that a unit uses now go
+ * on meaning what they mean. Throws `command-failed`, and `digest-mismatch` where podman holds another.
  */
 export async function loadImages(
   commands: HostCommands,
-  bundle: Bundle | undefined,
+  release: RegistryRelease | undefined,
   images: readonly ImageChange[],
   context: Context,
-): Promise<void> {
+): Promise<LoadedImages> {
   const { signal } = context;
-  if (images.length === 0) return;
-  const held = bundle && imagesOfBundle(bundle.metadata, bundle.path);
-  const server = bundle && (await serveBundle(bundle, { host: '127.0.0.1', port: 0 }, context));
-  try {
-    for (const { component, to } of images) {
-      context.log('info', `loading ${to}`);
-      const own = held?.[component];
-      if (bundle && server && own?.image === to) {
-        const repository = `${new URL(server.url).host}/${releaseRepository}`;
-        await commands.podman(['pull', '--quiet', '--tls-verify=false', `${repository}@${own.digest}`], signal);
-        await commands.podman(['tag', `${repository}@${own.digest}`, to], signal);
-        // Nobody is to look for it at a port where nothing listens any more.
-        await commands.podman(['untag', to, `${repository}@${own.digest}`], signal);
-        await requireImage(commands, to, await imageIdOf(bundle, own.digest), signal);
-      } else if ((await findImage(commands, to, signal)) === undefined) {
-        await commands.podman(['pull', '--quiet', to], signal);
-        await requireImage(commands, to, undefined, signal);
-      }
-    }
-  } finally {
-    await server?.close();
+  if (images.length === 0) return { ids: new Map(), names: [] };
+  const ids = release ? await release.load(commands, images, context) : await pullImages(commands, images, context);
+  const names = await Promise.all(
+    images.flatMap(({ component, from, to }) => {
+      const id = ids.get(component);
+      if (from !== to || id === undefined) return [];
+      return [findImage(commands, to, signal).then((old) => ({ name: to, to: id, from: old }))];
+    }),
+  );
+  return { ids, names };
+}
+
+async function pullImages(
+  commands: HostCommands,
+  images: readonly ImageChange[],
+  { log, signal }: Context,
+): Promise<Map<ImageChange['component'], string>> {
+  const ids = new Map<ImageChange['component'], string>();
+  for (const { component, to } of images) {
+    log('info', `loading ${to}`);
+    if ((await findImage(commands, to, signal)) === undefined) await commands.podman(['pull', '--quiet', to], signal);
+    ids.set(component, await requireImage(commands, to, undefined, signal));
   }
+  return ids;
 }
 
 /** The ID that podman gives to an image of a name; undefined for a name that it does not hold. Throws `command-failed`. */
@@ -60,14 +64,15 @@ export async function findImage(
   return (await commands.podman(['image', 'inspect', '--format', '{{.Id}}', image], signal)).trim();
 }
 
-async function requireImage(
+/** Makes sure that podman holds an image by a name or ID, with the ID that is given, and returns that. Throws `digest-mismatch`. */
+export async function requireImage(
   commands: HostCommands,
   image: string,
   id: string | undefined,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<string> {
   const found = await findImage(commands, image, signal);
-  if (found !== undefined && (id === undefined || found === id)) return;
+  if (found !== undefined && (id === undefined || found === id)) return found;
   throw new PluginError(
     'digest-mismatch',
     `podman holds ${found ?? 'nothing'} as ${image}, and not ${id ?? 'an image'}`,
@@ -75,11 +80,4 @@ async function requireImage(
       hint: 'Nothing was changed. Something else may load images on this host: try again.',
     },
   );
-}
-
-/** The ID of an image is the digest of its configuration. */
-async function imageIdOf({ content }: Bundle, digest: string): Promise<string | undefined> {
-  const bytes = await readContent(content, await content.resolve(digest));
-  const { config } = parseManifest(bytes, digest);
-  return config && hexOf(config.digest);
 }

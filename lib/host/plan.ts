@@ -15,10 +15,13 @@ export interface PlanInput {
   readonly detected: DetectedInstallation;
   readonly certificates: CertificateStatus;
   readonly renewals: RenewalNeed;
-  readonly target: TargetImages;
+  /** As `listImageChanges` finds them. */
+  readonly images: readonly ImageChange[];
+  /** Images that have the name they are to have, and may be others. */
+  readonly unknown: readonly string[];
 }
 
-/** An image that takes the place of another. */
+/** An image that takes the place of another, which may have the same name. */
 export interface ImageChange {
   readonly component: 'quay' | 'redis' | 'pause';
   readonly from: string;
@@ -61,13 +64,8 @@ const sitePackages = 'PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/s
  * Plans an upgrade: which images, which words of which units, which certificates. A pure function of what was found; nothing is read and
  * nothing written. A host that has what it is to have gives a plan without changes.
  */
-export function planUpgrade({ detected, certificates, renewals, target }: PlanInput): UpgradePlan {
+export function planUpgrade({ detected, certificates, renewals, images, unknown }: PlanInput): UpgradePlan {
   const { installation } = detected;
-  const images = components.flatMap((component): ImageChange[] => {
-    const [present, to] = [installation.images[component], target[component]];
-    if (!present || to === undefined || present.value === to) return [];
-    return [{ component, from: present.value, to, file: present.file, line: present.line }];
-  });
   const units = listUnitChanges(detected, images);
   const changed = new Set(images.map(({ component }) => component));
   const hasPod = detected.units.has('quay-pod');
@@ -84,13 +82,25 @@ export function planUpgrade({ detected, certificates, renewals, target }: PlanIn
     level: levelOf(images, renewals),
     ...{ images, units, certificates: renewals, restart },
     blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation, renewals)],
-    warnings: [...installation.remarks, ...listWarnings(certificates, images)],
+    warnings: [
+      ...installation.remarks,
+      ...listWarnings(certificates, images),
+      ...unknown.map((image) => `podman may hold another image as ${image}: upgrade looks, and plan asks nobody`),
+    ],
   };
 }
 
-/** Tells whether a registry is to get another Quay. */
-export function changesQuay({ images }: Installation, { quay }: TargetImages): boolean {
-  return quay !== undefined && quay !== images.quay?.value;
+/** Which images of an installation change: those that get another name, and those of `respun`, which get another content. */
+export function listImageChanges(
+  { images }: Installation,
+  target: TargetImages,
+  respun: readonly ImageChange['component'][],
+): ImageChange[] {
+  return components.flatMap((component): ImageChange[] => {
+    const [present, to] = [images[component], target[component]];
+    if (!present || to === undefined || (present.value === to && !respun.includes(component))) return [];
+    return [{ component, from: present.value, to, file: present.file, line: present.line }];
+  });
 }
 
 /** Tells whether a plan changes nothing. */
@@ -123,12 +133,12 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
     found.reasons.push(reason);
     edits.set(file.path, found);
   };
-  for (const { component, to } of images) {
+  for (const { component, from, to } of images) {
     const command = detected.commands[component];
     const word = component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command?.image;
     if (!command || !word) continue;
     const text = word.text.startsWith('--infra-image=') ? `--infra-image=${to}` : to;
-    add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
+    if (from !== to) add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
     const mends = component === 'quay' ? listMends(command, to) : component === 'redis' ? listRedisMends(command) : [];
     for (const [edit, reason] of mends) add(command.setting.file, edit, reason);
   }

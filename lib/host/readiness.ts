@@ -1,17 +1,17 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { goArchitecture, parseArchitecture } from '../release/version.ts';
+import { goArchitecture } from '../release/version.ts';
 import { checkSpace } from '../store/disk.ts';
 import { databaseName } from './database.ts';
 import type { HostCommands } from './hostCommands.ts';
+import type { RegistryRelease } from './registryRelease.ts';
 
 /** What an upgrade needs of a host. */
 export interface UpgradeNeeds {
   readonly commands: HostCommands;
-  readonly bundle: Bundle | undefined;
+  readonly release: RegistryRelease | undefined;
   /** The folder of the database that is to be copied, and where to. */
   readonly database: string | undefined;
   readonly backups: string;
@@ -22,15 +22,15 @@ export interface UpgradeNeeds {
  * them and for two copies of the database, one to keep and one to check. Throws `command-failed`, `unsupported` and `disk-full`.
  */
 export async function requireReadiness(
-  { commands, bundle, database, backups }: UpgradeNeeds,
+  { commands, release, database, backups }: UpgradeNeeds,
   { signal }: Context,
 ): Promise<void> {
   const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
   const [arch, store = ''] = (await commands.podman(['info', '--format', format], signal)).trim().split(' ');
-  if (bundle && goArchitecture(parseArchitecture(bundle.metadata.arch)) !== arch) {
+  if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
     throw new PluginError(
       'unsupported',
-      `${bundle.path} is for ${bundle.metadata.arch}, and this host is ${arch ?? 'another'}`,
+      `${release.name} is for ${release.arch}, and this host is ${arch ?? 'another'}`,
       {
         hint: 'Make one for this host with bundle create --arch.',
       },
@@ -41,7 +41,7 @@ export async function requireReadiness(
     () => true,
     () => false,
   );
-  if (bundle && canLook) await checkSpace(join(store, 'overlay'), bundle.size);
+  if (release && canLook) await checkSpace(join(store, 'overlay'), release.size);
   if (database !== undefined) await checkSpace(join(backups, 'database'), 2.2 * (await sizeOf(database)));
 }
 

@@ -1,37 +1,28 @@
-import type { Bundle } from '../bundle/open.ts';
-import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
-import { readCertificates } from './certificates.ts';
 import { findDatabase } from './database.ts';
-import { detectInstallation } from './detect.ts';
 import { changeRegistry, finishEarlier, openRecords, type ExecutionRequest } from './execution.ts';
 import type { FileChange } from './fileChange.ts';
 import { requireHealth } from './health.ts';
-import { loadImages } from './images.ts';
+import { findImage, loadImages, type LoadedImages } from './images.ts';
 import type { DetectedInstallation } from './installation.ts';
-import {
-  changesQuay,
-  isUpToDate,
-  planUpgrade,
-  requireFeasible,
-  type ImageChange,
-  type TargetImages,
-  type UpgradePlan,
-} from './plan.ts';
+import { isUpToDate, requireFeasible, type ImageChange, type TargetImages, type UpgradePlan } from './plan.ts';
 import { valuesOf } from './podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
-import { checkRegistryBundle } from './registryBundleCheck.ts';
-import { findRenewals, renewCertificates, type RenewalOptions } from './renewal.ts';
+import type { RegistryRelease } from './registryRelease.ts';
+import { describeState } from './registryState.ts';
+import { renewCertificates, type RenewalOptions } from './renewal.ts';
 import { ensureRedisSecret, redisSecret } from './secrets.ts';
+import { surveyHost, type Survey } from './survey.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What an upgrade works on, and how. */
 export interface UpgradeRequest extends ExecutionRequest {
   readonly target: TargetImages;
   /** Where the images come from; without one podman pulls them. */
-  readonly bundle: Bundle | undefined;
-  /** Of the whole bundle, where somebody knows it. */
+  readonly release: RegistryRelease | undefined;
+  /** Of the whole release, where somebody knows it. */
   readonly expectedDigest: Digest | undefined;
   readonly renewal: RenewalOptions;
 }
@@ -49,34 +40,33 @@ export interface UpgradeResult {
  * `rolled-back`, `rollback-failed`, `unsupported` for what cannot be done, and before anything is changed what reading and loading throw.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
-  const { files, commands, bundle, target, now } = request;
+  const { files, commands, release } = request;
+  const { signal } = context;
   const records = await openRecords(request);
   const hasResumed = await finishEarlier(request, records, context);
-  const detected = await detectInstallation(files, request.detect);
-  const certificates = await readCertificates(files, detected.installation, now);
-  const renewal = { ...request.renewal, withQuay: changesQuay(detected.installation, target) };
-  const renewals = findRenewals(certificates, detected.installation, renewal);
-  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, target });
+  const survey = await surveyHost(request, (image) => findImage(commands, image, signal));
+  const { detected, certificates, renewal, renewals, plan } = survey;
   if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
   requireFeasible(plan);
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
-  if (request.noRestart && quayChanges) {
-    throw new PluginError('usage', '--no-restart does not go with another Quay', {
-      hint: 'Its database has to be copied while Quay is stopped. Leave the option out.',
-    });
+  if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
+    throw new PluginError(
+      'usage',
+      '--no-restart does not go with another Quay, nor with another image of the same name',
+      {
+        hint: 'Its database has to be copied while Quay is stopped. Leave the option out.',
+      },
+    );
   }
-  const database = quayChanges ? await findDatabase(files, commands, detected.installation, context.signal) : undefined;
+  const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
   if (plan.images.length > 0) {
-    await requireReadiness({ commands, bundle, database, backups: records.folder }, context);
-    if (bundle) await checkRegistryBundle(bundle, request.expectedDigest, context);
+    await requireReadiness({ commands, release, database, backups: records.folder }, context);
+    await release?.check(request.expectedDigest, context);
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
-  await loadImages(commands, bundle, plan.images, context);
-  if (
-    plan.restart.includes('quay-redis') &&
-    (await ensureRedisSecret(commands, detected, records.folder, context.signal))
-  ) {
+  const loaded = await loadImages(commands, release, plan.images, context);
+  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.folder, signal))) {
     context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
   }
   const renewed =
@@ -86,16 +76,34 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const units = plan.units.map(({ path, before, after }): FileChange => {
     return { path, before: Buffer.from(before), after: Buffer.from(after) };
   });
+  const changes = [...units, ...(renewed?.changes ?? [])];
   const change = {
     title: 'the upgrade',
-    changes: [...units, ...(renewed?.changes ?? [])],
+    changes: [...changes, await recordUpgrade(request, survey, loaded, changes)],
     restart: plan.restart,
     database,
     containers: containersOf(detected, plan.images),
+    names: loaded.names,
     wasHealthy,
   };
   await changeRegistry(request, records, change, context);
   return { outcome: 'upgraded', plan };
+}
+
+function recordUpgrade(
+  { files, now }: UpgradeRequest,
+  { detected, certificates, renewal, plan }: Survey,
+  { ids }: LoadedImages,
+  changes: readonly FileChange[],
+): Promise<FileChange> {
+  const images = plan.images.flatMap(({ component, to }) => {
+    const id = ids.get(component);
+    return id === undefined ? [] : [[component, { ref: to, id }] as const];
+  });
+  return describeState(files, {
+    ...{ detected, version: plan.to, images: new Map(images), changes, lastUpgrade: now.toISOString() },
+    origin: renewal.own ? 'own' : certificates.status.kind === 'automatic' ? 'auto' : undefined,
+  });
 }
 
 /** The containers that are to run another image; that of the pod has no name of its own. */

@@ -25,6 +25,8 @@ export interface UpgradeJournal {
   readonly database: string | undefined;
   /** What has to run in the end, by the names of the containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
+  /** Names that get another image, by its ID, and the ID of the one they had. */
+  readonly names: readonly { readonly name: string; readonly to: string; readonly from: string | undefined }[];
   /** The registry was well before. */
   readonly wasHealthy: boolean;
 }

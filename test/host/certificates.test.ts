@@ -224,6 +224,31 @@ describe('certificates', function () {
     }
   });
 
+  it('stay what they were recorded as, whatever their names', async () => {
+    const host = await install();
+    const { server } = (await host.read()).status;
+    const state = `${host.fixture.quayRoot}/.oc-mirror-registry/state.json`;
+    const record = (certs: object): Promise<void> =>
+      host.fixture.write(state, JSON.stringify({ images: {}, unitSha256: {}, certs }));
+    const known = { leafSha256: server?.sha256, notAfter: server?.notAfter };
+    await record({ ...known, origin: 'own' });
+    expect((await host.read()).status.kind).to.equal('own');
+    await record({ ...known, leafSha256: 'another', origin: 'own' });
+    expect((await host.read()).status.kind).to.equal('automatic');
+    await host.fixture.write(state, '{ damaged');
+    expect((await host.read()).status.kind).to.equal('automatic');
+
+    const named = await install({ name: 'registry.example.com' });
+    expect((await named.read()).status.kind).to.equal('own');
+    const sha256 = new X509Certificate(await readFile(named.at('quay-config/ssl.cert'))).fingerprint256;
+    const leafSha256 = sha256.replaceAll(':', '').toLowerCase();
+    await named.fixture.write(
+      state,
+      JSON.stringify({ images: {}, unitSha256: {}, certs: { leafSha256, origin: 'auto' } }),
+    );
+    expect((await named.read()).status.kind).to.equal('automatic');
+  });
+
   it('cannot be renewed without the key of their authority, nor where TLS ends elsewhere, nor where there are none', async () => {
     const stranded = await install();
     await rm(stranded.at('quay-rootCA/rootCA.key'));

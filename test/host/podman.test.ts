@@ -6,6 +6,7 @@ import { expect } from 'chai';
 import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
 import { makeContext } from '../support/context.ts';
 import { TestContent } from '../support/image.ts';
+import { makeInstallerArchive } from '../support/installerArchive.ts';
 import { makeFixture, type Fixture } from '../support/mirrorRegistry.ts';
 import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
 import { imagesOf } from '../support/mirrorRegistryUnits.ts';
@@ -137,6 +138,17 @@ describe('a mirror registry under podman', function () {
     expect(back.code, back.stderr).to.equal(0);
     expect(listMigrations()).to.deep.equal(['v3.12.10']);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+
+  it('imports the files of an image out of the installer’s archive', async () => {
+    const renamed = 'registry.access.redhat.com/ubi8/pause:8.10-7';
+    const archive = await makeInstallerArchive(host.folder, { quay: old.quay, redis: old.redis, pause: renamed });
+    const { code, stderr } = await call('upgrade', `--bundle=${archive}`, '--no-restart');
+    expect(code, stderr).to.equal(0);
+    const format = '{{json .Config.Entrypoint}} {{json .Config.Cmd}}';
+    const found = await host.runSuccessfully('podman', ['image', 'inspect', '--format', format, renamed]);
+    expect(found.trim()).to.equal('["sleep"] ["infinity"]');
+    expect((await call('rollback', '--no-restart')).code).to.equal(0);
   });
 
   it('comes back by itself when the new one is not well', async () => {

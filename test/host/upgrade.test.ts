@@ -1,6 +1,7 @@
 import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { TestContent } from '../support/image.ts';
 import { healthy, type MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
@@ -12,6 +13,7 @@ import { requirePeer, run, runSuccessfully, type RunResult } from '../support/pe
 import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
 
+const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 describe('upgradeRegistry', function () {
@@ -19,6 +21,7 @@ describe('upgradeRegistry', function () {
   let folder: string;
   let bundle: string;
   let quay: string;
+  let respun: string;
   let registry: RunningRegistry;
   let fixture: Fixture;
   let host: MirrorRegistryHost;
@@ -26,7 +29,7 @@ describe('upgradeRegistry', function () {
   before(async function () {
     folder = await mkdtemp(join(tmpdir(), 'upgrade-'));
     requirePeer(this, 'docker-registry', 'openssl', 'curl', 'skopeo');
-    ({ path: bundle, quay } = await makeRegistryBundle(folder));
+    ({ path: bundle, quay, respun } = await makeRegistryBundle(folder));
   });
   after(() => rm(folder, { recursive: true, force: true }));
 
@@ -100,6 +103,44 @@ describe('upgradeRegistry', function () {
     await source.stop();
     return path;
   }
+
+  it('takes its next release out of itself, before it stops', async () => {
+    const repository = `localhost:${String(host.port)}/openshift/mirror-registry-bundle`;
+    const trusted = `--certificate-authority=${join(fixture.root, 'old-root.pem')}`;
+    const program = [executable, 'bundle', 'push', bundle, `--to=${repository}`, trusted];
+    const digest = /sha256:[0-9a-f]{64}/.exec(await runSuccessfully(process.execPath, program))?.[0] ?? '';
+    const args = [`--bundle=${repository}`, `--digest=${digest}`];
+    const plan = await call('plan', [`--bundle=${repository}`, '--detailed-exitcode']);
+    expect([plan.code, plan.stdout.includes(quay)], plan.stderr).to.deep.equal([2, true]);
+    const { code, stderr } = await call('upgrade', args);
+    expect(code, stderr).to.equal(0);
+    expect(host.running).to.equal(quay);
+    const first = host.calls.findIndex((line) => line.startsWith('systemctl'));
+    expect(host.calls.findLastIndex((line) => /^podman (?:pull|tag)/.test(line))).to.be.lessThan(first);
+    const before = await snapshot(true);
+    expect((await call('upgrade', args)).stdout).to.include('there is nothing to do');
+    expect(await snapshot(true)).to.deep.equal(before);
+  });
+
+  it('brings another image of the same name, and the old one back', async () => {
+    expect((await upgrade()).code).to.equal(0);
+    const [old, before] = [host.images.get(quay), await snapshot()];
+    expect((await call('status')).stdout).to.include('last upgraded by this program on');
+    const plan = await call('plan', [`--bundle=${respun}`]);
+    expect(plan.stdout, plan.stderr).to.include('another image of that name').and.to.include('restart');
+    const { code, stderr } = await call('upgrade', [`--bundle=${respun}`]);
+    expect(code, stderr).to.equal(0);
+    const fresh = host.images.get(quay);
+    expect(fresh).not.to.equal(old);
+    const stop = host.calls.findLastIndex((line) => line.startsWith('systemctl stop'));
+    expect(host.calls.findLastIndex((line) => line === `podman tag ${fresh ?? ''} ${quay}`)).to.be.greaterThan(stop);
+    expect((await call('plan', [`--bundle=${respun}`])).stdout).to.include('there is nothing to do');
+    const back = await call('rollback');
+    expect(back.code, back.stderr).to.equal(0);
+    expect(host.images.get(quay)).to.equal(old);
+    expect(await snapshot()).to.deep.equal(before);
+    expect((await call('plan', [`--bundle=${bundle}`])).stdout).to.include('there is nothing to do');
+  });
 
   it('renews certificates alone, and restarts nothing but Quay', async () => {
     const { code, stderr } = await call('upgrade');

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
 import { makeContext } from './context.ts';
 import { TestContent } from './image.ts';
@@ -5,16 +6,16 @@ import { openOrigin } from './origin.ts';
 import { TestRegistry } from './registry.ts';
 import { putImage } from './smallImage.ts';
 
-/** Makes a bundle with a 2.0.11 out of small images. Its path, and what its Quay is called. */
-export async function makeRegistryBundle(folder: string): Promise<{ path: string; quay: string }> {
+/** A bundle by its path, what its Quay is called, and another bundle with other images of the same names. */
+export interface TestRegistryBundle {
+  readonly path: string;
+  readonly quay: string;
+  readonly respun: string;
+}
+
+/** Makes a bundle with a 2.0.11 out of small images, twice. */
+export async function makeRegistryBundle(folder: string): Promise<TestRegistryBundle> {
   const { content } = new TestContent();
-  for (const [name, tag] of [
-    ['quay/quay-rhel8', 'v3.12.18'],
-    ['rhel8/redis-6', '1-1766406130'],
-    ['ubi8/pause', '8.10-5'],
-  ] as const) {
-    putImage(content, name, tag);
-  }
   const source = new TestRegistry({ content });
   await source.start();
   const images = {
@@ -23,13 +24,21 @@ export async function makeRegistryBundle(folder: string): Promise<{ path: string
     pause: `${source.host}/ubi8/pause:8.10-5`,
   };
   const context = makeContext();
-  const origin = await openOrigin(context);
-  try {
-    const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
+  const make = async (output: string): Promise<string> => {
+    for (const image of Object.values(images)) {
+      const [, name = '', tag = ''] = /^[^/]+\/(.*):([^:]+)$/.exec(image) ?? [];
+      putImage(content, name, tag);
+    }
+    // One origin asks for a tag but once.
+    const origin = await openOrigin(context);
+    const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
-    return { path, quay: images.quay };
-  } finally {
     await origin.close();
+    return path;
+  };
+  try {
+    return { path: await make(folder), quay: images.quay, respun: await make(join(folder, 'respun')) };
+  } finally {
     // A host without a network has no registry but its own.
     await source.stop();
   }

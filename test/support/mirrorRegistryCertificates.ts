@@ -13,11 +13,20 @@ export interface InstalledCertificates {
   readonly old?: boolean;
   /** Of the server’s key. */
   readonly bits?: number;
+  /** What the server’s certificate is called, which is the same for all installers. */
+  readonly name?: string;
 }
 
 /** Makes certificates in a fixture as the installers of all versions do, with the same options of openssl. */
 export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
-  const { host = 'registry.example.com', days = 356, caDays = 1024, old = false, bits = 2048 } = options;
+  const {
+    host = 'registry.example.com',
+    days = 356,
+    caDays = 1024,
+    old = false,
+    bits = 2048,
+    name = 'quay-enterprise',
+  } = options;
   const config = join(fixture.root, fixture.quayRoot, 'quay-config');
   const root = join(fixture.root, fixture.quayRoot, 'quay-rootCA');
   await fixture.write(
@@ -54,7 +63,7 @@ DNS = ${host}
     ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
   );
   await openssl('genrsa', '-out', key, String(bits));
-  await openssl('req', '-new', '-key', key, '-out', csr, '-subj', '/CN=quay-enterprise', '-config', cnf);
+  await openssl('req', '-new', '-key', key, '-out', csr, '-subj', `/CN=${name}`, '-config', cnf);
   await openssl(
     ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],
     ...['-days', String(days), '-extensions', 'v3_req', '-extfile', cnf],

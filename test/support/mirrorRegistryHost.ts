@@ -30,6 +30,8 @@ export class MirrorRegistryHost {
   readonly port: number;
   /** The images that podman holds: their IDs by their names. */
   readonly images = new Map<string, string>();
+  /** The IDs of images that were pulled, which podman keeps when they lose their names. */
+  readonly #ids = new Set<string>();
   /** Everything that was asked of podman and systemctl. */
   readonly calls: string[] = [];
   /** The image of Quay that runs. */
@@ -74,7 +76,10 @@ export class MirrorRegistryHost {
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
       const script = `#!${process.execPath}
-fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(process.argv.slice(2)) })
+const args = process.argv.slice(2);
+const input = args[1] === 'import' ? require('node:fs').readFileSync(0) : undefined;
+if (input) args.push(require('node:crypto').createHash('sha256').update(input).digest('hex'));
+fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(args) })
   .then((answer) => answer.json())
   .then(({ code, text }) => { (code ? process.stderr : process.stdout).write(text); process.exitCode = code; });
 `;
@@ -110,11 +115,14 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
     }
     switch (words.slice(0, 2).join(' ')) {
       case 'image exists':
-        return this.images.has(last) ? done : fail('');
-      case 'tag ' + (words[1] ?? ''):
-        if (!this.images.has(words[1] ?? '')) return fail(`${words[1] ?? ''}: image not known`);
-        this.images.set(last, this.images.get(words[1] ?? '') ?? '');
+        return this.#idOf(last) === undefined ? fail('') : done;
+      case 'tag ' + (words[1] ?? ''): {
+        const id = this.#idOf(words[1] ?? '');
+        if (id === undefined) return fail(`${words[1] ?? ''}: image not known`);
+        this.#ids.add(this.images.get(last) ?? id);
+        this.images.set(last, id);
         return done;
+      }
       case 'secret inspect':
         return this.secrets.has(last) ? done : fail('no such secret');
       case 'secret create':
@@ -128,10 +136,14 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
         const { code, stderr } = await run(words[1] ?? '', words.slice(2));
         return { code, text: stderr };
       }
+      case 'image import':
+        // With the digest of what it was given to read.
+        this.images.set(words.at(-2) ?? '', last);
+        return done;
       case 'info --format':
         return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
       case 'image inspect':
-        return { code: 0, text: `${this.images.get(last) ?? ''}\n` };
+        return { code: 0, text: `${this.#idOf(last) ?? ''}\n` };
       case 'container inspect': {
         const image = last === 'quay-app' ? this.running : this.#wordsOf(last).at(-1);
         return { code: 0, text: `true ${this.images.get(image ?? '') ?? ''}\n` };
@@ -143,11 +155,16 @@ fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.s
         if (!answer.ok) return fail(`${last}: ${String(answer.status)}`);
         const { config } = (await answer.json()) as { config: { digest: string } };
         this.images.set(last, config.digest.replace('sha256:', ''));
+        this.#ids.add(this.images.get(last) ?? '');
         return done;
       }
       default:
         return fail(`no such command: ${words.join(' ')}`);
     }
+  }
+
+  #idOf(name: string): string | undefined {
+    return this.images.get(name) ?? (this.#ids.has(name) ? name : undefined);
   }
 
   async #readUnits(): Promise<void> {

@@ -13,9 +13,10 @@ export interface SmallImage {
 
 /** Puts an image of one random layer of 1000 bytes into a repository under a tag; only its digests mean anything. */
 export function putImage(content: RegistryContent, name: string, tag: string): SmallImage {
-  const layer = gzipSync(randomBytes(1000));
+  const unpacked = randomBytes(1000);
+  const layer = gzipSync(unpacked);
   const config = Buffer.from(
-    JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [] } }),
+    JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [digestOf(unpacked)] } }),
   );
   for (const blob of [layer, config]) content.blobs.set(digestOf(blob), blob);
   const bytes = Buffer.from(

@@ -1,0 +1,113 @@
+import { isIPv6 } from 'node:net';
+import type { Context } from '../../lib/context.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { certificatePathsOf } from '../../lib/host/certificates.ts';
+import type { HostFiles } from '../../lib/host/hostFiles.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import type { TargetImages } from '../../lib/host/plan.ts';
+import { openRegistryRelease, type OpenedRepository, type RegistryRelease } from '../../lib/host/registryRelease.ts';
+import { imagesOfVersion } from '../../lib/host/versions.ts';
+import type { Reference } from '../../lib/oci/reference.ts';
+import { Registries } from '../../lib/store/registries.ts';
+import { openAccess } from '../access.ts';
+import { checkImage } from '../checks.ts';
+import type { Arguments, OptionRecord } from '../command.ts';
+import { registryOptions } from '../options.ts';
+
+/** Options that say which images a registry is to run. */
+export const targetOptions = {
+  version: {
+    type: 'string',
+    describe: 'Release of the mirror registry that is to run, such as 2.0.11',
+    suggest: 'registry-versions',
+  },
+  'target-quay': { type: 'string', describe: 'Image of Quay, instead of that of the release', check: checkImage },
+  'target-redis': { type: 'string', describe: 'Image of Redis, instead of that of the release', check: checkImage },
+  'target-pause': { type: 'string', describe: 'Image of the pod, instead of that of the release', check: checkImage },
+} as const satisfies OptionRecord;
+
+/** The images that the options name, with those of a release that is known. */
+export function targetImages(args: Arguments<typeof targetOptions>): TargetImages {
+  const { version, targetQuay, targetRedis, targetPause } = args;
+  return {
+    ...(version !== undefined && imagesOfVersion(version)),
+    ...(targetQuay !== undefined && { quay: targetQuay }),
+    ...(targetRedis !== undefined && { redis: targetRedis }),
+    ...(targetPause !== undefined && { pause: targetPause }),
+  };
+}
+
+/** Options that say what a registry is to run, a bundle among them. */
+export const upgradeOptions = {
+  bundle: {
+    type: 'string',
+    describe:
+      'Bundle with the images that are to run, as bundle create makes it; or where bundle push brought it: REGISTRY/REPOSITORY, with a tag or for ' +
+      'the newest release; or a folder with a copy of that; or mirror-registry.tar.gz',
+    suggest: 'files',
+  },
+  ...targetOptions,
+  'pull-secret': registryOptions['pull-secret'],
+  'certificate-authority': registryOptions['certificate-authority'],
+  insecure: registryOptions.insecure,
+} as const satisfies OptionRecord;
+
+/**
+ * The images that the options name, and the release that they are in, which is to be closed. Throws `usage` for a release that is not known,
+ * and what `openRegistryRelease` throws.
+ */
+export async function openTarget(
+  args: Arguments<typeof upgradeOptions>,
+  { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<{ readonly target: TargetImages; readonly release: RegistryRelease | undefined }> {
+  const { bundle, version } = args;
+  if (version !== undefined && imagesOfVersion(version) === undefined) {
+    throw new PluginError('usage', `the release ${version} of the mirror registry is not known to this program`, {
+      hint: 'Name its images with --target-quay, --target-redis and --target-pause, or a bundle with --bundle.',
+    });
+  }
+  if (bundle === undefined) return { target: targetImages(args), release: undefined };
+  const named = (['version', 'targetQuay', 'targetRedis', 'targetPause'] as const).some(
+    (name) => args[name] !== undefined,
+  );
+  const release = await openRegistryRelease(bundle, openRepository, context, targetImages(args));
+  if (named && release.kind !== 'installer') {
+    await release.close();
+    throw new PluginError('usage', '--bundle does not go with --version and --target-…', {
+      hint: 'A bundle says itself which images are to run.',
+    });
+  }
+  const { quay, redis, pause } = release.images;
+  return { target: { quay: quay.image, redis: redis.image, pause: pause.image }, release };
+
+  async function openRepository(reference: Reference): Promise<OpenedRepository> {
+    const certificateAuthority = args.certificateAuthority ?? (await ownAuthority(files, installation, reference));
+    return openReading({ ...args, certificateAuthority }, reference, environment, context);
+  }
+}
+
+/** Opens a repository for reading. Throws `bad-credentials-file`. */
+export async function openReading(
+  args: Parameters<typeof openAccess>[0],
+  reference: Reference,
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<OpenedRepository> {
+  const registries = new Registries(await openAccess(args, environment), context);
+  return { content: registries.repository(reference), close: () => registries.close() };
+}
+
+/** The authority of the registry itself, where that is what is asked for its next release; the host may not trust it. */
+async function ownAuthority(
+  files: HostFiles,
+  installation: Installation,
+  { registry }: Reference,
+): Promise<string | undefined> {
+  const { host, port } = installation;
+  const name = isIPv6(host.value) ? `[${host.value}]` : host.value;
+  if (registry !== `${name}:${String(port.value)}` && !(registry === name && port.value === 443)) return undefined;
+  const { authority } = certificatePathsOf(installation);
+  return (await files.exists(authority)) ? files.locate(authority) : undefined;
+}

@@ -1,0 +1,60 @@
+import { readCertificates, type HostCertificates } from './certificates.ts';
+import { detectInstallation } from './detect.ts';
+import type { HostFiles } from './hostFiles.ts';
+import type { DetectedInstallation } from './installation.ts';
+import { listImageChanges, planUpgrade, type ImageChange, type TargetImages, type UpgradePlan } from './plan.ts';
+import { readState } from './registryState.ts';
+import type { RegistryRelease } from './registryRelease.ts';
+import { findRenewals, type RenewalNeed, type RenewalOptions } from './renewal.ts';
+import type { DetectOptions } from './scopes.ts';
+
+/** What is asked of a host. */
+export interface SurveyRequest {
+  readonly files: HostFiles;
+  readonly detect: DetectOptions;
+  /** The images that are to run; those of `release` where there is one. */
+  readonly target: TargetImages;
+  readonly release: RegistryRelease | undefined;
+  readonly renewal: RenewalOptions;
+}
+
+/** What was found on a host, and what is to be done about it. */
+export interface Survey {
+  readonly detected: DetectedInstallation;
+  readonly certificates: HostCertificates;
+  /** The options that the needs were found with. */
+  readonly renewal: RenewalOptions;
+  readonly renewals: RenewalNeed;
+  readonly plan: UpgradePlan;
+}
+
+/**
+ * Finds the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the ID of an image that nothing
+ * is recorded of. Throws as `detectInstallation` and `readCertificates`.
+ */
+export async function surveyHost(
+  { files, detect, target, release, renewal: options }: SurveyRequest,
+  findId?: (image: string) => Promise<string | undefined>,
+): Promise<Survey> {
+  const detected = await detectInstallation(files, detect);
+  const { installation } = detected;
+  const certificates = await readCertificates(files, installation, options.now);
+  const state = await readState(files, installation);
+  const respun: ImageChange['component'][] = [];
+  const unknown: string[] = [];
+  for (const component of ['quay', 'redis', 'pause'] as const) {
+    const present = installation.images[component]?.value;
+    const wanted = release?.images[component];
+    if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
+    const recorded = state?.images[component];
+    const id = recorded?.ref === present ? recorded.id : await findId?.(present);
+    if (id === undefined) unknown.push(present);
+    else if (id !== wanted.id) respun.push(component);
+  }
+  const images = listImageChanges(installation, target, respun);
+  const withQuay = images.some(({ component }) => component === 'quay');
+  const renewal = { ...options, withQuay };
+  const renewals = findRenewals(certificates, installation, renewal);
+  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, images, unknown });
+  return { detected, certificates, renewal, renewals, plan };
+}

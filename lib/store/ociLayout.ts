@@ -1,0 +1,69 @@
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { fileSize, readFileContent } from './fileContent.ts';
+import { readSmallFile } from './smallFile.ts';
+import { verifyStream, type ContentSource } from './store.ts';
+
+/** The file by which an image layout is known. */
+export const ociLayoutFile = 'oci-layout';
+
+const tagAnnotation = 'org.opencontainers.image.ref.name';
+
+/** A folder with images as other tools write it (OCI image-spec, image-layout.md), read in place as one repository. */
+export class OciLayout implements ContentSource {
+  readonly name: string;
+  readonly #context: Context;
+
+  constructor(path: string, context: Context) {
+    this.name = path;
+    this.#context = context;
+  }
+
+  /** What its index.json names, in the order in which that does. Throws `not-found` and `invalid-manifest`. */
+  async entries(): Promise<readonly Descriptor[]> {
+    const path = join(this.name, 'index.json');
+    return parseManifest(await readSmallFile(path, manifestSizeLimit), path).manifests;
+  }
+
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    const digest = isDigest(tagOrDigest) ? tagOrDigest : (await this.#tagged(tagOrDigest))?.digest;
+    if (digest === undefined || (await this.#sizeOf(digest)) === undefined) {
+      throw new PluginError('not-found', `${this.name} has no ${tagOrDigest}`);
+    }
+    const bytes = await readSmallFile(this.#pathOf(digest), manifestSizeLimit);
+    const { mediaType } = parseManifest(bytes, `${digest} in ${this.name}`);
+    return { mediaType, digest, size: bytes.length };
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    if ((await this.#sizeOf(descriptor.digest)) === undefined) {
+      throw new PluginError('not-found', `${this.name} has no ${descriptor.digest}`);
+    }
+    const content = readFileContent(this.#pathOf(descriptor.digest), this.#context.signal, start);
+    return verifyStream(content, descriptor, this.name, start);
+  }
+
+  async exists({ digest, size }: Descriptor): Promise<boolean> {
+    return (await this.#sizeOf(digest)) === size;
+  }
+
+  async tags(): Promise<string[]> {
+    return (await this.entries()).flatMap(({ annotations }) => annotations?.[tagAnnotation] ?? []);
+  }
+
+  async #tagged(tag: string): Promise<Descriptor | undefined> {
+    return (await this.entries()).find(({ annotations }) => annotations?.[tagAnnotation] === tag);
+  }
+
+  #sizeOf(digest: Digest): Promise<number | undefined> {
+    return fileSize(this.#pathOf(digest));
+  }
+
+  #pathOf(digest: Digest): string {
+    return join(this.name, 'blobs/sha256', hexOf(digest));
+  }
+}
