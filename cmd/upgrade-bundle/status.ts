@@ -14,7 +14,8 @@ import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '.
 import { clusterAccessOptions, formatOption } from '../options.ts';
 import { recordArgument } from './record.ts';
 
-const barWidth = 20;
+/** In characters: names of nodes are long, and terminals may have 80 columns. */
+const barWidth = 10;
 
 /** `status`: how far an update has come. */
 export const command = defineCommand({

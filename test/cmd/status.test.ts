@@ -113,9 +113,9 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       'CONDITION  STATUS  REASON  MESSAGE',
       'Verified   True    Signed  by Red Hat',
       '',
-      'NODE      PHASE    IMAGES                               BLOBS  MESSAGE',
-      'master-0  Loaded   ████████████████████  190 of 190  16.0 GiB',
-      'worker-0  Loading  ██████████░░░░░░░░░░  95 of 190    8.0 GiB  from master-0',
+      'NODE      PHASE    IMAGES                     BLOBS  MESSAGE',
+      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
+      'worker-0  Loading  █████░░░░░  95 of 190    8.0 GiB  from master-0',
       '',
     ]);
     const json = JSON.parse((await run('status', '-o', 'json')).stdout) as {
