@@ -83,7 +83,8 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
     });
     after(async () => {
       await server?.stop();
-      if (home) await rm(home, { recursive: true, force: true });
+      // A shell that was ended may still write its history.
+      if (home) await rm(home, { recursive: true, force: true, maxRetries: 10 });
     });
 
     /** Types keys into the shell on a terminal of its own, waiting for what each must show; gives the screen that is left. */
