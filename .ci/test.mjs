@@ -9,9 +9,10 @@ import { createInterface } from 'node:readline';
 // after the other.
 const parts = [
   ['test/{cluster,node}/**/*.test.ts', 'test/cmd/watch.test.ts', 'test/store/archive.test.ts'],
+  ['test/host/**/*.test.ts'],
   ['test/bundle/create*.test.ts'],
   ['test/{bundle,release}/**/*.test.ts'],
-  ['test/{cmd,host}/**/*.test.ts'],
+  ['test/cmd/**/*.test.ts'],
   ['test/**/*.test.ts'],
 ];
 const queue = parts.map((patterns, index) => [
