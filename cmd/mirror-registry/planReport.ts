@@ -7,7 +7,7 @@ import { UpgradeRecords } from '../../lib/host/upgradeJournal.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
-import { detectOptionsOf, findInstallation, renewalOf } from './options.ts';
+import { findInstallation, renewalOf } from './options.ts';
 import type { hostOptions, renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 
@@ -31,8 +31,7 @@ export async function makePlan(
   const detected = await findInstallation(args, environment);
   const { target, release } = await openTarget(args, detected, environment, context);
   try {
-    const detect = detectOptionsOf(args, environment);
-    const { plan } = await surveyHost({ files: detected.files, detect, target, release, renewal });
+    const { plan } = await surveyHost({ files: detected.files, detected, target, release, renewal });
     const unfinished = await new UpgradeRecords(detected.files, stateFolderOf(detected.installation)).current();
     if (unfinished)
       context.log('warn', `${unfinished.title} of an earlier run did not end: run it again, or 'rollback'`);

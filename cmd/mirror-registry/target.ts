@@ -1,7 +1,7 @@
 import { isIPv6 } from 'node:net';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { certificatePathsOf } from '../../lib/host/certificates.ts';
+import { certificatePathsOf } from '../../lib/host/certificatePaths.ts';
 import type { HostFiles } from '../../lib/host/hostFiles.ts';
 import type { Installation } from '../../lib/host/installation.ts';
 import type { TargetImages } from '../../lib/host/plan.ts';

@@ -4,7 +4,7 @@ import { detectInstallation } from './detect.ts';
 import { changeRegistry, finishEarlier, openRecords, type ExecutionRequest } from './execution.ts';
 import { requireHealth } from './health.ts';
 import { describeState } from './registryState.ts';
-import { renewCertificates, type Renewal, type RenewalOptions } from './renewal.ts';
+import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from './renewal.ts';
 
 /** Which certificates of which registry are renewed, and how. */
 export interface CertificateChangeRequest extends ExecutionRequest {
@@ -26,10 +26,9 @@ export async function changeCertificates(request: CertificateChangeRequest, cont
   if (renewed.changes.length === 0) return renewed;
   const restart = renewal.newAuthority === 'prepare' ? [] : ['quay-app'];
   const isAsked = restart.length > 0 && !noRestart;
-  const { kind } = certificates.status;
   const state = await describeState(files, {
     ...{ detected, version: detected.installation.version, images: new Map(), changes: renewed.changes },
-    origin: renewal.own ? 'own' : kind === 'automatic' || renewal.newAuthority === 'switch' ? 'auto' : undefined,
+    origin: originAfter(renewal, certificates),
   });
   const change = {
     title: 'the renewal of certificates',

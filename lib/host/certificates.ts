@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { join } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
+import { certificatePathsOf, type CertificatePaths } from './certificatePaths.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { Installation } from './installation.ts';
 import { listFlaws } from './issuing.ts';
@@ -55,32 +55,10 @@ export interface HostCertificates {
   readonly next: { readonly certificate: string; readonly key: string } | undefined;
 }
 
-/** Where the certificates of a registry are, as the host has it. */
-export interface CertificatePaths {
-  readonly server: string;
-  readonly serverKey: string;
-  readonly authority: string;
-  readonly authorityKey: string;
-  readonly next: string;
-  readonly nextKey: string;
-}
-
 const day = 24 * 60 * 60 * 1000;
 
 /** The common name that installers of all versions give to a server. */
 const installerName = /(?:^|\n)CN=quay-enterprise(?:\n|$)/;
-
-/** The places of a registry’s certificates. */
-export function certificatePathsOf({ quayRoot: { value: root } }: Installation): CertificatePaths {
-  return {
-    server: join(root, 'quay-config/ssl.cert'),
-    serverKey: join(root, 'quay-config/ssl.key'),
-    authority: join(root, 'quay-rootCA/rootCA.pem'),
-    authorityKey: join(root, 'quay-rootCA/rootCA.key'),
-    next: join(root, 'quay-rootCA/next/rootCA.pem'),
-    nextKey: join(root, 'quay-rootCA/next/rootCA.key'),
-  };
-}
 
 /** Reads the certificates of an installation and tells whose they are. Writes nothing. Throws `not-readable` and `invalid-file`. */
 export async function readCertificates(

@@ -6,6 +6,7 @@ import { serveContent } from '../store/server.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { requireImage } from './images.ts';
+import type { ReleaseComponent } from './installation.ts';
 import type { ImageChange } from './plan.ts';
 import type { RegistryRelease, ReleaseImage } from './registryRelease.ts';
 
@@ -14,7 +15,7 @@ export interface ContentRelease extends Pick<
   RegistryRelease,
   'kind' | 'name' | 'version' | 'arch' | 'check' | 'close'
 > {
-  readonly images: Readonly<Record<ImageChange['component'], { readonly image: string; readonly digest: Digest }>>;
+  readonly images: Readonly<Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }>>;
   readonly content: ContentSource;
 }
 
@@ -49,11 +50,11 @@ async function describeImage(
 
 async function load(
   { content, images }: ContentRelease,
-  found: Readonly<Record<ImageChange['component'], { readonly id: string }>>,
+  found: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
   commands: HostCommands,
   changes: readonly ImageChange[],
   context: Context,
-): Promise<Map<ImageChange['component'], string>> {
+): Promise<Map<ReleaseComponent, string>> {
   const { signal } = context;
   const find = (name: string): ContentSource | undefined => (name === releaseRepository ? content : undefined);
   const server = await serveContent(find, { host: '127.0.0.1', port: 0 }, context);

@@ -1,13 +1,14 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { HostCommands } from './hostCommands.ts';
+import type { ReleaseComponent } from './installation.ts';
 import type { ImageChange } from './plan.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What podman holds once images are loaded. */
 export interface LoadedImages {
-  readonly ids: ReadonlyMap<ImageChange['component'], string>;
+  readonly ids: ReadonlyMap<ReleaseComponent, string>;
   /** The names that are to be given to other images than they are of now. */
   readonly names: UpgradeJournal['names'];
 }
@@ -39,8 +40,8 @@ async function pullImages(
   commands: HostCommands,
   images: readonly ImageChange[],
   { log, signal }: Context,
-): Promise<Map<ImageChange['component'], string>> {
-  const ids = new Map<ImageChange['component'], string>();
+): Promise<Map<ReleaseComponent, string>> {
+  const ids = new Map<ReleaseComponent, string>();
   for (const { component, to } of images) {
     log('info', `loading ${to}`);
     if ((await findImage(commands, to, signal)) === undefined) await commands.podman(['pull', '--quiet', to], signal);

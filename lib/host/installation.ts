@@ -12,8 +12,14 @@ export interface Inherited<T> {
 /** Whose systemd runs the registry. */
 export type Scope = 'system' | 'user';
 
-/** What the registry consists of; `pause` is the pod’s own container. */
-export type Component = 'quay' | 'redis' | 'pause' | 'postgres';
+/** What a release of the mirror registry consists of; `pause` is the pod’s own container. */
+export const releaseComponents = ['quay', 'redis', 'pause'] as const;
+
+/** One of them. */
+export type ReleaseComponent = (typeof releaseComponents)[number];
+
+/** What an installed registry consists of: those of before 2.0 have PostgreSQL too. */
+export type Component = ReleaseComponent | 'postgres';
 
 /** Something on a podman command line that the installer did not put there. */
 export interface Addition extends Inherited<string> {

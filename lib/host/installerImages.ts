@@ -1,10 +1,10 @@
-import type { ImageChange } from './plan.ts';
+import type { ReleaseComponent } from './installation.ts';
 import { compareTags, quayVersionOf } from './versions.ts';
 
 const systemPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const redisPath = `/opt/app-root/src/bin:/opt/app-root/bin:${systemPath}`;
 
-const changes: Readonly<Record<ImageChange['component'], readonly string[]>> = {
+const changes: Readonly<Record<ReleaseComponent, readonly string[]>> = {
   pause: [`ENV PATH=${systemPath}`, 'ENV container=oci', 'ENTRYPOINT=["sleep"]', 'CMD=["infinity"]'],
   redis: [
     ...[`ENV PATH=${redisPath}`, 'ENV container=oci', 'ENV STI_SCRIPTS_URL=image:///usr/libexec/s2i'],
@@ -28,7 +28,7 @@ const changes: Readonly<Record<ImageChange['component'], readonly string[]>> = {
  * What `podman import` has to be told of an image of which the installer’s archive has the files alone, `--change` by `--change`, as the
  * installer itself tells it (quay/mirror-registry, cmd/utils.go). Where Quay’s programs are depends on its version.
  */
-export function changesOf(component: ImageChange['component'], image: string): string[] {
+export function changesOf(component: ReleaseComponent, image: string): string[] {
   const version = quayVersionOf(image);
   const isLate = version === undefined || compareTags(version, '3.12.14') >= 0;
   const quayPath = isLate

@@ -11,22 +11,20 @@ import { readFileContent } from '../store/fileContent.ts';
 import { readTarStream, type StreamedFile } from '../store/tarStream.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { requireImage } from './images.ts';
+import { releaseComponents, type ReleaseComponent } from './installation.ts';
 import { changesOf } from './installerImages.ts';
 import type { ImageChange, TargetImages } from './plan.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import { mirrorRegistryVersion, quayVersionOf } from './versions.ts';
 
-type Component = ImageChange['component'];
-
-const components = ['quay', 'redis', 'pause'] as const;
-const componentOf = new Map<string, Component>(components.map((name) => [`${name}.tar`, name]));
+const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
 /** What one reading of an archive found. */
 interface Findings {
   readonly digest: Digest;
   /** The files of each image, in bytes. */
-  readonly sizes: ReadonlyMap<Component, number>;
+  readonly sizes: ReadonlyMap<ReleaseComponent, number>;
   /** The names that the installer in it was built with. */
   readonly names: TargetImages;
   readonly arch: Architecture | undefined;
@@ -51,7 +49,7 @@ export async function openInstallerRelease(
   context: Context,
 ): Promise<RegistryRelease> {
   const { digest, sizes, names, arch } = await readArchive(path, context.signal);
-  const nameOf = (component: Component): string => {
+  const nameOf = (component: ReleaseComponent): string => {
     if (!sizes.has(component)) throw new PluginError('invalid-file', `${path} has no ${component}.tar`);
     const image = given[component] ?? names[component];
     if (image !== undefined) return image;
@@ -92,8 +90,8 @@ async function load(
   commands: HostCommands,
   changes: readonly ImageChange[],
   context: Context,
-): Promise<Map<Component, string>> {
-  const ids = new Map<Component, string>();
+): Promise<Map<ReleaseComponent, string>> {
+  const ids = new Map<ReleaseComponent, string>();
   for await (const { file, component } of readImages(path, context.signal)) {
     const change = changes.find((each) => each.component === component);
     if (!change) continue;
@@ -107,7 +105,7 @@ async function load(
 
 async function readArchive(path: string, signal: AbortSignal): Promise<Findings> {
   const hash = createHash('sha256');
-  const sizes = new Map<Component, number>();
+  const sizes = new Map<ReleaseComponent, number>();
   let program: Pick<Findings, 'names' | 'arch'> = { names: {}, arch: undefined };
   for await (const { file, component } of readImages(path, signal, hash)) {
     if (component !== undefined) sizes.set(component, file.size);
@@ -121,7 +119,7 @@ async function* readImages(
   path: string,
   signal: AbortSignal,
   hash?: { update(chunk: Buffer): unknown },
-): AsyncGenerator<{ readonly file: StreamedFile; readonly component: Component | undefined }> {
+): AsyncGenerator<{ readonly file: StreamedFile; readonly component: ReleaseComponent | undefined }> {
   try {
     for await (const file of readTarStream(await openArchive(path, signal, hash), path)) {
       if (basename(file.path) !== 'image-archive.tar') yield { file, component: componentOf.get(file.path) };
@@ -172,7 +170,7 @@ const machines: Readonly<Record<number, Architecture>> = {
 
 /** What the installer itself, a program in Go, says of its images and of its machine. */
 async function readProgram(content: AsyncIterable<Buffer>): Promise<Pick<Findings, 'names' | 'arch'>> {
-  const names: Partial<Record<Component, string>> = {};
+  const names: Partial<Record<ReleaseComponent, string>> = {};
   let arch: Architecture | undefined;
   let tail = '';
   for await (const chunk of content) {
@@ -181,7 +179,7 @@ async function readProgram(content: AsyncIterable<Buffer>): Promise<Pick<Finding
     }
     const text = tail + chunk.toString('latin1');
     for (const [, name = '', image = ''] of text.matchAll(/cmd\.(quay|redis|pause)Image=([\w./:@-]+)(?=[^\w./:@-])/g)) {
-      names[name as Component] ??= image;
+      names[name as ReleaseComponent] ??= image;
     }
     tail = text.slice(-1024);
   }

@@ -4,7 +4,7 @@ import { OciLayout } from '../store/ociLayout.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { makeContentRelease } from './contentRelease.ts';
 import type { RegistryRelease } from './registryRelease.ts';
-import { readReleaseList } from './releaseList.ts';
+import { noRelease, readReleaseList } from './releaseList.ts';
 import { compareTags } from './versions.ts';
 
 /**
@@ -20,9 +20,7 @@ export async function openListedRelease(
   const root = await content.resolve(wanted);
   const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
   if (!isIndex(root)) {
-    throw new PluginError('invalid-bundle', `${name} is no release of the mirror registry, but a single image`, {
-      hint: `Bring it there with 'oc adm-mirror-registry bundle push', or copy it whole and unchanged ('skopeo copy --all').`,
-    });
+    throw noRelease(`${name} is no release of the mirror registry, but a single image`);
   }
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({

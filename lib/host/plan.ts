@@ -1,6 +1,6 @@
 import { PluginError } from '../errors.ts';
 import type { CertificateStatus } from './certificates.ts';
-import type { DetectedInstallation, Installation } from './installation.ts';
+import type { DetectedInstallation, Installation, ReleaseComponent } from './installation.ts';
 import { valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import type { RenewalNeed } from './renewal.ts';
 import { redisSecret } from './secrets.ts';
@@ -23,7 +23,7 @@ export interface PlanInput {
 
 /** An image that takes the place of another, which may have the same name. */
 export interface ImageChange {
-  readonly component: 'quay' | 'redis' | 'pause';
+  readonly component: ReleaseComponent;
   readonly from: string;
   readonly to: string;
   readonly file: string;
@@ -94,7 +94,7 @@ export function planUpgrade({ detected, certificates, renewals, images, unknown 
 export function listImageChanges(
   { images }: Installation,
   target: TargetImages,
-  respun: readonly ImageChange['component'][],
+  respun: readonly ReleaseComponent[],
 ): ImageChange[] {
   return components.flatMap((component): ImageChange[] => {
     const [present, to] = [images[component], target[component]];

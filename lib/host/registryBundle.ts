@@ -17,6 +17,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { readContent } from '../store/store.ts';
 import { replaceFile } from './fileChange.ts';
+import { releaseComponents, type ReleaseComponent } from './installation.ts';
 import type { TargetImages } from './plan.ts';
 
 /** What a bundle for a mirror registry is to hold, and where it goes. */
@@ -40,8 +41,6 @@ export interface RegistryBundleResult {
   readonly fetched: number;
 }
 
-const components = ['quay', 'redis', 'pause'] as const;
-
 /**
  * Makes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an upgrade bundle, and
  * `.sha256` beside it. `components` of its metadata name each image by tag and digest. Of an image for several architectures, one goes
@@ -53,7 +52,7 @@ export async function createRegistryBundle(
   context: Context,
 ): Promise<RegistryBundleResult> {
   const found = await Promise.all(
-    components.map(async (name): Promise<BundleImage> => {
+    releaseComponents.map(async (name): Promise<BundleImage> => {
       const reference = await resolveImage(images[name], arch, origin);
       return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
     }),
@@ -92,15 +91,15 @@ export async function createRegistryBundle(
 export function imagesOfBundle(
   { components: named }: BundleMetadata,
   path: string,
-): Record<(typeof components)[number], { readonly image: string; readonly digest: Digest }> {
-  const read = (name: (typeof components)[number]): { image: string; digest: Digest } => {
+): Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }> {
+  const read = (name: ReleaseComponent): { image: string; digest: Digest } => {
     const { digest, ...reference } = parseReference(named[name] ?? '-');
     if (digest && reference.tag !== undefined) return { image: formatReference(reference), digest };
     throw new PluginError('invalid-bundle', `${path} holds no mirror registry: it names no image ${name}`, {
       hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
     });
   };
-  if (!components.every((name) => name in named)) {
+  if (!releaseComponents.every((name) => name in named)) {
     throw new PluginError('invalid-bundle', `${path} holds no mirror registry`, {
       hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
     });

@@ -10,6 +10,7 @@ import { OciLayout, ociLayoutFile } from '../store/ociLayout.ts';
 import type { ContentSource } from '../store/store.ts';
 import { openBundledRelease } from './bundledRelease.ts';
 import type { HostCommands } from './hostCommands.ts';
+import type { ReleaseComponent } from './installation.ts';
 import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
 import { openListedRelease } from './listedRelease.ts';
 import type { ImageChange, TargetImages } from './plan.ts';
@@ -46,7 +47,7 @@ export interface RegistryRelease {
     commands: HostCommands,
     changes: readonly ImageChange[],
     context: Context,
-  ): Promise<ReadonlyMap<ImageChange['component'], string>>;
+  ): Promise<ReadonlyMap<ReleaseComponent, string>>;
   close(): Promise<void>;
 }
 

@@ -1,19 +1,17 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
+import { certificatePathsOf } from './certificatePaths.ts';
 import type { FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
-import type { DetectedInstallation, Installation } from './installation.ts';
-import type { ImageChange } from './plan.ts';
+import type { DetectedInstallation, Installation, ReleaseComponent } from './installation.ts';
 import { stateFolderOf } from './stateFolder.ts';
-
-type Component = ImageChange['component'];
 
 /** What this program knows of a registry from the last time that it changed it. A rollback brings the one before back. */
 export interface RegistryState {
   /** The release of the mirror registry, where it is one. */
   readonly version?: string | undefined;
   /** What runs, as units name it, and the ID that podman gives to it. */
-  readonly images: Readonly<Partial<Record<Component, { readonly ref: string; readonly id: string }>>>;
+  readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
   /** The certificate of the server, and whether this program renews it. */
   readonly certs?: RecordedCertificate | undefined;
   /** The SHA-256 of every unit file and drop-in, by path. */
@@ -35,7 +33,7 @@ export interface StateChange {
   readonly detected: DetectedInstallation;
   readonly version: string | undefined;
   /** Images that are to run, where they change, with their IDs. */
-  readonly images: ReadonlyMap<Component, { readonly ref: string; readonly id: string }>;
+  readonly images: ReadonlyMap<ReleaseComponent, { readonly ref: string; readonly id: string }>;
   /** Whose the certificate of the server is afterwards; undefined where that is what it was. */
   readonly origin: RecordedCertificate['origin'] | undefined;
   /** The other files that change with it. */
@@ -69,7 +67,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
     images: Object.fromEntries([
       // What was recorded counts as long as the units name it.
       ...Object.entries(old?.images ?? {}).filter(
-        ([name, { ref }]) => ref === installation.images[name as Component]?.value,
+        ([name, { ref }]) => ref === installation.images[name as ReleaseComponent]?.value,
       ),
       ...images,
     ]),
@@ -96,18 +94,18 @@ export function listChangedUnits({ unitSha256 }: RegistryState, { units }: Detec
 
 async function recordCertificate(
   files: HostFiles,
-  { quayRoot }: Installation,
+  installation: Installation,
   origin: RecordedCertificate['origin'],
   changes: readonly FileChange[],
 ): Promise<RecordedCertificate | undefined> {
-  const read = async (name: string): Promise<X509Certificate | undefined> => {
-    const path = join(quayRoot.value, name);
+  const paths = certificatePathsOf(installation);
+  const read = async (path: string): Promise<X509Certificate | undefined> => {
     const bytes = changes.find((each) => each.path === path)?.after ?? (await files.read(path));
     return bytes && new X509Certificate(bytes);
   };
-  const leaf = await read('quay-config/ssl.cert');
+  const leaf = await read(paths.server);
   if (!leaf) return undefined;
-  const root = origin === 'auto' ? await read('quay-rootCA/rootCA.pem') : undefined;
+  const root = origin === 'auto' ? await read(paths.authority) : undefined;
   const notAfter = leaf.validToDate.toISOString();
   return { leafSha256: sha256(leaf.raw), caSha256: root && sha256(root.raw), notAfter, origin };
 }

@@ -2,13 +2,13 @@ import { PluginError } from '../errors.ts';
 import { mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
 import { architectures, goArchitecture, type Architecture } from '../release/version.ts';
-import type { ImageChange } from './plan.ts';
+import { releaseComponents, type ReleaseComponent } from './installation.ts';
 
 /** What a list of images says of a release of the mirror registry. */
 export interface ReleaseList {
   readonly version: string;
   readonly arch: Architecture | undefined;
-  readonly images: Readonly<Record<ImageChange['component'], { readonly image: string; readonly digest: Digest }>>;
+  readonly images: Readonly<Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }>>;
 }
 
 const annotations = {
@@ -26,7 +26,7 @@ export function formatReleaseList(
   manifests: ReadonlyMap<Digest, Descriptor>,
 ): { readonly descriptor: Descriptor; readonly bytes: Buffer } {
   const platform = { architecture: goArchitecture(arch ?? 'x86_64') ?? 'amd64', os: 'linux' };
-  const entries = (['quay', 'redis', 'pause'] as const).flatMap((component) => {
+  const entries = releaseComponents.flatMap((component) => {
     const { image, digest } = images[component];
     const found = manifests.get(digest);
     const names = {
@@ -46,17 +46,11 @@ export function formatReleaseList(
 /** Reads such a list. Throws `invalid-bundle` for one that is of something else, or has lost what it said of its images. */
 export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
   const { manifests } = parseManifest(bytes, where);
-  const read = (component: ImageChange['component']): { image: string; digest: Digest; entry: Descriptor } => {
+  const read = (component: ReleaseComponent): { image: string; digest: Digest; entry: Descriptor } => {
     const entry = manifests.find((each) => each.annotations?.[annotations.component] === component);
     const image = entry?.annotations?.[annotations.image];
     if (entry && typeof image === 'string') return { image, digest: entry.digest, entry };
-    throw new PluginError(
-      'invalid-bundle',
-      `${where} is no release of the mirror registry: it names no image ${component}`,
-      {
-        hint: `Bring it there with 'oc adm-mirror-registry bundle push', or copy it whole and unchanged ('skopeo copy --all').`,
-      },
-    );
+    throw noRelease(`${where} is no release of the mirror registry: it names no image ${component}`);
   };
   const images = { quay: read('quay'), redis: read('redis'), pause: read('pause') };
   const { platform, annotations: said = {} } = images.quay.entry;
@@ -65,4 +59,11 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
     arch: architectures.find((name) => goArchitecture(name) === platform?.architecture),
     images,
   };
+}
+
+/** Says that something is no such list. */
+export function noRelease(message: string): PluginError {
+  return new PluginError('invalid-bundle', message, {
+    hint: `Bring it there with 'oc adm-mirror-registry bundle push', or copy it whole and unchanged ('skopeo copy --all').`,
+  });
 }

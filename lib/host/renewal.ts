@@ -7,6 +7,7 @@ import type { HostFiles } from './hostFiles.ts';
 import type { Installation } from './installation.ts';
 import { describeTakeOver, takeOver, type OwnCertificate } from './ownCertificate.ts';
 import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
+import type { RecordedCertificate } from './registryState.ts';
 
 /** How certificates are renewed; spans are in days. */
 export interface RenewalOptions {
@@ -160,6 +161,15 @@ export async function renewCertificates(
   if (need.authority.length > 0) changes.push(await change(paths.authority, signer.certificate));
   if (options.newAuthority === 'switch') changes.push(await change(paths.authorityKey, signer.key, 0o600));
   return { ...need, changes, trusted: signer.certificate };
+}
+
+/** Whose the certificate of the server is once such a renewal is done; undefined where that is what it was. */
+export function originAfter(
+  { own, newAuthority }: RenewalOptions,
+  { status: { kind } }: HostCertificates,
+): RecordedCertificate['origin'] | undefined {
+  if (own) return 'own';
+  return kind === 'automatic' || newAuthority === 'switch' ? 'auto' : undefined;
 }
 
 function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAuthority }: RenewalOptions): void {

@@ -1,17 +1,16 @@
 import { readCertificates, type HostCertificates } from './certificates.ts';
-import { detectInstallation } from './detect.ts';
 import type { HostFiles } from './hostFiles.ts';
-import type { DetectedInstallation } from './installation.ts';
-import { listImageChanges, planUpgrade, type ImageChange, type TargetImages, type UpgradePlan } from './plan.ts';
+import { releaseComponents, type DetectedInstallation, type ReleaseComponent } from './installation.ts';
+import { listImageChanges, planUpgrade, type TargetImages, type UpgradePlan } from './plan.ts';
 import { readState } from './registryState.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from './renewal.ts';
-import type { DetectOptions } from './scopes.ts';
 
 /** What is asked of a host. */
 export interface SurveyRequest {
   readonly files: HostFiles;
-  readonly detect: DetectOptions;
+  /** The registry that was found there. */
+  readonly detected: DetectedInstallation;
   /** The images that are to run; those of `release` where there is one. */
   readonly target: TargetImages;
   readonly release: RegistryRelease | undefined;
@@ -20,7 +19,6 @@ export interface SurveyRequest {
 
 /** What was found on a host, and what is to be done about it. */
 export interface Survey {
-  readonly detected: DetectedInstallation;
   readonly certificates: HostCertificates;
   /** The options that the needs were found with. */
   readonly renewal: RenewalOptions;
@@ -29,20 +27,19 @@ export interface Survey {
 }
 
 /**
- * Finds the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the ID of an image that nothing
- * is recorded of. Throws as `detectInstallation` and `readCertificates`.
+ * Finds out what there is to do for the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the
+ * ID of an image that nothing is recorded of. Throws as `readCertificates`.
  */
 export async function surveyHost(
-  { files, detect, target, release, renewal: options }: SurveyRequest,
+  { files, detected, target, release, renewal: options }: SurveyRequest,
   findId?: (image: string) => Promise<string | undefined>,
 ): Promise<Survey> {
-  const detected = await detectInstallation(files, detect);
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
   const state = await readState(files, installation);
-  const respun: ImageChange['component'][] = [];
+  const respun: ReleaseComponent[] = [];
   const unknown: string[] = [];
-  for (const component of ['quay', 'redis', 'pause'] as const) {
+  for (const component of releaseComponents) {
     const present = installation.images[component]?.value;
     const wanted = release?.images[component];
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
@@ -56,5 +53,5 @@ export async function surveyHost(
   const renewal = { ...options, withQuay };
   const renewals = findRenewals(certificates, installation, renewal);
   const plan = planUpgrade({ detected, certificates: certificates.status, renewals, images, unknown });
-  return { detected, certificates, renewal, renewals, plan };
+  return { certificates, renewal, renewals, plan };
 }

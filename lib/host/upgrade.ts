@@ -2,6 +2,7 @@ import { PluginError } from '../errors.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { findDatabase } from './database.ts';
+import { detectInstallation } from './detect.ts';
 import { changeRegistry, finishEarlier, openRecords, type ExecutionRequest } from './execution.ts';
 import type { FileChange } from './fileChange.ts';
 import { requireHealth } from './health.ts';
@@ -12,7 +13,7 @@ import { valuesOf } from './podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import { describeState } from './registryState.ts';
-import { renewCertificates, type RenewalOptions } from './renewal.ts';
+import { originAfter, renewCertificates, type RenewalOptions } from './renewal.ts';
 import { ensureRedisSecret, redisSecret } from './secrets.ts';
 import { surveyHost, type Survey } from './survey.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
@@ -44,8 +45,9 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const { signal } = context;
   const records = await openRecords(request);
   const hasResumed = await finishEarlier(request, records, context);
-  const survey = await surveyHost(request, (image) => findImage(commands, image, signal));
-  const { detected, certificates, renewal, renewals, plan } = survey;
+  const detected = await detectInstallation(files, request.detect);
+  const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
+  const { certificates, renewal, renewals, plan } = survey;
   if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
   requireFeasible(plan);
 
@@ -79,7 +81,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const changes = [...units, ...(renewed?.changes ?? [])];
   const change = {
     title: 'the upgrade',
-    changes: [...changes, await recordUpgrade(request, survey, loaded, changes)],
+    changes: [...changes, await recordUpgrade({ ...request, detected }, survey, loaded, changes)],
     restart: plan.restart,
     database,
     containers: containersOf(detected, plan.images),
@@ -91,8 +93,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
 }
 
 function recordUpgrade(
-  { files, now }: UpgradeRequest,
-  { detected, certificates, renewal, plan }: Survey,
+  { files, detected, now }: UpgradeRequest & { readonly detected: DetectedInstallation },
+  { certificates, renewal, plan }: Survey,
   { ids }: LoadedImages,
   changes: readonly FileChange[],
 ): Promise<FileChange> {
@@ -102,7 +104,7 @@ function recordUpgrade(
   });
   return describeState(files, {
     ...{ detected, version: plan.to, images: new Map(images), changes, lastUpgrade: now.toISOString() },
-    origin: renewal.own ? 'own' : certificates.status.kind === 'automatic' ? 'auto' : undefined,
+    origin: originAfter(renewal, certificates),
   });
 }
 

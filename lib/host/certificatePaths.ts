@@ -1,0 +1,24 @@
+import { join } from 'node:path';
+import type { Installation } from './installation.ts';
+
+/** Where the certificates of a registry are, as the host has it. */
+export interface CertificatePaths {
+  readonly server: string;
+  readonly serverKey: string;
+  readonly authority: string;
+  readonly authorityKey: string;
+  readonly next: string;
+  readonly nextKey: string;
+}
+
+/** The places of a registry’s certificates. */
+export function certificatePathsOf({ quayRoot: { value: root } }: Installation): CertificatePaths {
+  return {
+    server: join(root, 'quay-config/ssl.cert'),
+    serverKey: join(root, 'quay-config/ssl.key'),
+    authority: join(root, 'quay-rootCA/rootCA.pem'),
+    authorityKey: join(root, 'quay-rootCA/rootCA.key'),
+    next: join(root, 'quay-rootCA/next/rootCA.pem'),
+    nextKey: join(root, 'quay-rootCA/next/rootCA.key'),
+  };
+}
