@@ -275,8 +275,13 @@ export function describe({ version, arch, path, device }: FoundBundle): string {
 type MediumHolding = Holding & { readonly medium: FoundBundle | undefined };
 
 /** What a damaged bundle, or one on a damaged medium, may show as. */
-const contentFaults: ReadonlySet<ErrorCode> = new Set([
-  ...(['digest-mismatch', 'size-mismatch', 'incomplete', 'invalid-bundle', 'invalid-manifest', 'partial'] as const),
+const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'digest-mismatch',
+  'size-mismatch',
+  'incomplete',
+  'invalid-bundle',
+  'invalid-manifest',
+  'partial',
   'not-readable',
 ]);
 

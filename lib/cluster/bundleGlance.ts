@@ -1,6 +1,12 @@
 import type { Cluster } from './client.ts';
 import type { Fields } from './fields.ts';
-import { bundleColumns, phases, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
+import {
+  bundleColumns,
+  phases,
+  upgradeBundleKind,
+  type UpgradeBundle,
+  type UpgradeBundleStatus,
+} from './upgradeBundle.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -18,34 +24,44 @@ export class BundleGlance {
 
   /** All of them as they are now; of the status there are `phase`, `turn` and `nodesReady`. Throws what asking the cluster throws. */
   async list(): Promise<UpgradeBundle[]> {
-    const rows = await this.#cluster.listColumns(apiVersion, kind);
+    const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
     // The definition is of an earlier version.
-    if (!rows?.every((row) => keyOf(row) !== undefined)) return (await this.#listWhole()).map(trim);
-    const pairs = await Promise.all(rows.map(async (row) => [keyOf(row) ?? '', await this.#read(row)] as const));
-    this.#known = new Map(pairs.flatMap(([key, bundle]) => (bundle ? [[key, bundle]] : [])));
-    return pairs.flatMap(([, bundle], index) => (bundle ? [{ ...bundle, status: statusOf(rows[index] ?? {}) }] : []));
+    if (!rows?.every((row) => row !== undefined)) return this.#listWhole();
+    const found = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
+    this.#known = new Map(found.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));
+    return found.flatMap(({ bundle, status }) => (bundle ? [{ ...bundle, status }] : []));
   }
 
   async #listWhole(): Promise<UpgradeBundle[]> {
-    return (await this.#cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    const bundles = (await this.#cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    return bundles.map((bundle) => ({ ...trim(bundle), status: statusOf({ ...bundle.status }) }));
   }
 
-  async #read(row: Fields): Promise<UpgradeBundle | undefined> {
-    const known = this.#known.get(keyOf(row) ?? '');
+  async #read({ key, name }: Row): Promise<UpgradeBundle | undefined> {
+    const known = this.#known.get(key);
     if (known) return known;
-    const found = await this.#cluster.read({ apiVersion, kind, metadata: { name: String(row['Name']) } });
+    const found = await this.#cluster.read({ apiVersion, kind, metadata: { name } });
     return found && trim(found as unknown as UpgradeBundle);
   }
 }
 
-/** What is another as soon as anything of an UpgradeBundle is another but its status. */
-function keyOf(row: Fields): string | undefined {
-  const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
-  return typeof uid === 'string' && typeof generation === 'number' ? `${uid} ${String(generation)}` : undefined;
+/** What the columns say of an UpgradeBundle. */
+interface Row {
+  readonly name: string;
+  /** Is another as soon as anything of it is another but its status. */
+  readonly key: string;
+  readonly status: UpgradeBundleStatus;
 }
 
-function statusOf(row: Fields): NonNullable<UpgradeBundle['status']> {
-  const [phase, turn, nodesReady] = [row[bundleColumns.phase], row[bundleColumns.turn], row[bundleColumns.nodesReady]];
+function readRow(row: Fields): Row | undefined {
+  const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
+  if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
+  const { phase, turn, nodesReady } = bundleColumns;
+  const status = statusOf({ phase: row[phase], turn: row[turn], nodesReady: row[nodesReady] });
+  return { name: String(row['Name']), key: `${uid} ${String(generation)}`, status };
+}
+
+function statusOf({ phase, turn, nodesReady }: Fields): UpgradeBundleStatus {
   const known = phases.find((each) => each === phase);
   return {
     ...(known && { phase: known }),
@@ -54,9 +70,8 @@ function statusOf(row: Fields): NonNullable<UpgradeBundle['status']> {
   };
 }
 
-function trim({ metadata, status, ...bundle }: UpgradeBundle): UpgradeBundle {
+/** An UpgradeBundle without its status, and without what grows with that. */
+function trim({ metadata, status: _status, ...bundle }: UpgradeBundle): UpgradeBundle {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
-  const { phase, turn, nodesReady } = status ?? {};
-  const short = { ...(phase && { phase }), ...(turn !== undefined && { turn }), ...(nodesReady && { nodesReady }) };
-  return { ...bundle, metadata: kept, status: short };
+  return { ...bundle, metadata: kept };
 }
