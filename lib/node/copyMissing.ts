@@ -8,7 +8,7 @@ import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { StoreIndex } from './imageStore.ts';
-import type { PlannedImage } from './loadPlan.ts';
+import { blobsOf, sizeOf, type PlannedImage } from './loadPlan.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
 /** What would meet the other images too. */
@@ -34,13 +34,14 @@ export async function copyMissing(
   const { host, store, concurrency, program } = loading;
   const index = await StoreIndex.read(host, store);
   const missing = await listMissing(index, planned);
-  announce(planned, missing, context);
+  const present = planned.filter((image) => !missing.includes(image));
+  announce(planned, present, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
   await checkStoreSpace(missing, index, loading);
 
   // How much of each blob has not been told of: several copies may ask for the same one.
-  const untold = new Map(missing.flatMap((image) => [...image.blobs]));
-  for (const image of planned) if (!missing.includes(image)) image.blobs.forEach((_, digest) => untold.delete(digest));
+  const untold = blobsOf(missing);
+  for (const digest of blobsOf(present).keys()) untold.delete(digest);
   const take = (digest: Digest, bytes: number): number => {
     const left = untold.get(digest) ?? 0;
     untold.set(digest, Math.max(0, left - bytes));
@@ -85,16 +86,11 @@ export async function listMissing(index: StoreIndex, images: readonly PlannedIma
   return images.filter((_, position) => lacks[position] !== undefined);
 }
 
-function announce(planned: readonly PlannedImage[], missing: readonly PlannedImage[], context: Context): void {
-  const blobs = new Map(planned.flatMap((image) => [...image.blobs]));
-  const present = new Map(planned.filter((image) => !missing.includes(image)).flatMap((image) => [...image.blobs]));
-  const [bytes, there] = [sum(blobs.values()), sum(present.values())];
+function announce(planned: readonly PlannedImage[], present: readonly PlannedImage[], context: Context): void {
+  const blobs = blobsOf(planned);
+  const [bytes, there] = [sizeOf(blobs), sizeOf(blobsOf(present))];
   context.onEvent({ kind: 'plan', images: planned.length, blobs: blobs.size, bytes, present: there });
-  for (const image of planned) if (!missing.includes(image)) context.onEvent({ kind: 'image', name: image.label });
-}
-
-function sum(sizes: Iterable<number>): number {
-  return [...sizes].reduce((total, size) => total + size, 0);
+  for (const { label } of present) context.onEvent({ kind: 'image', name: label });
 }
 
 /** Copies images side by side; after a failure that would meet the others too, no more are begun and those under way are ended. */

@@ -91,3 +91,13 @@ function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): Bund
 function isNamed({ name, reference }: BundleImage, word: string): boolean {
   return [name, formatReference(reference), reference.digest].includes(word);
 }
+
+/** The blobs of some images, each once, with their sizes in bytes. */
+export function blobsOf(images: readonly PlannedImage[]): Map<Digest, number> {
+  return new Map(images.flatMap(({ blobs }) => [...blobs]));
+}
+
+/** How many bytes some blobs have. */
+export function sizeOf(blobs: ReadonlyMap<Digest, number>): number {
+  return [...blobs.values()].reduce((total, size) => total + size, 0);
+}

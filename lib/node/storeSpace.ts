@@ -5,7 +5,7 @@ import { describeBytes } from '../store/disk.ts';
 import { measureDisk } from './diskFloor.ts';
 import { pathOnHost, type Host } from './host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
-import type { PlannedImage } from './loadPlan.ts';
+import { blobsOf, sizeOf, type PlannedImage } from './loadPlan.ts';
 
 /** How much larger layers are in a store than in a bundle: 16 GiB of a release of OpenShift become 32. */
 const unpackedFactor = 2;
@@ -30,10 +30,11 @@ export async function checkStoreSpace(
   { host, store, work, concurrency }: Destination,
 ): Promise<void> {
   const held = index.listBlobs();
-  const lacking = (image: PlannedImage): [string, number][] => [...image.blobs].filter(([digest]) => !held.has(digest));
-  const unpacked = unpackedFactor * sum(new Map(images.flatMap(lacking)).values());
-  const largest = images.map((image) => sum(lacking(image).map(([, size]) => size))).sort((a, b) => b - a);
-  const packed = sum(largest.slice(0, concurrency));
+  const measureLacking = (some: readonly PlannedImage[]): number =>
+    sizeOf(new Map([...blobsOf(some)].filter(([digest]) => !held.has(digest))));
+  const unpacked = unpackedFactor * measureLacking(images);
+  const largest = images.map((image) => measureLacking([image])).sort((a, b) => b - a);
+  const packed = largest.slice(0, concurrency).reduce((total, size) => total + size, 0);
   const temporary = join(work, 'tmp');
   const [inStore, inWork] = await Promise.all([measure(host, store.graphRoot), measure(host, temporary)]);
   const isShared = inStore.device === inWork.device;
@@ -55,8 +56,4 @@ async function measure(host: Host, path: string): Promise<{ readonly free: numbe
   const folder = pathOnHost(host, path);
   const { free } = await measureDisk(folder, 0);
   return { free, device: (await stat(folder)).dev };
-}
-
-function sum(sizes: Iterable<number>): number {
-  return [...sizes].reduce((total, size) => total + size, 0);
 }
