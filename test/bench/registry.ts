@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { pushRelease } from '../support/push.ts';
-import { buildRelease } from '../support/release.ts';
+import { buildRelease, pullspecsOf } from '../support/release.ts';
 import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/signing.ts';
 
 /** Where the release is, and what it consists of. */
@@ -60,7 +60,7 @@ parent?.({
   keyring,
   store,
   urls: [...urls.values()],
-  pullspecs: [release.pullspec, ...[...release.images.values()].map(({ pullspec }) => pullspec)],
+  pullspecs: pullspecsOf(release),
   attachments: [...release.content.repositories].flatMap(([name, { tags }]) =>
     [...tags.keys()].filter((tag) => tag.endsWith('.sig')).map((tag) => `${registry.host}/${name}:${tag}`),
   ),

@@ -8,6 +8,7 @@ import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { requireLoopDevices } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { pullspecsOf } from '../support/release.ts';
 import { SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/storeReader.ts';
@@ -50,22 +51,12 @@ describe('the agents of a cluster', function () {
     await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
     return node.sticks.plug(image, true, readable);
   };
-  const until = async (condition: () => unknown): Promise<void> => {
-    const end = Date.now() + 120_000;
-    while (!(await condition())) {
-      if (Date.now() > end) throw new Error(`it never came to that: ${JSON.stringify(cluster.bundle()?.status)}`);
-      await sleep(50);
-    }
-  };
-  const namesOf = ({ release }: TestBundle): string[] => [
-    release.pullspec,
-    ...[...release.images.values()].map(({ pullspec }) => pullspec),
-  ];
+  const until = (condition: () => unknown): Promise<void> => cluster.until(condition);
   const expectLoaded = async (node: SimulatedNode): Promise<void> => {
     const reader = await makeFolder();
     const seen = await listImages({ kind: 'additional', path: node.store }, reader);
     await removeFolder(reader);
-    expect(seen).to.include.members(namesOf(made));
+    expect(seen).to.include.members(pullspecsOf(made.release));
   };
   const isAt = (phase: string, ...nodes: string[]): (() => boolean) => {
     return () => nodes.every((name) => cluster.progress(name)?.phase === phase);
@@ -86,7 +77,10 @@ describe('the agents of a cluster', function () {
     const [a, b, c] = [await addNode('master-0'), await addNode('master-1'), await addNode('worker-0')];
     await plug(b);
     await until(() => (cluster.progress('master-1')?.imagesTotal ?? 0) > 0);
-    expect(cluster.progress('master-1')).to.include({ phase: 'Waiting', imagesTotal: namesOf(made).length });
+    expect(cluster.progress('master-1')).to.include({
+      phase: 'Waiting',
+      imagesTotal: pullspecsOf(made.release).length,
+    });
     cluster.direct({ phase: 'Loading' });
     await until(isAt('Loaded', 'worker-0'));
     expect(['master-0', 'master-1'].map((name) => cluster.progress(name)?.phase)).to.deep.equal(['Waiting', 'Waiting']);
@@ -110,7 +104,7 @@ describe('the agents of a cluster', function () {
     cluster.allow(digest);
     const [a, b] = [await addNode('a'), await addNode('b')];
     const message = (): string => cluster.progress('a')?.message ?? '';
-    const isVerified = (): boolean => cluster.progress('a')?.imagesTotal === namesOf(made).length;
+    const isVerified = (): boolean => cluster.progress('a')?.imagesTotal === pullspecsOf(made.release).length;
     const worn = await plug(a, made, 400_000);
     await until(() => message().includes(worn.device));
     expect(message()).to.contain(`${worn.device} cannot be read`);

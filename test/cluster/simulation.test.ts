@@ -7,6 +7,7 @@ import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { pullspecsOf } from '../support/release.ts';
 import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { withConditions } from '../support/site.ts';
@@ -56,12 +57,12 @@ describe('a cluster of three nodes', function () {
   const conditionOf = (type: string): string => cluster.condition(type);
   /** All that an update is, on every node and in the cluster. */
   const expectUpdated = async (nodes: readonly SimulatedNode[]): Promise<void> => {
-    const { pullspec, images } = made.release;
+    const { pullspec } = made.release;
     for (const node of nodes) {
       const reader = await makeFolder();
       const seen = await listImages({ kind: 'additional', path: node.store }, reader);
       await removeFolder(reader);
-      expect(seen).to.include.members([pullspec, ...[...images.values()].map((image) => image.pullspec)]);
+      expect(seen).to.include.members(pullspecsOf(made.release));
     }
     expect(cluster.site.requests).to.deep.equal([{ image: pullspec, version: '4.19.4', force: false }]);
     const signature = `sha256-${hexOf(made.release.digest)}`;

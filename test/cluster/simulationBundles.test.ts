@@ -7,6 +7,7 @@ import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer } from '../support/peers.ts';
+import { pullspecsOf } from '../support/release.ts';
 import { SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { requireRoot } from '../support/storeReader.ts';
@@ -60,10 +61,6 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
         if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
     return node.sticks.plug(await node.sticks.makeExt4(files, 'UPDATE', 16));
   };
-  const pullspecs = ({ release }: TestBundle): string[] => [
-    release.pullspec,
-    ...[...release.images.values()].map(({ pullspec }) => pullspec),
-  ];
   /** What podman sees on a node, by digest. */
   const seenOn = async (node: SimulatedNode, ...place: string[]): Promise<string[]> => {
     const list = JSON.parse(await node.run('podman', ...place, 'images', '--format=json')) as { Names?: string[] }[];
@@ -83,14 +80,14 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
     expect(cluster.condition('Pinned', names.whole)).to.match(/^True PinnedByAgents/);
     for (const node of nodes) {
-      expect(await seenOn(node), node.name).to.include.members(pullspecs(whole));
+      expect(await seenOn(node), node.name).to.include.members(pullspecsOf(whole.release));
       const main = ['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage'];
       expect(await seenOn(node, ...main), node.name).to.deep.equal([]);
       const store = node.pathOf(defaultStorePath);
       expect(await readdir(store)).to.include.members([storeMarker.name, 'overlay-images']);
       expect((await readdir(join(store, '..'))).filter((name) => !name.endsWith('.lock'))).to.deep.equal(['store']);
       const pins = await readFile(node.pathOf(pinFile), 'utf8');
-      for (const image of pullspecs(whole)) expect(pins).to.contain(`"${image}"`);
+      for (const image of pullspecsOf(whole.release)) expect(pins).to.contain(`"${image}"`);
       expect(await node.systemctl()).to.deep.equal(['reload crio']);
     }
     await stick.pull();
@@ -98,7 +95,10 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await plug(worker, delta, whole);
     await cluster.until(() => cluster.phase(names.delta) === 'Completed');
     for (const node of nodes) {
-      expect(await seenOn(node), node.name).to.include.members([...pullspecs(whole), ...pullspecs(delta)]);
+      expect(await seenOn(node), node.name).to.include.members([
+        ...pullspecsOf(whole.release),
+        ...pullspecsOf(delta.release),
+      ]);
     }
     expect(cluster.site.requests.map((request) => (request as { version: string }).version)).to.deep.equal([
       '4.18.4',

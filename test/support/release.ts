@@ -81,6 +81,11 @@ export interface TestRelease extends Pick<TestContent, 'content' | 'blobs' | 'ad
   readonly attachmentKey: string;
 }
 
+/** The names of all its images, its own first. */
+export function pullspecsOf({ pullspec, images }: TestRelease): string[] {
+  return [pullspec, ...[...images.values()].map((image) => image.pullspec)];
+}
+
 /** Makes a release. The same options give the same digests. */
 export function buildRelease(options: ReleaseOptions = {}): TestRelease {
   const {
