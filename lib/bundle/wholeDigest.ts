@@ -5,6 +5,9 @@ import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import { Verifier } from '../store/store.ts';
 import { VolumeHash, type ArchiveDigests } from '../store/volumeDigests.ts';
 
+/** Each read has a cost of its own: a thread that is woken, and its answer. */
+const readSize = 4 * 1024 * 1024;
+
 /**
  * Takes the digest of a whole tar, and of its volumes, while it is being filled: over what is there from the beginning on, waiting for each blob
  * with `arrivalOf`. What an earlier run left is checked on the way; where the disk kept less of it than the journal says, after
@@ -18,7 +21,7 @@ export async function digestWhole(
 ): Promise<ArchiveDigests> {
   let hash = new VolumeHash(writer.volumes);
   let position = 0;
-  const buffer = Buffer.allocUnsafeSlow(1024 * 1024);
+  const buffer = Buffer.allocUnsafeSlow(readSize);
   const readRange = async (from: number, to: number, readers: readonly (VolumeHash | Verifier)[]): Promise<void> => {
     for (let at = from; at < to;) {
       checkInterrupted(context.signal);

@@ -20,12 +20,15 @@ import {
   takeBack,
 } from './unfinished.ts';
 import { planVolumes, type Piece, type Volume, type Volumes } from './volumes.ts';
+import { WriteTurn } from './writeTurn.ts';
 
 /** Where some content belongs, in one file or across several, and how much of it is there already (bytes). */
 export interface ContentPlace {
   readonly path: string;
   readonly pieces: readonly Piece[];
   readonly present: number;
+  /** The memory of the WriteTurn of those who write into the same file. */
+  readonly writing?: SharedArrayBuffer;
 }
 
 const flushEvery = 256 * 1024 * 1024;
@@ -44,6 +47,7 @@ export class ArchiveWriter implements ContentStore {
   readonly #journal: Journal;
   readonly #places: ReadonlyMap<string, PlacedEntry>;
   readonly #repository: string;
+  readonly #turn = new WriteTurn();
   #unflushed = 0;
   #flushing: Promise<unknown> | undefined;
   #flushFailure: { readonly error: unknown } | undefined;
@@ -112,7 +116,8 @@ export class ArchiveWriter implements ContentStore {
     const place = this.#places.get(digest);
     if (!place) return undefined;
     const present = this.#journal.finished.has(digest) ? place.size : (this.#journal.begun.get(digest) ?? 0);
-    return { path: this.name, pieces: this.#file.pieces(place.start, place.size), present };
+    const pieces = this.#file.pieces(place.start, place.size);
+    return { path: this.name, pieces, present, writing: this.#turn.memory };
   }
 
   /** Notes that the first `present` bytes of some content are in their place, so that another run can go on from there. */

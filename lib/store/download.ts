@@ -5,6 +5,7 @@ import { describeWriteError } from './disk.ts';
 import { readPieces, writePieces } from './fileRange.ts';
 import { tryEach } from './mirrored.ts';
 import { Verifier } from './store.ts';
+import { WriteTurn } from './writeTurn.ts';
 
 /** A place that content can be had from in synchronous chunks, from an offset in bytes on: a Registry. */
 export interface DownloadSource {
@@ -14,7 +15,7 @@ export interface DownloadSource {
 
 /** Progress is told after so many bytes, and not more often than so many milliseconds apart; on a slow line after fewer, but then seldom. */
 const noteEvery = [
-  { bytes: 1024 * 1024, time: 50 },
+  { bytes: 1024 * 1024, time: 200 },
   { bytes: 256 * 1024, time: 1000 },
 ] as const;
 const chunkSize = 1024 * 1024;
@@ -48,6 +49,7 @@ async function receiveInto(
   onProgress: (present: number) => void,
 ): Promise<void> {
   const verifier = new Verifier(descriptor, source.name);
+  const turn = new WriteTurn(place.writing);
   const present = Math.min(place.present, descriptor.size);
   const buffer = Buffer.allocUnsafe(Math.min(chunkSize, present));
   while (verifier.length < present) {
@@ -57,8 +59,15 @@ async function receiveInto(
   }
   let noted = { bytes: present, time: 0 };
   await source.download(descriptor, present, (chunk) => {
-    write(place, chunk, verifier.length);
-    verifier.update(chunk);
+    const offset = verifier.length;
+    turn.writeAnd(
+      () => {
+        write(place, chunk, offset);
+      },
+      () => {
+        verifier.update(chunk);
+      },
+    );
     const fresh = { bytes: verifier.length - noted.bytes, time: performance.now() - noted.time };
     if (!noteEvery.some(({ bytes, time }) => fresh.bytes >= bytes && fresh.time >= time)) return;
     noted = { bytes: verifier.length, time: performance.now() };
