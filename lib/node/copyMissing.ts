@@ -6,6 +6,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { sumUp } from '../copyFailure.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
+import { CopyQueue } from './copyQueue.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { StoreIndex } from './imageStore.ts';
 import { blobsOf, sizeOf, type PlannedImage } from './loadPlan.ts';
@@ -60,7 +61,7 @@ export async function copyMissing(
   try {
     const setting: CopySetting = { ...loading, server: `127.0.0.1:${String(server.port)}` };
     await prepareWork(missing, setting);
-    await copyAll(missing, concurrency, context, async (image, own) => {
+    await copyAll(missing, new CopyQueue(missing, index.listBlobs()), concurrency, context, async (image, own) => {
       try {
         await copyImage(program, image, setting, own);
       } catch (error) {
@@ -96,6 +97,7 @@ function announce(planned: readonly PlannedImage[], present: readonly PlannedIma
 /** Copies images side by side; after a failure that would meet the others too, no more are begun and those under way are ended. */
 async function copyAll(
   images: readonly PlannedImage[],
+  queue: CopyQueue,
   concurrency: number,
   context: Context,
   copy: (image: PlannedImage, context: Context) => Promise<void>,
@@ -104,17 +106,19 @@ async function copyAll(
   const own: Context = { ...context, signal: AbortSignal.any([context.signal, stop.signal]) };
   const isEnded = (): boolean => own.signal.aborted;
   const failures: { image: PlannedImage; error: PluginError }[] = [];
-  const queue = [...images];
   const work = async (): Promise<void> => {
-    for (let image = queue.shift(); image && !isEnded(); image = queue.shift()) {
+    for (let image = await queue.take(); image && !isEnded(); image = await queue.take()) {
       try {
         await copy(image, own);
+        queue.note(image);
         context.onEvent({ kind: 'image', name: image.label });
       } catch (error) {
         if (!isPluginError(error)) throw error;
         if (isEnded()) return;
         failures.push({ image, error });
         if (fatalCodes.includes(error.code)) stop.abort();
+      } finally {
+        queue.end(image);
       }
     }
   };
