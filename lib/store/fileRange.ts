@@ -77,6 +77,25 @@ async function* read(
   }
 }
 
+/** Reads `size` bytes of an open file from the offset `start` on; fewer where the file ends. Throws `not-readable`. */
+export async function readFully(
+  file: Pick<RandomAccess, 'read'>,
+  path: string,
+  start: number,
+  size: number,
+): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(size);
+  let done = 0;
+  while (done < size) {
+    const { bytesRead } = await file.read(bytes, done, size - done, start + done).catch((error: unknown) => {
+      throw describeReadError(error, `byte ${String(start + done)} of ${path}`);
+    });
+    if (bytesRead === 0) break;
+    done += bytesRead;
+  }
+  return bytes.subarray(0, done);
+}
+
 /** Writes all of some bytes at an offset of an open file: a disk that is almost full takes only a part at first. */
 export async function writeFully(file: RandomAccess, bytes: Buffer, position: number): Promise<void> {
   for (let done = 0; done < bytes.length;) {

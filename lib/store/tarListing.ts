@@ -1,7 +1,7 @@
-import { buffer } from 'node:stream/consumers';
 import { Header, Pax } from 'tar';
+import { checkInterrupted } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { readRange } from './fileRange.ts';
+import { readFully } from './fileRange.ts';
 import { roundToBlock } from './tarLayout.ts';
 import type { Volumes } from './volumes.ts';
 
@@ -24,15 +24,27 @@ export interface TarListing {
   readonly cutEntry?: string | undefined;
 }
 
+/** An entry whose header was read last; all numbers in bytes from the beginning of the tar. */
+interface LastEntry {
+  readonly path: string | undefined;
+  readonly position: number;
+  readonly start: number;
+  readonly end: number;
+  /** Where the next header is to be. */
+  readonly next: number;
+}
+
 /** A tar being read. */
 interface Tar {
   readonly path: string;
-  /** Reads bytes; fewer than asked for only at the end. */
+  /** Reads bytes, to be used before the next call; fewer than asked for only at the end. */
   read(start: number, size: number): Promise<Buffer>;
 }
 
 const entryLimit = 200_000;
 const paxLimit = 64 * 1024;
+/** Manifests and links are small, and follow each other: so many bytes have the headers of several. */
+const windowSize = 16 * 1024;
 
 /**
  * Lists what is in a tar by seeking from header to header. Damage ends the list and is told in it; throws `not-readable` and
@@ -41,25 +53,21 @@ const paxLimit = 64 * 1024;
 export async function listEntries(file: Volumes, path: string, signal: AbortSignal): Promise<TarListing> {
   const entries = new Map<string, ArchiveEntry>();
   const length = file.size;
-  const tar: Tar = { path, read: (start, size) => buffer(readRange(file, path, start, size, signal)) };
+  const tar = openWindow(file, path, signal);
   let position = 0;
   let pax: Pax | undefined;
-  let cutEntry: string | undefined;
+  let last: LastEntry | undefined;
   try {
     for (;;) {
       const header = await readHeader(tar, position, pax);
       if (!header) return { entries, end: Math.min(position + 1024, length) };
       const start = position + 512;
       const size = header.size ?? 0;
-      const name = header.path ?? 'an entry';
       const next = start + roundToBlock(size);
       if (!Number.isSafeInteger(size) || !Number.isSafeInteger(next))
-        throw damaged(path, `the size of ${name} is absurd`);
-      // A device does not tell its size; what it cannot read is beyond its end.
-      if (next > length || (length === Infinity && (await tar.read(next - 1, 1)).length === 0)) {
-        cutEntry = header.path;
-        throw damaged(path, `it is cut short: ${name} would end at byte ${String(start + size)}`);
-      }
+        throw damaged(path, `the size of ${header.path ?? 'an entry'} is absurd`);
+      last = { path: header.path, position, start, end: start + size, next };
+      if (next > length) return { entries, ...cutShort(path, last) };
       position = next;
       if (header.type === 'ExtendedHeader') {
         if (size > paxLimit) throw damaged(path, 'a pax header is absurdly large');
@@ -75,8 +83,36 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
     }
   } catch (error) {
     if (!isPluginError(error, 'invalid-bundle')) throw error;
-    return { entries, end: position, damage: error, cutEntry };
+    // A device does not tell its size: where there is no next header, the end of the last entry may be missing as well.
+    if (last && length === Infinity && (await tar.read(last.next - 1, 1)).length === 0) {
+      const [name] = [...entries].find(([, entry]) => entry.start === last?.start) ?? [];
+      if (name !== undefined) entries.delete(name);
+      return { entries, ...cutShort(path, last) };
+    }
+    return { entries, end: position, damage: error };
   }
+}
+
+function cutShort(
+  archive: string,
+  { path, position, end }: LastEntry,
+): Pick<TarListing, 'end' | 'damage' | 'cutEntry'> {
+  const damage = damaged(archive, `it is cut short: ${path ?? 'an entry'} would end at byte ${String(end)}`);
+  return { end: position, damage, cutEntry: path };
+}
+
+/** Reads a tar through a window, so that headers that are close to each other cost one read. */
+function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
+  let from = 0;
+  let window: Buffer = Buffer.alloc(0);
+  const read = async (start: number, size: number): Promise<Buffer> => {
+    if (start < from || start + size > from + window.length) {
+      checkInterrupted(signal);
+      [from, window] = [start, await readFully(file, path, start, Math.max(size, windowSize))];
+    }
+    return window.subarray(start - from, start - from + size);
+  };
+  return { path, read };
 }
 
 /** Reads the header at a position; undefined where the tar ends. */
