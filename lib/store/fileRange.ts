@@ -23,23 +23,34 @@ export function readRange(
   return Readable.from(chunks, { objectMode: false, highWaterMark: chunkSize });
 }
 
+/** Buffers of `chunkSize` bytes that nobody uses at the moment. */
+const spare: Buffer[] = [];
+const spareLimit = 12;
+
 /**
  * Reads `size` bytes of an open file from the offset `start` on as readRange does, with no more than two buffers: each chunk is overwritten
- * with the one after the next. Fresh buffers for many gigabytes cost more than reading them does.
+ * with the one after the next, and any of them when the reading has ended. Fresh buffers for many gigabytes cost more than reading them does.
  */
-export function readChunks(
+export async function* readChunks(
   file: Pick<RandomAccess, 'read'>,
   path: string,
   start: number,
   size: number,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  let [next, other]: Buffer[] = [];
-  return read(file, path, start, size, signal, (length) => {
-    const buffer = (next ??= Buffer.allocUnsafeSlow(length));
-    [next, other] = [other, buffer];
-    return buffer;
-  });
+  const buffers: Buffer[] = [];
+  const isLarge = size >= chunkSize;
+  let count = 0;
+  try {
+    yield* read(file, path, start, size, signal, () => {
+      const turn = count++ % 2;
+      return (buffers[turn] ??= isLarge
+        ? (spare.pop() ?? Buffer.allocUnsafeSlow(chunkSize))
+        : Buffer.allocUnsafe(size));
+    });
+  } finally {
+    if (isLarge) spare.push(...buffers.slice(0, spareLimit - spare.length));
+  }
 }
 
 /** Reads bytes of a file that is not open as readChunks does those of one that is. Fails with `not-found` too. */

@@ -44,8 +44,8 @@ export function beginContent(
 }
 
 /**
- * Sends `size` bytes, which is all that the answer has. A chunk may be overwritten when the one after it has been read. `check` sees each before
- * it goes out, and how many bytes are left then: where it throws at the last one, damaged content never arrives whole. A client that
+ * Sends `size` bytes, which is all that the answer has. A chunk may be overwritten when the one after it has been read, and the last
+ * when this has ended. `check` sees each before it goes out, and how many bytes are left then: where it throws at the last one, damaged content never arrives whole. A client that
  * goes away is no failure. Throws what the chunks and the check do, and `size-mismatch` where the chunks end early.
  */
 export async function sendChunks(
@@ -63,22 +63,26 @@ export async function sendChunks(
     // What was written last goes out while this one was being read.
     await written;
     if (response.destroyed) return;
-    if (left === 0) return void response.end(part);
-    written = write(part, response);
+    written = write(part, response, left === 0);
+    if (left === 0) {
+      await written;
+      return;
+    }
   }
   if (left > 0) throw new PluginError('size-mismatch', `the content ends ${String(left)} bytes early`);
   response.end();
 }
 
 /** Resolves when the bytes are out or nobody wants them any more. */
-function write(bytes: Buffer, response: ServerResponse): Promise<void> {
+function write(bytes: Buffer, response: ServerResponse, isLast: boolean): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
       response.off('close', done);
       resolve();
     };
     response.once('close', done);
-    response.write(bytes, done);
+    if (isLast) response.end(bytes, done);
+    else response.write(bytes, done);
   });
 }
 
