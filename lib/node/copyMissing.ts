@@ -61,7 +61,7 @@ export async function copyMissing(
   try {
     const setting: CopySetting = { ...loading, server: `127.0.0.1:${String(server.port)}` };
     await prepareWork(missing, setting);
-    await copyAll(missing, new CopyQueue(missing, index.listBlobs()), concurrency, context, async (image, own) => {
+    await copyAll(missing, index.listBlobs(), concurrency, context, async (image, own) => {
       try {
         await copyImage(program, image, setting, own);
       } catch (error) {
@@ -94,10 +94,13 @@ function announce(planned: readonly PlannedImage[], present: readonly PlannedIma
   for (const { label } of present) context.onEvent({ kind: 'image', name: label });
 }
 
-/** Copies images side by side; after a failure that would meet the others too, no more are begun and those under way are ended. */
+/**
+ * Copies images side by side; after a failure that would meet the others too, no more are begun and those under way are ended. `there` are
+ * the blobs that the store has.
+ */
 async function copyAll(
   images: readonly PlannedImage[],
-  queue: CopyQueue,
+  there: ReadonlySet<string>,
   concurrency: number,
   context: Context,
   copy: (image: PlannedImage, context: Context) => Promise<void>,
@@ -105,6 +108,7 @@ async function copyAll(
   const stop = new AbortController();
   const own: Context = { ...context, signal: AbortSignal.any([context.signal, stop.signal]) };
   const isEnded = (): boolean => own.signal.aborted;
+  const queue = new CopyQueue(images, there);
   const failures: { image: PlannedImage; error: PluginError }[] = [];
   const work = async (): Promise<void> => {
     for (let image = await queue.take(); image && !isEnded(); image = await queue.take()) {

@@ -13,7 +13,7 @@ export class CopyQueue {
   #change = Promise.withResolvers<undefined>();
 
   /** `there` are the layers that the store has already. */
-  constructor(images: readonly PlannedImage[], there: Iterable<string>) {
+  constructor(images: readonly PlannedImage[], there: ReadonlySet<string>) {
     this.#queue = [...images];
     this.#there = new Set(there);
   }

@@ -4,7 +4,7 @@ import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
-import { readChunks, readRange } from './fileRange.ts';
+import { readChunks, readFully, readRange } from './fileRange.ts';
 import { verifyStream, type ContentSource, type LocalContent } from './store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, volumeName, Volumes, type FoundArchive } from './volumes.ts';
@@ -78,10 +78,8 @@ export class Archive {
         'too-large',
         `${path} in ${this.path} has ${String(size)} bytes, more than the ${String(limit)} it may have`,
       );
-    const bytes = Buffer.alloc(size);
-    let done = 0;
-    for await (const chunk of this.chunks(start, size)) done += chunk.copy(bytes, done);
-    if (done < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);
+    const bytes = await readFully(this.#file, this.path, start, size, this.#signal);
+    if (bytes.length < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);
     return bytes;
   }
 

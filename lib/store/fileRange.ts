@@ -88,22 +88,18 @@ async function* read(
   }
 }
 
-/** Reads `size` bytes of an open file from the offset `start` on; fewer where the file ends. Throws `not-readable`. */
+/** Reads `size` bytes of an open file from the offset `start` on as a whole; fewer where the file ends. Fails as readRange does. */
 export async function readFully(
   file: Pick<RandomAccess, 'read'>,
   path: string,
   start: number,
   size: number,
+  signal: AbortSignal,
 ): Promise<Buffer> {
   const bytes = Buffer.allocUnsafe(size);
   let done = 0;
-  while (done < size) {
-    const { bytesRead } = await file.read(bytes, done, size - done, start + done).catch((error: unknown) => {
-      throw describeReadError(error, `byte ${String(start + done)} of ${path}`);
-    });
-    if (bytesRead === 0) break;
-    done += bytesRead;
-  }
+  const rest = (): Buffer => bytes.subarray(done);
+  for await (const chunk of read(file, path, start, size, signal, rest)) done += chunk.length;
   return bytes.subarray(0, done);
 }
 

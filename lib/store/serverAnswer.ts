@@ -45,8 +45,9 @@ export function beginContent(
 
 /**
  * Sends `size` bytes, which is all that the answer has. A chunk may be overwritten when the one after it has been read, and the last
- * when this has ended. `check` sees each before it goes out, and how many bytes are left then: where it throws at the last one, damaged content never arrives whole. A client that
- * goes away is no failure. Throws what the chunks and the check do, and `size-mismatch` where the chunks end early.
+ * when this has ended. `check` sees each before it goes out, and how many bytes are left then: where it throws at the last one, damaged
+ * content never arrives whole. A client that goes away is no failure. Throws what the chunks and the check do, and `size-mismatch` where
+ * the chunks end early.
  */
 export async function sendChunks(
   chunks: AsyncIterable<Buffer>,

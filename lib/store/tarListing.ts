@@ -1,5 +1,4 @@
 import { Header, Pax } from 'tar';
-import { checkInterrupted } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readFully } from './fileRange.ts';
 import { roundToBlock } from './tarLayout.ts';
@@ -24,15 +23,8 @@ export interface TarListing {
   readonly cutEntry?: string | undefined;
 }
 
-/** An entry whose header was read last; all numbers in bytes from the beginning of the tar. */
-interface LastEntry {
-  readonly path: string | undefined;
-  readonly position: number;
-  readonly start: number;
-  readonly end: number;
-  /** Where the next header is to be. */
-  readonly next: number;
-}
+/** An entry whose header was read last, whatever it is. */
+type LastEntry = Pick<ArchiveEntry, 'start' | 'size'> & { readonly path: string | undefined };
 
 /** A tar being read. */
 interface Tar {
@@ -66,7 +58,7 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
       const next = start + roundToBlock(size);
       if (!Number.isSafeInteger(size) || !Number.isSafeInteger(next))
         throw damaged(path, `the size of ${header.path ?? 'an entry'} is absurd`);
-      last = { path: header.path, position, start, end: start + size, next };
+      last = { path: header.path, start, size };
       if (next > length) return { entries, ...cutShort(path, last) };
       position = next;
       if (header.type === 'ExtendedHeader') {
@@ -84,7 +76,7 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
   } catch (error) {
     if (!isPluginError(error, 'invalid-bundle')) throw error;
     // A device does not tell its size: where there is no next header, the end of the last entry may be missing as well.
-    if (last && length === Infinity && (await tar.read(last.next - 1, 1)).length === 0) {
+    if (last && length === Infinity && (await tar.read(position - 1, 1)).length === 0) {
       const [name] = [...entries].find(([, entry]) => entry.start === last?.start) ?? [];
       if (name !== undefined) entries.delete(name);
       return { entries, ...cutShort(path, last) };
@@ -93,12 +85,9 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
   }
 }
 
-function cutShort(
-  archive: string,
-  { path, position, end }: LastEntry,
-): Pick<TarListing, 'end' | 'damage' | 'cutEntry'> {
-  const damage = damaged(archive, `it is cut short: ${path ?? 'an entry'} would end at byte ${String(end)}`);
-  return { end: position, damage, cutEntry: path };
+function cutShort(archive: string, { path, start, size }: LastEntry): Pick<TarListing, 'end' | 'damage' | 'cutEntry'> {
+  const damage = damaged(archive, `it is cut short: ${path ?? 'an entry'} would end at byte ${String(start + size)}`);
+  return { end: start - 512, damage, cutEntry: path };
 }
 
 /** Reads a tar through a window, so that headers that are close to each other cost one read. */
@@ -107,8 +96,7 @@ function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
   let window: Buffer = Buffer.alloc(0);
   const read = async (start: number, size: number): Promise<Buffer> => {
     if (start < from || start + size > from + window.length) {
-      checkInterrupted(signal);
-      [from, window] = [start, await readFully(file, path, start, Math.max(size, windowSize))];
+      [from, window] = [start, await readFully(file, path, start, Math.max(size, windowSize), signal)];
     }
     return window.subarray(start - from, start - from + size);
   };

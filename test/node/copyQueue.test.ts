@@ -17,7 +17,7 @@ describe('CopyQueue', () => {
     (await Promise.race([taken, Promise.resolve('pending')])) === 'pending';
 
   it('lets images wait for a layer that another one brings, and not the others', async () => {
-    const queue = new CopyQueue([etcd, console, alone], []);
+    const queue = new CopyQueue([etcd, console, alone], new Set());
     expect(await labelOf(queue.take())).to.equal('etcd');
     expect(await labelOf(queue.take())).to.equal('alone');
     const next = queue.take();
@@ -29,7 +29,7 @@ describe('CopyQueue', () => {
   });
 
   it('has the next one bring it where the first has failed', async () => {
-    const queue = new CopyQueue([etcd, console, image('third', 'base')], []);
+    const queue = new CopyQueue([etcd, console, image('third', 'base')], new Set());
     await queue.take();
     const [second, third] = [queue.take(), queue.take()];
     queue.end(etcd);
@@ -41,7 +41,7 @@ describe('CopyQueue', () => {
   });
 
   it('begins all at once where the store has what they share', async () => {
-    const queue = new CopyQueue([etcd, console], [digestOf('base')]);
+    const queue = new CopyQueue([etcd, console], new Set([digestOf('base')]));
     expect([await labelOf(queue.take()), await labelOf(queue.take())]).to.deep.equal(['etcd', 'console']);
   });
 });

@@ -10,6 +10,7 @@ describe('sendChunks', () => {
   // More than what the system takes for a client that does not read.
   const chunk = Buffer.alloc(32 * 1024 * 1024, 'x');
   let ended: boolean;
+  let sent: Promise<unknown>;
   let stop: () => void;
   let answer: IncomingMessage;
 
@@ -17,7 +18,7 @@ describe('sendChunks', () => {
     ended = false;
     const server = createServer((_, response) => {
       response.writeHead(200, { 'Content-Length': chunk.length });
-      void sendChunks(Readable.from([chunk]), chunk.length, response).then(() => (ended = true));
+      sent = sendChunks(Readable.from([chunk]), chunk.length, response).then(() => (ended = true));
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     stop = () => {
@@ -34,13 +35,13 @@ describe('sendChunks', () => {
     await sleep(50);
     expect(ended).to.equal(false);
     expect((await buffer(answer)).equals(chunk)).to.equal(true);
-    await sleep(50);
+    await sent;
     expect(ended).to.equal(true);
   });
 
   it('ends when a client goes away', async () => {
     answer.destroy();
-    await sleep(50);
+    await sent;
     expect(ended).to.equal(true);
   });
 });
