@@ -1,6 +1,6 @@
 import { isPluginError, PluginError } from '../lib/errors.ts';
 import type { Command, Option, OptionRecord } from './command.ts';
-import { commonOptions } from './options.ts';
+import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
 
 /** What the parser made of a command line. */

@@ -3,26 +3,9 @@ import { usualRepository } from '../lib/release/version.ts';
 import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
 import type { OptionRecord } from './command.ts';
 
-const general = 'General:';
 const registry = 'Registries:';
 const trust = 'Trust:';
 const cluster = 'Cluster:';
-
-/** Options of every command. */
-export const commonOptions = {
-  verbose: {
-    type: 'boolean',
-    alias: 'v',
-    describe: 'Tell more: every request, and what was underneath an error',
-    group: general,
-  },
-  quiet: {
-    type: 'boolean',
-    alias: 'q',
-    describe: 'Show no progress, only warnings, errors and results',
-    group: general,
-  },
-} as const satisfies OptionRecord;
 
 /** The argument of every command that reads a bundle. */
 export const bundleArgument = {
@@ -196,14 +179,7 @@ export const clusterAccessOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** How else `--dry-run` is written, as kubectl and oc have it; its value never is a word of its own. */
-export const dryRunSpellings = {
-  '--dry-run': '--dry-run=client',
-  '--dry-run=true': '--dry-run=client',
-  '--dry-run=false': '--dry-run=none',
-} as const;
-
-/** The `--dry-run` of kubectl, with `dryRunSpellings`. */
+/** The `--dry-run` of kubectl, with its spellings. */
 export const dryRunOption = {
   'dry-run': {
     type: 'string',

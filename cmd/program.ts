@@ -16,7 +16,7 @@ import {
   type Program,
 } from './command.ts';
 import { showFailure, withPointer } from './failure.ts';
-import { commonOptions } from './options.ts';
+import { commonOptions } from './commonOptions.ts';
 import { isCompleter } from './programChoice.ts';
 import { findSimilar } from './similar.ts';
 import { Terminal } from './terminal.ts';

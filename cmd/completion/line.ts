@@ -7,7 +7,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../command.ts';
-import { commonOptions } from '../options.ts';
+import { commonOptions } from '../commonOptions.ts';
 
 /** What is known of a command line before the word that is being typed. */
 export interface TypedLine {

@@ -1,5 +1,5 @@
 import type { Program } from '../command.ts';
-import { dryRunSpellings } from '../options.ts';
+import { dryRunSpellings } from '../commonOptions.ts';
 
 /** What `oc adm-upgrade-bundle` can do. */
 export const upgradeBundle: Program = {

@@ -7,7 +7,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../../cmd/command.ts';
-import { commonOptions } from '../../cmd/options.ts';
+import { commonOptions } from '../../cmd/commonOptions.ts';
 
 /** The reference of programs and error codes as Markdown, made of the same records as the parser and the help. */
 export async function writeReference(
