@@ -15,7 +15,7 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
   let registry: RunningRegistry;
   before(async function () {
     folder = await mkdtemp(join(tmpdir(), 'full-disk-'));
-    requirePeer(this, 'docker-registry', 'openssl');
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
     await requireRoot(this);
     bundle = await makeRegistryBundle(folder);
   });

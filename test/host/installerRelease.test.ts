@@ -65,7 +65,7 @@ describe('openInstallerRelease', function () {
   });
 
   it('upgrades a registry without a network', async function () {
-    requirePeer(this, 'docker-registry', 'openssl');
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
     const registry = await startMirrorRegistry();
     try {
       const { code, stderr } = await registry.call('upgrade', [`--bundle=${archive}`]);

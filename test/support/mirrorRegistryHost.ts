@@ -65,23 +65,24 @@ export class MirrorRegistryHost {
       void (async () => {
         let body = '';
         for await (const chunk of request) body += String(chunk);
-        const args = JSON.parse(body) as string[];
+        const args = body.split('\0').slice(0, -1);
         const name = (request.url ?? '/').slice(1);
         this.calls.push([name, ...args].join(' '));
-        const answer = await this.#run(name, args).catch((error: unknown) => ({ code: 1, text: String(error) }));
-        response.end(JSON.stringify(answer));
+        const { code, text } = await this.#run(name, args).catch((error: unknown) => ({
+          code: 1,
+          text: String(error),
+        }));
+        response.writeHead(code === 0 ? 200 : 500).end(text);
       })();
     }).listen(0, '127.0.0.1');
     await once(this.#control, 'listening');
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
-      const script = `#!${process.execPath}
-const args = process.argv.slice(2);
-const input = args[1] === 'import' ? require('node:fs').readFileSync(0) : undefined;
-if (input) args.push(require('node:crypto').createHash('sha256').update(input).digest('hex'));
-fetch('http://127.0.0.1:${String(port)}/${name}', { method: 'POST', body: JSON.stringify(args) })
-  .then((answer) => answer.json())
-  .then(({ code, text }) => { (code ? process.stderr : process.stdout).write(text); process.exitCode = code; });
+      // A shell and curl start in a tenth of the time of a Node.js, and an upgrade starts two dozen of these.
+      const script = `#!/bin/sh
+if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
+curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${String(port)}/${name}'
+if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2; exit 125; fi
 `;
       await this.fixture.write(`/programs/${name}`, script, 0o755);
     }
