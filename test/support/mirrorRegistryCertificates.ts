@@ -17,6 +17,16 @@ export interface InstalledCertificates {
   readonly name?: string;
 }
 
+const keys = new Map<string, Promise<string>>();
+
+/** A key of RSA. All fixtures of a run share one for each owner and length: to make one costs more than all else about a fixture. */
+function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
+  const name = `${owner} ${String(bits)}`;
+  const key = keys.get(name) ?? runSuccessfully('openssl', ['genrsa', String(bits)]);
+  keys.set(name, key);
+  return key;
+}
+
 /** Makes certificates in a fixture as the installers of all versions do, with the same options of openssl. */
 export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
   const {
@@ -52,17 +62,16 @@ ${old ? 'subjectKeyIdentifier = none\nauthorityKeyIdentifier = none\n' : ''}[alt
 DNS = ${host}
 `,
   );
-  await fixture.write(`${fixture.quayRoot}/quay-rootCA/rootCA.key`, '', 0o600);
   const openssl = (...args: string[]): Promise<string> => runSuccessfully('openssl', args);
   const cnf = join(config, 'openssl.cnf');
   const [rootKey, rootPem] = [join(root, 'rootCA.key'), join(root, 'rootCA.pem')];
   const [key, csr, cert] = [join(config, 'ssl.key'), join(config, 'ssl.csr'), join(config, 'ssl.cert')];
-  await openssl('genrsa', '-out', rootKey, '2048');
+  await fixture.write(`${fixture.quayRoot}/quay-rootCA/rootCA.key`, await makeKey('authority', 2048), 0o600);
   await openssl(
     ...['req', '-x509', '-new', '-config', cnf, '-nodes', '-key', rootKey, '-sha256', '-days', String(caDays)],
     ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
   );
-  await openssl('genrsa', '-out', key, String(bits));
+  await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, await makeKey('server', bits), 0o600);
   await openssl('req', '-new', '-key', key, '-out', csr, '-subj', `/CN=${name}`, '-config', cnf);
   await openssl(
     ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],
