@@ -1,11 +1,13 @@
 import { stat } from 'node:fs/promises';
+import type { IncomingHttpHeaders } from 'node:http';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../store/connections.ts';
-import { printable } from '../store/networkErrors.ts';
+import { networkCode, printable } from '../store/networkErrors.ts';
+import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 
 /** Gets a small file by http(s): its bytes, or undefined where the server has none. Throws `too-large` above the limit (bytes). */
@@ -29,6 +31,8 @@ const redirectLimit = 5;
 const timeout = 30_000;
 // What is larger than a signature, such as an update graph, gets as much more time as a slow line needs: 64 KiB a second.
 const slowest = 64;
+// Several stores have the same signatures: what one cannot give soon, another may.
+const shortPatience: PatienceOptions = { attempts: 4, baseDelay: 500, longestWait: 10_000 };
 
 /**
  * Asks every store for the signatures of a release: `<store>/sha256=<hex>/signature-1`, `-2` and so on until there is no more.
@@ -47,15 +51,45 @@ export async function findSignatures(
 
 /**
  * Gets a small file over the project's connections, through proxies and up to five redirects, in at most thirty seconds, or
- * longer where the limit (bytes) is a large one. Sends no credentials. Throws `unreachable`, `server-error`, `too-large` and `interrupted`.
+ * longer where the limit (bytes) is a large one. A server in passing trouble is asked again; one that cannot be reached is not, since a
+ * site may have no network. Sends no credentials. Throws `unreachable`, `server-error`, `rate-limited`, `too-large` and `interrupted`.
  */
 export async function fetchFile(
   connections: Connections,
   url: URL,
   limit: number,
   context: Context,
+  patienceOptions: PatienceOptions = shortPatience,
 ): Promise<Buffer | undefined> {
   const signal = AbortSignal.any([context.signal, AbortSignal.timeout(Math.max(timeout, Math.ceil(limit / slowest)))]);
+  const patience = new Patience(patienceOptions, { ...context, signal });
+  for (;;) {
+    try {
+      return await fetchOnce(connections, url, limit, signal);
+    } catch (error) {
+      checkInterrupted(context.signal);
+      if (signal.aborted || !mayPass(error)) throw error;
+      try {
+        await patience.endure(error);
+      } catch (final) {
+        checkInterrupted(context.signal);
+        // The time is over: what the server said last tells more than that.
+        throw isPluginError(final, 'interrupted') ? error : final;
+      }
+    }
+  }
+}
+
+function mayPass(error: unknown): boolean {
+  return error instanceof TransientError || ['ECONNRESET', 'EPIPE'].includes(networkCode(error));
+}
+
+async function fetchOnce(
+  connections: Connections,
+  url: URL,
+  limit: number,
+  signal: AbortSignal,
+): Promise<Buffer | undefined> {
   let target = url;
   try {
     for (let redirects = 0; redirects <= redirectLimit; redirects++) {
@@ -68,18 +102,22 @@ export async function fetchFile(
       if (status === 200) return await readBody(body, limit, target);
       body.destroy();
       if (status === 404 || status === 410) return undefined;
-      if (status < 300 || status >= 400 || answer.location === undefined) {
-        throw new PluginError('server-error', `${printable(target)} answered with status ${String(status)}`);
-      }
+      if (status < 300 || status >= 400 || answer.location === undefined) throw refusal(target, status, answer);
       target = new URL(answer.location, target);
       if (!isHttp(target)) break;
     }
   } catch (cause) {
-    checkInterrupted(context.signal);
     if (signal.aborted) throw new PluginError('unreachable', `${target.host} did not answer in time`, { cause });
     throw cause;
   }
   throw new PluginError('server-error', `${printable(url)} redirects too often, or to where it should not`);
+}
+
+function refusal(url: URL, status: number, headers: IncomingHttpHeaders): PluginError {
+  const message = `${printable(url)} answered with status ${String(status)}`;
+  const code = status === 429 ? 'rate-limited' : 'server-error';
+  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
+  return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
 }
 
 interface StoreReader {

@@ -11,6 +11,7 @@ import { fetchFile, findSignatures, signatureSizeLimit, type FetchFile } from '.
 import { collectSignatures, verifyRelease } from '../../lib/release/trust.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
+import type { Fault } from '../support/faults.ts';
 import { itWithSharedData, sharedData } from '../support/sharedData.ts';
 import { startSignatureServer, type SignatureServer } from '../support/signatureServer.ts';
 import {
@@ -27,7 +28,7 @@ const digest = digestOf('a release');
 describe('the trust in a release', () => {
   const context: Context = { signal: new AbortController().signal, log: () => undefined, onEvent: () => undefined };
   const connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
-  const fetch: FetchFile = (url, limit) => fetchFile(connections, url, limit, context);
+  const fetch: FetchFile = (url, limit) => fetchFile(connections, url, limit, context, { attempts: 3, baseDelay: 1 });
   const nothing = join(tmpdir(), 'no such file');
   let folder: string;
   let server: SignatureServer;
@@ -146,6 +147,32 @@ describe('the trust in a release', () => {
       server.fault(/./, { answer: { status: 500, body: 'oops' } });
       const error = await failure(fetch(new URL(`${server.url}/x?token=secret`), 10));
       expect(error).to.include({ code: 'server-error', message: `${server.url}/x answered with status 500` });
+    });
+
+    it('asks a server in passing trouble again', async () => {
+      const target = new URL(`${serve(server, signature)}/sha256=${hexOf(digest)}/signature-1`);
+      const troubles: Fault[] = [
+        { answer: { status: 503 } },
+        { answer: { status: 429, headers: { 'retry-after': '0' } } },
+        { noAnswer: 'reset' },
+        { cut: { after: 10, how: 'end' } },
+      ];
+      for (const trouble of troubles) {
+        server.fault(/./, trouble, { times: 2 });
+        expect(await fetch(target, 10_000)).to.deep.equal(signature);
+      }
+    });
+
+    it('asks again neither what refuses nor what cannot be reached', async () => {
+      serve(server);
+      server.fault(/./, { answer: { status: 403 } });
+      expect((await failure(fetch(new URL(`${server.url}/x`), 10))).code).to.equal('server-error');
+      expect(server.requests).to.have.length(1);
+      const gone = await startSignatureServer();
+      const address = new URL(`${gone.url}/x`);
+      await gone.stop();
+      const patient = fetchFile(connections, address, 10, context, { baseDelay: 3_600_000 });
+      expect((await failure(patient)).code).to.equal('unreachable');
     });
 
     it('does not read on beyond the limit', async () => {
