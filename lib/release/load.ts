@@ -1,4 +1,5 @@
 import type { Context } from '../context.ts';
+import { CopyFailure, describeFailures } from '../copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -89,7 +90,9 @@ export async function loadRelease(
   const checked = canCheckFirst ? await check(descriptor.digest, early, [], trust, context) : undefined;
 
   const options = { ...wanted, repository: `${reference.registry}/${reference.repository}` };
-  const release = await readPayload(source, descriptor, options, context);
+  const release = await readPayload(source, descriptor, options, context).catch((error: unknown) => {
+    throw nameRelease(error, source.name, descriptor.digest);
+  });
   const { keys } = release.verification;
   const stores = trust.offline === true ? [] : release.verification.stores;
   const keyring = await gatherKeys(trust, keys, context);
@@ -106,6 +109,12 @@ export async function loadRelease(
     if (good.length > 0) signatures.set(digest, good);
   }
   return { release, signatures };
+}
+
+/** Says which image was being read, and where, in an error of the network, which names no more than a host. */
+function nameRelease(error: unknown, source: string, digest: Digest): unknown {
+  if (!isPluginError(error) || error.code === 'interrupted' || error.message.includes(source)) return error;
+  return describeFailures(new Map([[new CopyFailure('source', source, digest, error), ['release']]]), 1);
 }
 
 function found(

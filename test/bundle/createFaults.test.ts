@@ -256,6 +256,14 @@ describe('create against a registry that is wrong', () => {
       await fails(/^error: .*429/m, /3600 s, too long/, /^hint: .*later/m);
     });
 
+    it('names the release and its repository where the network fails while the payload is read', async () => {
+      const { host } = workshop.registry;
+      const elsewhere = { status: 307, headers: { location: `https://${host}/` } };
+      workshop.registry.fault(new RegExp(`GET .*/blobs/${ownLayerOf('release')}`), { answer: elsewhere });
+      const said = `release: source ${host}/[a-z/-]+: sha256:[0-9a-f]{64}: ${host} speaks http, not https`;
+      await fails(new RegExp(`^error: ${said}`, 'm'), /^hint: /m);
+    });
+
     it('names a registry that nothing listens at', async () => {
       await workshop.registry.stop();
       await fails(/^error: 127\.0\.0\.1:\d+ cannot be reached: nothing listens there/m, /^hint: /m);
