@@ -139,7 +139,11 @@ function hostOf(registry: string): string {
 }
 
 /** Where an answer redirects a request to; a POST becomes no GET: only 307 and 308 keep the method. */
-function redirectOf(method: string, url: URL, { status, headers }: ReadResponse): URL | undefined {
+export function redirectOf(
+  method: string,
+  url: URL,
+  { status, headers }: Pick<ReadResponse, 'status' | 'headers'>,
+): URL | undefined {
   const statuses = ['GET', 'HEAD'].includes(method) ? [301, 302, 303, 307, 308] : [307, 308];
   if (!statuses.includes(status) || headers.location === undefined) return undefined;
   const next = URL.parse(headers.location, url);

@@ -1,6 +1,7 @@
 import { PluginError } from '../errors.ts';
 import { readBody } from './answerBody.ts';
 import type { Connections, ReadResponse } from './connections.ts';
+import { redirectOf } from './conversations.ts';
 import type { Credential } from './credentials.ts';
 import { printable } from './networkErrors.ts';
 import { parseRetryAfter, TransientError } from './patience.ts';
@@ -28,9 +29,12 @@ type Exchange = Pick<Connections, 'exchange'>;
 /** No answer of a token server is longer than this, in bytes. */
 const sizeLimit = 1024 * 1024;
 
+const redirectLimit = 5;
+
 /**
  * Gets a token: with a GET (distribution, “Token Authentication Specification”) for a password or nobody, and with the OAuth2
- * POST for an identity token, or for a password where the server has nothing but OAuth2. Does not try again. Throws
+ * POST for an identity token, or for a password where the server has nothing but OAuth2. A GET follows redirects, without the
+ * password to another origin. Does not try again. Throws
  * `unauthorized`, `denied`, a TransientError or `server-error`, and what Connections throws.
  */
 export async function requestToken(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<Token> {
@@ -61,8 +65,21 @@ async function get(request: TokenRequest, connections: Exchange, signal: AbortSi
   if (request.service !== '') url.searchParams.set('service', request.service);
   for (const scope of request.scope.split(' ').filter(Boolean)) url.searchParams.append('scope', scope);
   const authorization = basicHeader(request.credential);
-  const headers = { Accept: 'application/json', ...(authorization && { Authorization: authorization }) };
-  return await read(await connections.exchange({ method: 'GET', url, headers, signal }));
+  let place: URL = url;
+  let own = true;
+  for (let hops = 0; ; hops += 1) {
+    const headers = { Accept: 'application/json', ...(own && authorization && { Authorization: authorization }) };
+    const answer = await read(await connections.exchange({ method: 'GET', url: place, headers, signal }));
+    const next = redirectOf('GET', place, answer);
+    if (!next || hops === redirectLimit || !mayLead(place, next)) return answer;
+    // Led back, it would still be somebody else who chose what the credentials are sent to.
+    own &&= next.origin === place.origin;
+    place = next;
+  }
+}
+
+function mayLead(from: URL, to: URL): boolean {
+  return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
 }
 
 async function post(

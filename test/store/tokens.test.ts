@@ -233,6 +233,20 @@ describe('Tokens', () => {
       expect(asked).to.deep.equal([]);
     });
 
+    it('follows redirects, with the password to the same origin only, and not back', async () => {
+      const elsewhere = realm.replace('127.0.0.1', 'localhost');
+      const to = (location: string): Answer => ({ status: 307, headers: { location } });
+      const places = [`${realm}/?n=1`, `${elsewhere}?n=2`, `${realm}?n=3`];
+      answer = () => {
+        const next = places[asked.length - 1];
+        return next === undefined ? { body: { token: 'there' } } : to(next);
+      };
+      const tokens = await login({ 'q.io': entry });
+      expect(await tokens.authorize({ ...subject, challenge })).to.equal('Bearer there');
+      expect(asked.map(({ headers }) => headers.authorization)).to.deep.equal([basic, basic, undefined, undefined]);
+      expect(asked.map(({ fields }) => fields.get('n'))).to.deep.equal([null, '1', '2', '3']);
+    });
+
     it('uses the credential of the repository', async () => {
       const tokens = await login({ 'q.io/a': entry });
       await tokens.authorize({ ...subject, challenge });
@@ -246,7 +260,8 @@ describe('Tokens', () => {
       ['refuses the login', { status: 401, body: 'no' }, 'unauthorized', 'q.io refuses the credentials for a/b'],
       ['calls the grant invalid', { status: 400, body: { error: 'invalid_grant' } }, 'unauthorized', 'q.io refuses'],
       ['forbids it', { status: 403 }, 'denied', 'q.io does not allow this user to access a/b'],
-      ['redirects', { status: 302, headers: { location: '/x' } }, 'server-error', 'answered 302'],
+      ['redirects without end', { status: 302, headers: { location: '/x' } }, 'server-error', 'answered 302'],
+      ['redirects nowhere', { status: 302, headers: { location: 'file:///x' } }, 'server-error', 'answered 302'],
       ['answers something else', { body: '<html>' }, 'server-error', 'answered without a token for q.io'],
       ['answers an empty token', { body: { token: '' } }, 'server-error', 'answered without a token'],
       ['answers a token with a line break', { body: { token: 'a\r\nb' } }, 'server-error', 'without a token'],
