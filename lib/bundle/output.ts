@@ -1,23 +1,31 @@
 import { constants } from 'node:fs';
-import { access, mkdir, stat } from 'node:fs/promises';
+import { access, lstat, mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';
 import { checkLock } from '../store/lock.ts';
+import { partialOf } from '../store/unfinished.ts';
 
 /** Finds out that a folder cannot be one before anything is asked or fetched for it. Throws `not-writable`. */
 export async function checkFolder(path: string): Promise<void> {
-  const found = await stat(path).catch(() => undefined);
+  const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
   if (!found || found.isDirectory()) return;
-  throw new PluginError('not-writable', `${path} is not a folder`, { hint: 'Give a folder with --output.' });
+  const what = found.isSymbolicLink() ? 'is a link to a folder that is not there' : 'is not a folder';
+  throw new PluginError('not-writable', `${path} ${what}`, { hint: 'Give a folder with --output.' });
 }
 
 /**
  * Finds out, without writing anything, that a bundle cannot be written: where it goes, or where its folder is to be made, nobody
- * may write, or another run is at it. Throws `not-writable` and `busy`.
+ * may write, where folders are in the way, or another run is at it. Throws `not-writable` and `busy`.
  */
 export async function checkOutput(path: string): Promise<void> {
   await checkLock(lockOf(path), path);
+  for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) {
+    if (!(await stat(file).catch(() => undefined))?.isDirectory()) continue;
+    throw new PluginError('not-writable', `${file} is a folder, and a file of that name is to be written`, {
+      hint: 'Move it out of the way, or give another folder with --output.',
+    });
+  }
   for (let folder = dirname(resolve(path)); ; folder = dirname(folder)) {
     try {
       await access(folder, constants.W_OK | constants.X_OK);

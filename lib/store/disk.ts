@@ -10,6 +10,7 @@ const refusals = new Set([
   'EEXIST',
   'ENOTDIR',
   'EISDIR',
+  'ERR_FS_EISDIR',
   'ENAMETOOLONG',
   'EBUSY',
   'EIO',

@@ -20,7 +20,7 @@ describe('describeWriteError', () => {
   });
 
   it('says what cannot be written, and why', () => {
-    for (const code of ['EACCES', 'EROFS', 'EPERM', 'ENOENT', 'EISDIR', 'EIO']) {
+    for (const code of ['EACCES', 'EROFS', 'EPERM', 'ENOENT', 'EISDIR', 'ERR_FS_EISDIR', 'EIO']) {
       const error = of(code) as PluginError;
       expect(error).to.include({ code: 'not-writable' });
       expect(error.message).to.contain('/media/stick/upgrade.tar').and.contain(code);
