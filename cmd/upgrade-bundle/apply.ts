@@ -1,4 +1,5 @@
-import { identifyBundle } from '../../lib/bundle/identity.ts';
+import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
+import { checkAgents } from '../../lib/cluster/agentRefusal.ts';
 import { allowBundle, type BundleRequest } from '../../lib/cluster/bundleRecord.ts';
 import { phaseOf, stores } from '../../lib/cluster/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
@@ -15,7 +16,7 @@ export const command = defineCommand({
     'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays where it is: the agents find it on a stick in one of the nodes, ' +
     'or where --device says, load it into every node, and begin the update unless it is held. Where they have found it already, and wait for ' +
     'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it. Of a bundle it is checked first who signed the ' +
-    'release in it, without a network; the agents check that again, and every byte.',
+    'release in it, without a network; the agents check that again, and every byte. What they would refuse by the trust options of install, it refuses too.',
   positionals: {
     bundle: {
       type: 'string',
@@ -42,9 +43,10 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const hashing = { ...context, onEvent: terminal.transfer('Reading') };
-    const request = await readRequest(args, hashing);
+    const { request, evidence } = await readRequest(args, hashing);
     const cluster = await openCluster(args, environment, context);
     try {
+      await checkAgents(cluster, evidence, offlineTrustOf(args), context);
       const { bundle, outcome } = await allowBundle(cluster, request);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
@@ -63,7 +65,10 @@ interface Asked extends Arguments<typeof offlineTrustOptions> {
   readonly store: BundleRequest['store'];
 }
 
-async function readRequest(args: Asked, context: Context): Promise<BundleRequest> {
+async function readRequest(
+  args: Asked,
+  context: Context,
+): Promise<{ request: BundleRequest; evidence: BundleEvidence | undefined }> {
   const { bundle, device: file, store } = args;
   const digest = readDigest(args.digest);
   if (bundle === undefined && digest === undefined) {
@@ -80,7 +85,7 @@ async function readRequest(args: Asked, context: Context): Promise<BundleRequest
   const hold = args.hold ? true : undefined;
   const named = own ?? (digest && { name: `bundle-${hexOf(digest).slice(0, 12)}`, digest });
   if (!named) throw new PluginError('internal', 'a bundle without a digest');
-  return { ...named, file, hold, store };
+  return { request: { name: named.name, digest: named.digest, file, hold, store }, evidence: own?.evidence };
 }
 
 function readDigest(text: string | undefined): Digest | undefined {

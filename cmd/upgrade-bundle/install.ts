@@ -10,6 +10,7 @@ import { defineCommand } from '../command.ts';
 import { formatObject } from './objectLine.ts';
 import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
 import type { Terminal } from '../terminal.ts';
+import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 import { version } from '../version.ts';
 
 /** `install`: what makes a cluster one that updates itself from a bundle. */
@@ -19,7 +20,8 @@ export const command = defineCommand({
     'from a registry: agents run in the image of the machine config daemon, and their executable is brought to one node of each architecture ' +
     'through the API server, checked there by its digest, and from there to the others, and to nodes that join later. Run it again to repair, or with another ' +
     'executable to renew; what is as it should be is left alone. With -o yaml the objects are printed and nothing is written: apply them by other means, then ' +
-    'run install for the token of the agents, which is in no file, and for the executable. With --store=additional every node restarts its container runtime once, and none reboots.',
+    'run install for the token of the agents, which is in no file, and for the executable. Agents believe the Red Hat release key, and whom the trust options of this run name ' +
+    'besides: nobody else any more, when it is run again without these. With --store=additional every node restarts its container runtime once, and none reboots.',
   options: {
     executable: {
       type: 'string',
@@ -53,6 +55,7 @@ export const command = defineCommand({
       range: [1, 86_400],
       describe: 'How many seconds to wait for the agents, and for each pool of nodes',
     },
+    ...offlineTrustOptions,
     ...dryRunOption,
     ...formatOption(['yaml']),
     ...clusterAccessOptions,
@@ -61,6 +64,7 @@ export const command = defineCommand({
     ['', 'Install on the cluster of the current context'],
     ['--dry-run=server', 'Show what would be done, and let the cluster check it'],
     ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
+    ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Let agents believe a key of your own too'],
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -73,12 +77,12 @@ export const command = defineCommand({
       );
     }
     const executables = await readExecutables(args.executable);
+    const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);
     try {
       if (format === 'yaml') {
-        const { objects, omissions } = await planInstallation(cluster, { executables, admission });
-        for (const omission of omissions) context.log('warn', omission);
+        const objects = await planInstallation(cluster, { executables, admission, trust }, context);
         const { policy, configs } = additional ? await planStore(cluster) : { policy: undefined, configs: [] };
         if (policy) context.log('warn', tooEarly);
         const all = [...(policy ? [policy] : []), ...objects, ...configs];
@@ -92,7 +96,8 @@ export const command = defineCommand({
       }
       const patience = { timeout: args.timeout * 1000 };
       const startup = wait ? patience : undefined;
-      const options = { executables, admission, overwrite, startup, store: additional ? patience : undefined };
+      const store = additional ? patience : undefined;
+      const options = { executables, admission, trust, overwrite, startup, store };
       const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };
       const result = await install(cluster, { ...options, ...tried }, uploading);

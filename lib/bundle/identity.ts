@@ -6,7 +6,8 @@ import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import { openBundle } from './open.ts';
-import { checkSigned } from './signedBundle.ts';
+import type { SignedRelease } from '../release/load.ts';
+import { checkSigned, readSignatures } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './vouching.ts';
 
@@ -16,6 +17,15 @@ export interface BundleIdentity {
   readonly name: string;
   /** Of the whole file. */
   readonly digest: Digest;
+  /** Undefined where what was read is not the bundle itself. */
+  readonly evidence?: BundleEvidence;
+}
+
+/** Why a bundle is believed. */
+export interface BundleEvidence {
+  readonly signed: SignedRelease;
+  /** All signatures of its release that it carries, whoever made them. */
+  readonly signatures: readonly Buffer[];
 }
 
 const sizeLimit = 1024 * 1024;
@@ -39,9 +49,10 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
         hint: 'Make a bundle of it: oc adm-upgrade-bundle create --from-dir.',
       });
     }
-    await checkSigned(bundle, trust, context);
+    const signed = await checkSigned(bundle, trust, context);
+    const evidence = { signed, signatures: (await readSignatures(bundle)).get(signed.release.digest) ?? [] };
     const known = await readDigestFile(path);
-    if (known !== undefined) return { name, digest: known };
+    if (known !== undefined) return { name, digest: known, evidence };
     context.log('info', `taking the digest of ${path}, since there is no ${basename(path)}.sha256 beside it`);
     const hash = createHash('sha256');
     const size = bundle.metadata.size;
@@ -50,7 +61,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
       hash.update(chunk);
       context.onEvent({ kind: 'bytes', digest: '', bytes: chunk.length });
     }
-    return { name, digest: `sha256:${hash.digest('hex')}` };
+    return { name, digest: `sha256:${hash.digest('hex')}`, evidence };
   } finally {
     await bundle.close();
   }

@@ -1,7 +1,8 @@
-import { dirname } from 'node:path/posix';
+import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { agentAccess, agentNamespace } from './agentAccess.ts';
-import { describeExecutables, startScript, tokenPath, type ExecutableDigests } from './agentStart.ts';
+import { describeExecutables, keyringPath, startScript, tokenPath, type ExecutableDigests } from './agentStart.ts';
+import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from './upgradeBundleDefinition.ts';
 
@@ -11,6 +12,8 @@ export interface AgentOptions {
   readonly image: string;
   /** What the agents run. Nodes of another architecture have agents that wait. */
   readonly executables: ExecutableDigests;
+  /** Whom they believe; by default nobody but the Red Hat release key. */
+  readonly trust?: AgentTrust;
   /** What to do about workloads that pull at every start; undefined for nothing. */
   readonly admission: AdmissionMode | undefined;
   /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
@@ -32,7 +35,8 @@ const port = 8080;
  * Makes the objects by which a cluster can update itself from bundles, in the order in which they can be applied. Nothing of
  * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
  */
-export function agentObjects({ image, executables, admission, rules }: AgentOptions): KubernetesObject[] {
+export function agentObjects(options: AgentOptions): KubernetesObject[] {
+  const { admission, rules } = options;
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
@@ -45,7 +49,7 @@ export function agentObjects({ image, executables, admission, rules }: AgentOpti
       apiVersion: 'apps/v1',
       kind: 'DaemonSet',
       metadata: inNamespace('agent'),
-      spec: daemonSetSpec(image, executables),
+      spec: daemonSetSpec(options),
     },
   ];
 }
@@ -89,7 +93,8 @@ const serviceSpec = {
   ports: [{ name: 'bundle', port, protocol: 'TCP', targetPort: port }],
 };
 
-function daemonSetSpec(image: string, executables: ExecutableDigests): object {
+function daemonSetSpec(options: AgentOptions): object {
+  const { keys } = options.trust ?? noTrust;
   return {
     selector: { matchLabels: labels },
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
@@ -99,6 +104,7 @@ function daemonSetSpec(image: string, executables: ExecutableDigests): object {
         annotations: {
           'openshift.io/required-scc': 'privileged',
           'target.workload.openshift.io/management': '{"effect": "PreferredDuringScheduling"}',
+          ...(keys !== '' && { [keysAnnotation]: keys }),
         },
       },
       spec: {
@@ -107,22 +113,31 @@ function daemonSetSpec(image: string, executables: ExecutableDigests): object {
         hostPID: true,
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,
-        containers: [container(image, executables)],
+        containers: [container(options)],
         volumes: [
           { name: 'host', hostPath: { path: '/', type: 'Directory' } },
           { name: 'token', secret: { secretName: tokenSecret.name } },
+          ...(keys !== '' ? [{ name: 'keys', downwardAPI: { items: [keysFile] } }] : []),
         ],
       },
     },
   };
 }
 
-function container(image: string, executables: ExecutableDigests): object {
+// With the keys in the pod itself, agents that have others are others, and are started anew.
+const keysFile = {
+  path: basename(keyringPath),
+  fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
+};
+
+function container({ image, executables, trust = noTrust }: AgentOptions): object {
+  const args = describeTrust(trust);
   return {
     name: 'agent',
     image,
     imagePullPolicy: 'IfNotPresent',
-    command: ['/bin/bash', '-c', startScript],
+    command: ['/bin/bash', '-c', startScript, 'agent'],
+    ...(args.length > 0 && { args }),
     env: [
       { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
@@ -137,6 +152,7 @@ function container(image: string, executables: ExecutableDigests): object {
     volumeMounts: [
       { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
       { name: 'token', mountPath: dirname(tokenPath), readOnly: true },
+      ...(trust.keys !== '' ? [{ name: 'keys', mountPath: dirname(keyringPath), readOnly: true }] : []),
     ],
   };
 }

@@ -7,6 +7,9 @@ export const executablePath = `${stateFolder}/bin/oc-adm_upgrade_bundle`;
 /** Where the token is by which agents know each other, in a container and in what an agent sees as its root. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';
 
+/** Where the keys are that agents were installed with, likewise. */
+export const keyringPath = '/run/secrets/oc-upgrade-bundle-keys/keys.asc';
+
 /** The architectures that there are executables for: as Kubernetes names them, and as `uname -m` does. */
 export const machines = { amd64: 'x86_64', arm64: 'aarch64' } as const;
 
@@ -27,7 +30,7 @@ export function describeExecutables(digests: ExecutableDigests): { name: string;
 /**
  * What the container of an agent runs, with no more than bash, coreutils, curl and mount: waits until the node has the executable with the digest that is
  * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`), and becomes the agent, which has
- * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Nothing that has another digest is ever run.
+ * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Its arguments are those of the agent. Nothing that has another digest is ever run.
  */
 export const startScript = `set -o pipefail
 file=/host${executablePath}
@@ -62,5 +65,5 @@ done
 mkdir -p /host/run/secrets
 # Of this container only: nothing is mounted on the node.
 mount --rbind /run/secrets /host/run/secrets || exit
-exec chroot /host ${executablePath} agent
+exec chroot /host ${executablePath} agent "$@"
 `;

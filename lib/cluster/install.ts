@@ -29,8 +29,7 @@ export interface InstallResult {
  * them their executable. What is there already stays; a second run changes nothing. Throws what planInstallation, installStore, stateObjects and startAgents do.
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
-  const { objects, omissions } = await planInstallation(cluster, options);
-  for (const omission of omissions) context.log('warn', omission);
+  const objects = await planInstallation(cluster, options, context);
   const store = options.store ? await installStore(cluster, options, options.store, context) : [];
   // The agents come last: their pods want the token.
   const stated = await stateObjects(cluster, objects.slice(0, -1), options, context);

@@ -1,7 +1,10 @@
+import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { isOlder } from '../release/version.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { agentObjects } from './agentObjects.ts';
+import { agentSet } from './agentSurvey.ts';
+import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
 import { machines, type NodeArchitecture } from './agentStart.ts';
 import type { Cluster } from './client.ts';
 import type { Executable } from './executable.ts';
@@ -15,15 +18,11 @@ export interface InstallationOptions {
   readonly executables: readonly Executable[];
   /** What to do about workloads that pull at every start; undefined for nothing. */
   readonly admission: AdmissionMode | undefined;
+  /** Whom the agents are to believe besides the Red Hat release key; nobody by default. */
+  readonly trust?: WantedTrust;
 }
 
-/** What is to be applied to one cluster, and what has to be known about it. */
-export interface Installation {
-  readonly objects: readonly KubernetesObject[];
-  /** What the cluster is too old for, and is left out. */
-  readonly omissions: readonly string[];
-}
-
+const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
 /** The first Kubernetes that evaluates rules of definitions (CEL) without being told to. */
 const firstWithRules = '1.25.0';
 const machineConfigDaemon = {
@@ -34,29 +33,34 @@ const machineConfigDaemon = {
 
 /**
  * Makes the objects of an installation for a cluster: with the image that its machine config daemons run, which therefore is on every node, and without
- * what its Kubernetes does not know. Throws `unsupported` for a cluster without machine config daemons, or with nodes that there is
- * no executable for, and for a policy that is to refuse and that the cluster does not serve; and what reading throws.
+ * what its Kubernetes does not know, which is said; so is what becomes of whom the agents believe. Throws `unsupported` for a cluster without machine config daemons, or with nodes that there is
+ * no executable for, and for a policy that is to refuse and that the cluster does not serve; and what gatherTrust and reading throw.
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission }: InstallationOptions,
-): Promise<Installation> {
+  { executables, admission, trust: wanted = nobody }: InstallationOptions,
+  context: Context,
+): Promise<KubernetesObject[]> {
   const { gitVersion } = await cluster.version();
   const rules = !isOlder(gitVersion.replace(/^v/, '').replace(/\+.*$/, ''), firstWithRules);
-  const omissions = rules
-    ? []
-    : [`Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema keeps nonsense out`];
+  if (!rules) {
+    const words = `Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema keeps nonsense out`;
+    context.log('warn', words);
+  }
   const admitted = await checkAdmission(cluster, admission);
   if (admission && !admitted) {
-    omissions.push(
-      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): nobody is warned of workloads that always pull',
-    );
+    const words =
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): nobody is warned of workloads that always pull';
+    context.log('warn', words);
   }
   const image = await findImage(cluster);
   await checkArchitectures(cluster, executables);
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
-  const objects = agentObjects({ image, executables: digests, admission: admitted ? admission : undefined, rules });
-  return { objects, omissions };
+  const agents = await cluster.read(agentSet);
+  const before = agents ? readTrust(agents) : noTrust;
+  const trust = await gatherTrust(wanted, before, context);
+  for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
+  return agentObjects({ image, executables: digests, trust, admission: admitted ? admission : undefined, rules });
 }
 
 async function checkAdmission(cluster: Cluster, admission: AdmissionMode | undefined): Promise<boolean> {

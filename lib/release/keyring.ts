@@ -101,6 +101,15 @@ export async function loadKeyring(
   };
 }
 
+/** Writes the trusted keys of a keyring as text that readKeys reads: the same for the same keys, and empty where there are none. */
+export function armorTrusted({ trusted }: Keyring): string {
+  const keys = trusted.map((key) => ({ fingerprint: fingerprintOf(key), text: key.armor() }));
+  return keys
+    .sort((a, b) => (a.fingerprint < b.fingerprint ? -1 : 1))
+    .map(({ text }) => text)
+    .join('');
+}
+
 async function readKeysOrWarn(material: KeyMaterial, context: Context): Promise<Key[]> {
   try {
     return await readKeys(material);

@@ -54,14 +54,17 @@ describe('startScript', () => {
     const env = { PATH: `${join(folder, 'stubs')}:${String(process.env['PATH'])}`, NODE_NAME: 'node-1', PEERS: peers };
     const own = describeExecutables({ amd64: digest, arm64: digest });
     const more = { RECORD: join(folder, 'record'), ...Object.fromEntries(own.map(({ name, value }) => [name, value])) };
-    const child = spawn('/bin/bash', ['-c', script], { env: { ...env, ...more }, stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn('/bin/bash', ['-c', script, 'agent', '--allow-unsigned'], {
+      env: { ...env, ...more },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
     let words = '';
     child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
     const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
     return { child, ended, words: () => words };
   };
   const record = (): Promise<string> => readFile(join(folder, 'record'), 'utf8').catch(() => '');
-  const started = `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent, executable ${digest}\n`;
+  const started = `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent --allow-unsigned, executable ${digest}\n`;
 
   it('becomes the agent where the executable is there', async () => {
     await place(executable);

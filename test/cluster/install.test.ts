@@ -1,11 +1,13 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { executablePath } from '../../lib/cluster/agentStart.ts';
+import { noTrust, readTrust } from '../../lib/cluster/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../lib/cluster/install.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
 import type { ApiServerOptions } from '../support/apiServer.ts';
 import { failureOf } from '../support/failure.ts';
+import { makeSigningKey } from '../support/signing.ts';
 import { node } from '../support/site.ts';
 
 const startup = { timeout: 20_000, interval: 20, peerTime: 60_000 };
@@ -65,6 +67,33 @@ describe('install', () => {
     expect(before)
       .to.have.property('token')
       .that.matches(/^[0-9a-f]{64}$/);
+  });
+
+  it('gives agents whom they are to trust, starts them anew for that, and says when they are not to any more', async () => {
+    const key = await makeSigningKey({ type: 'ecc' });
+    const file = join(site.folder, 'key.asc');
+    await writeFile(file, key.publicKey);
+    const fingerprints = [key.fingerprint];
+    const trust = { fingerprints, keyrings: [file], allowUnsigned: false };
+    const said = (): string[] => site.context.lines.filter((line) => line.includes(key.fingerprint));
+    const trusted = () => {
+      const agents = site.server.find('apps/v1', 'DaemonSet', 'agent', 'oc-upgrade-bundle');
+      return agents && readTrust(agents);
+    };
+    await run();
+    const changed = ({ objects }: InstallResult): string[] =>
+      objects.filter(({ outcome }) => outcome !== 'unchanged').map(({ object }) => object.kind);
+    expect(changed(await run({ trust, dryRun: 'client' }))).to.deep.equal(['DaemonSet']);
+    expect(trusted()).to.deep.equal(noTrust);
+    expect(changed(await run({ trust }))).to.deep.equal(['DaemonSet']);
+    expect(trusted()).to.deep.include({ fingerprints }).and.to.have.property('keys').that.contains('PGP PUBLIC KEY');
+    expect(said().at(-1)).to.equal(`info: agents are to trust the key ${key.fingerprint}`);
+    const before = trusted();
+    expect(changed(await run({ trust: { ...trust, keyrings: [] } }))).to.deep.equal([]);
+    expect(trusted()).to.deep.equal(before);
+    expect(changed(await run())).to.deep.equal(['DaemonSet']);
+    expect(trusted()).to.deep.equal(noTrust);
+    expect(said().at(-1)).to.match(/^warn: agents are not to trust the key .* any more: to keep that, add --trust/);
   });
 
   it('writes nothing in a dry run, on either side, and says what it would do', async () => {

@@ -2,8 +2,10 @@ import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/oci/digest.ts';
+import { gatherTrust, noTrust, type AgentTrust } from '../../lib/cluster/agentTrust.ts';
 import type { Phase } from '../../lib/cluster/upgradeBundle.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeContext } from '../support/context.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
@@ -20,18 +22,23 @@ describe('a cluster of three nodes', function () {
   this.timeout(600_000);
   let made: TestBundle;
   let digest: Digest;
+  let trust: AgentTrust;
   let cluster: SimulatedCluster;
 
   before(async function () {
     requirePeer(this, 'skopeo', 'podman');
     await requireRoot(this);
     await requireLoopDevices(this);
-    made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000 });
+    // The key is not in the payload: agents have it from the installation.
+    const files = { '0000_90_cluster-update-keys_configmap.yaml': undefined };
+    made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000, files });
     digest = digestOf(await readFile(made.path));
+    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
+    trust = await gatherTrust(wanted, noTrust, makeContext());
   });
   after(() => made.remove());
   beforeEach(async () => {
-    cluster = await SimulatedCluster.start();
+    cluster = await SimulatedCluster.start({ trust });
   });
   afterEach(async function () {
     if (this.currentTest?.state === 'failed') {
@@ -42,10 +49,7 @@ describe('a cluster of three nodes', function () {
     expect([...new Set(cluster.denied)]).to.deep.equal([]);
   });
 
-  const addNode = (name: string): Promise<SimulatedNode> => {
-    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
-    return cluster.addNode(name, [...trust, '--disk-floor=1Mi']);
-  };
+  const addNode = (name: string): Promise<SimulatedNode> => cluster.addNode(name, ['--disk-floor=1Mi']);
   const addNodes = (...names: string[]): Promise<SimulatedNode[]> => Promise.all(names.map(addNode));
   const plug = async (node: SimulatedNode): Promise<Stick> => {
     const image = await node.sticks.makeImage(8);

@@ -69,7 +69,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
     // They are written down in test/golden/cluster.
     const executables = [await readExecutable(executable)];
-    const { objects } = await planInstallation(site.cluster, { executables, admission: 'deny' });
+    const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);

@@ -1,9 +1,13 @@
 import { expect } from 'chai';
+import { agentObjects } from '../../lib/cluster/agentObjects.ts';
+import { gatherTrust, noTrust, type AgentTrust } from '../../lib/cluster/agentTrust.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeContext } from '../support/context.ts';
 import { startProgram, until, type Outcome, type Running } from '../support/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
+import { platformImage } from '../support/site.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
@@ -74,6 +78,35 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const allowed = await run('apply', bundle.path, '--allow-unsigned');
     expect(allowed.stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created\n/);
     expect(allowed.stderr).to.contain('going on because unsigned releases are allowed');
+  });
+
+  it('allows nothing that the agents would refuse, and says how they come to trust it', async () => {
+    const context = makeContext();
+    const bring = async (trust: AgentTrust): Promise<void> => {
+      const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust };
+      const [agents] = agentObjects(options).slice(-1);
+      if (agents) server.put({ ...agents });
+    };
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    await bring(noTrust);
+    const { code, stdout, stderr } = await run('apply', bundle.path, ...trusting());
+    expect([code, stdout]).to.deep.equal([1, '']);
+    expect(spec()).to.equal(undefined);
+    const { fingerprint } = bundle.key;
+    expect(stderr).to.match(
+      new RegExp(`^error: the agents would refuse the bundle: they do not trust the key ${fingerprint} \\(`, 'm'),
+    );
+    expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
+    // Who signed it does not stand in what is beside it.
+    const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
+    expect(beside.stderr).to.match(new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`));
+    expect(beside.code).to.equal(0);
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(/ install --allow-unsigned\n$/);
+    const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
+    await bring(await gatherTrust(wanted, noTrust, context));
+    expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
+    // What they trust is good enough, whatever else this one does.
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stdout).to.contain(' unchanged\n');
   });
 
   it('allows what a device of a node holds', async () => {

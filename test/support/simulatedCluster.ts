@@ -3,6 +3,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
+import { noTrust } from '../../lib/cluster/agentTrust.ts';
 import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import {
   upgradeBundleApi,
@@ -11,6 +12,7 @@ import {
   type UpgradeBundle,
 } from '../../lib/cluster/upgradeBundle.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
+import { readPod, type AgentPod } from './agentPod.ts';
 import type { Attempt } from './apiAccess.ts';
 import { mergePatch, type Json } from './apiPatch.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
@@ -41,6 +43,7 @@ export class SimulatedCluster {
   readonly #authority: Authority;
   readonly #folder: string;
   readonly #port: number;
+  readonly #pod: AgentPod;
   #count = 0;
 
   private constructor(parts: {
@@ -49,6 +52,7 @@ export class SimulatedCluster {
     authority: Authority;
     folder: string;
     port: number;
+    pod: AgentPod;
   }) {
     this.api = parts.api;
     this.site = new UpdatingSite(parts.api);
@@ -58,17 +62,18 @@ export class SimulatedCluster {
     this.#authority = parts.authority;
     this.#folder = parts.folder;
     this.#port = parts.port;
+    this.#pod = parts.pod;
   }
 
   /**
    * Starts a cluster, of version 4.19.3 by default, with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
-   * agents do not run yet. Without control, somebody else has the Lease, and tests say what the phase is.
+   * agents do not run yet. These trust whom the installation says. Without control, somebody else has the Lease, and tests say what the phase is.
    */
-  static async start({ controlled = true, openshift = '4.19.3' } = {}): Promise<SimulatedCluster> {
+  static async start({ controlled = true, openshift = '4.19.3', trust = noTrust } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
     const image = platformImage('d');
-    const objects = agentObjects({ image, executables: {}, admission: undefined, rules: true });
+    const objects = agentObjects({ image, executables: {}, trust, admission: undefined, rules: true });
     const denied: string[] = [];
     const mayDo = readRights(objects);
     const allow = (attempt: Attempt): boolean => {
@@ -79,7 +84,9 @@ export class SimulatedCluster {
     const tokens = new Map([[account, user]]);
     const api = await startApiServer({ openshift, tls: { cert, key }, tokens, allow });
     for (const object of objects) api.put({ ...object });
-    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort() };
+    const [agents] = objects.slice(-1);
+    const pod = readPod(agents ?? {});
+    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort(), pod };
     const cluster = new SimulatedCluster(parts);
     if (!controlled) {
       const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
@@ -106,7 +113,17 @@ export class SimulatedCluster {
     await mkdir(folder);
     const node = await SimulatedNode.make(
       {
-        ...{ name, address, port: this.#port, api: this.api.host, account, token, options, additionalStore },
+        ...{
+          name,
+          address,
+          port: this.#port,
+          api: this.api.host,
+          account,
+          token,
+          files: this.#pod.files,
+          additionalStore,
+        },
+        options: [...this.#pod.args, ...options],
         authority: this.#authority.certificate,
       },
       folder,

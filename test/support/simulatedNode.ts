@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
 import { Sticks } from './loopDevice.ts';
@@ -24,6 +24,8 @@ export interface NodePlace {
   readonly account: string;
   /** By which the agents know each other. */
   readonly token: string;
+  /** What its pod has in files, by their paths. */
+  readonly files: ReadonlyMap<string, string>;
   /** Options for the agent besides. */
   readonly options: readonly string[];
   /** Its storage.conf has the additional store of install. */
@@ -62,6 +64,11 @@ export class SimulatedNode {
     await writeFile(join(account, 'token'), place.account);
     await writeFile(join(account, 'ca.crt'), place.authority);
     await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
+    for (const [path, content] of place.files) {
+      const file = join(secrets, relative('/run/secrets', path));
+      await mkdir(dirname(file), { recursive: true });
+      await writeFile(file, content);
+    }
     const sticks = join(folder, 'sticks');
     await mkdir(sticks);
     await mkdir(join(folder, 'etc.work'));
