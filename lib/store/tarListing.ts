@@ -1,4 +1,4 @@
-import { Header, Pax } from 'tar';
+import { Header, Pax, type HeaderData } from 'tar';
 import { isPluginError, PluginError } from '../errors.ts';
 import { readFully } from './fileRange.ts';
 import { roundToBlock } from './tarLayout.ts';
@@ -33,6 +33,12 @@ interface Tar {
   read(start: number, size: number): Promise<Buffer>;
 }
 
+// What GNU tar has in place of a pax header: an entry whose content is a name of the next one.
+const longNames: Readonly<Record<string, 'path' | 'linkpath' | undefined>> = {
+  NextFileHasLongPath: 'path',
+  NextFileHasLongLinkpath: 'linkpath',
+};
+
 const entryLimit = 200_000;
 const paxLimit = 64 * 1024;
 /** Manifests and links are small, and follow each other: so many bytes have the headers of several. */
@@ -47,7 +53,7 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
   const length = file.size;
   const tar = openWindow(file, path, signal);
   let position = 0;
-  let pax: Pax | undefined;
+  let pax: HeaderData | undefined;
   let last: LastEntry | undefined;
   try {
     for (;;) {
@@ -61,9 +67,12 @@ export async function listEntries(file: Volumes, path: string, signal: AbortSign
       last = { path: header.path, start, size };
       if (next > length) return { entries, ...cutShort(path, last) };
       position = next;
-      if (header.type === 'ExtendedHeader') {
-        if (size > paxLimit) throw damaged(path, 'a pax header is absurdly large');
-        pax = Pax.parse((await tar.read(start, size)).toString());
+      const isPax = header.type === 'ExtendedHeader';
+      const long = longNames[header.type];
+      if (isPax || long !== undefined) {
+        if (size > paxLimit) throw damaged(path, `a ${isPax ? 'pax header' : 'name'} is absurdly large`);
+        const text = (await tar.read(start, size)).toString();
+        pax = long === undefined ? Pax.parse(text) : { ...pax, [long]: text.replace(/\0.*$/s, '') };
         continue;
       }
       pax = undefined;
@@ -104,7 +113,7 @@ function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
 }
 
 /** Reads the header at a position; undefined where the tar ends. */
-async function readHeader(tar: Tar, position: number, pax: Pax | undefined): Promise<Header | undefined> {
+async function readHeader(tar: Tar, position: number, pax: HeaderData | undefined): Promise<Header | undefined> {
   const block = await tar.read(position, 512);
   if (block.length < 512) {
     const why =
@@ -127,7 +136,7 @@ async function readHeader(tar: Tar, position: number, pax: Pax | undefined): Pro
 }
 
 /** Decodes a header; undefined where it has a number that is none. */
-function decodeHeader(block: Buffer, pax: Pax | undefined): Header | undefined {
+function decodeHeader(block: Buffer, pax: HeaderData | undefined): Header | undefined {
   try {
     return new Header(block, 0, pax);
   } catch {

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { execFileSync } from 'node:child_process';
-import { mkdir, open, readFile, readlink, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, readlink, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { Header, Pax } from 'tar';
@@ -102,10 +102,15 @@ describe('Archive', () => {
     const long = join('a'.repeat(90), 'b'.repeat(90));
     await mkdir(join(folder, 'in', long), { recursive: true });
     await writeFile(join(folder, 'in', long, 'file'), 'content');
-    for (const format of ['ustar', 'pax']) {
+    await symlink(`${long}/file`, join(folder, 'in', long, 'link'));
+    for (const format of ['ustar', 'pax', 'gnu']) {
+      // The older format has no room for a long target.
+      const except = format === 'ustar' ? ['--exclude=link'] : [];
       const path = join(folder, `${format}.tar`);
-      await runSuccessfully('tar', ['--format', format, '-C', join(folder, 'in'), '-cf', path, '.']);
-      expect((await (await openTar(path)).read(`${long}/file`)).toString()).to.equal('content');
+      await runSuccessfully('tar', ['--format', format, ...except, '-C', join(folder, 'in'), '-cf', path, '.']);
+      const archive = await openTar(path);
+      expect((await archive.read(`${long}/file`)).toString()).to.equal('content');
+      if (format !== 'ustar') expect(archive.entries.get(`${long}/link`)?.target).to.equal(`${long}/file`);
     }
   });
 
@@ -215,6 +220,15 @@ describe('Archive', () => {
       'a pax header that is absurdly large': Buffer.concat([
         block({ type: 'ExtendedHeader', size: 100_000 }),
         Buffer.alloc(100_352),
+      ]),
+      'a long name of GNU tar that is absurdly large': Buffer.concat([
+        block({ type: 'NextFileHasLongPath', size: 100_000 }),
+        Buffer.alloc(100_352),
+      ]),
+      'a long name of GNU tar that leaves it': Buffer.concat([
+        block({ type: 'NextFileHasLongPath', size: 5 }),
+        Buffer.concat([Buffer.from('../x\0')], 512),
+        block({}),
       ]),
       'a size that no file has': Buffer.concat([pax(record('size=1e300')), block({})]),
       'a size that is no whole number': Buffer.concat([pax(record('size=1.5')), block({}), Buffer.alloc(512)]),
