@@ -7,7 +7,7 @@ import { pathOnHost, runProgram, type Host } from '../node/host.ts';
 import { StoreIndex, type ImageStore, type StoreImage } from '../node/imageStore.ts';
 import { loadBundle, openToLoad, type LoadOptions } from '../node/load.ts';
 import { storeImagesOf } from '../node/loadPlan.ts';
-import { pinImages } from '../node/pins.ts';
+import { listPinnedReleases, pinImages, unpinReleases } from '../node/pins.ts';
 import { readStorageConfig } from '../node/storageConfig.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
@@ -73,15 +73,28 @@ export class AgentImages {
 
   /** Keeps the kubelet from removing the images, by a list of CRI-O’s own. Throws what pinImages does, and `command-failed`. */
   async pin(facts: BundleFacts, context: Context): Promise<void> {
-    await pinImages(
-      this.#host,
-      imagesOf(facts).map(({ name }) => name),
-    );
+    const names = imagesOf(facts).map(({ name }) => name);
+    await pinImages(this.#host, names, facts.metadata.release);
     // Also where the list was there: whoever wrote it may have ended before this.
+    await this.#reload('the images are not pinned', context);
+  }
+
+  /** The releases whose images it keeps so. */
+  pinnedReleases(): Promise<string[]> {
+    return listPinnedReleases(this.#host);
+  }
+
+  /** Keeps the images of some releases no longer, but for those that it keeps for others too. Throws what unpinReleases does, and `command-failed`. */
+  async unpin(releases: readonly string[], context: Context): Promise<void> {
+    const { changed } = await unpinReleases(this.#host, releases);
+    if (changed) await this.#reload('images of earlier releases stay pinned', context);
+  }
+
+  async #reload(until: string, context: Context): Promise<void> {
     const { code, stderr } = await runProgram(this.#host, 'systemctl', ['reload', 'crio'], context);
     if (code === 0) return;
     throw new PluginError('command-failed', `systemctl reload crio failed: ${stderr.trim()}`, {
-      hint: 'Until CRI-O has read its configuration again, the images are not pinned.',
+      hint: `Until CRI-O has read its configuration again, ${until}.`,
     });
   }
 

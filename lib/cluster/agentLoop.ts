@@ -3,16 +3,18 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { FoundBundle } from '../node/medium.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
+import { digestIn } from '../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
 import { AgentReport } from './agentReport.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import { BundleGlance } from './bundleGlance.ts';
 import type { Cluster } from './client.ts';
+import { clusterVersionReference, listNeededReleases } from './clusterVersion.ts';
 import { readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { servesPins } from './pinning.ts';
-import { activeBundle, upgradeBundleKind, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
+import { activeBundle, phaseOf, upgradeBundleKind, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -36,6 +38,8 @@ export class AgentLoop {
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
   #trouble = '';
+  /** The updates after which pins were looked through. */
+  #tidied = '';
 
   constructor(cluster: Cluster, options: AgentLoopOptions, context: Context) {
     this.#cluster = cluster;
@@ -90,6 +94,7 @@ export class AgentLoop {
     if (!active) {
       await this.#discard(bundles);
       await this.#propose(bundles, found);
+      await this.#unpin(bundles);
       return;
     }
     const facts = (this.#facts ??= await this.#readNode());
@@ -109,6 +114,26 @@ export class AgentLoop {
     });
     const digests = wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
     await this.#options.tools.holdings.discard(new Set(digests), this.#context);
+  }
+
+  /** After an update, lets go of images that CRI-O keeps for releases that the cluster neither runs nor can go back to. */
+  async #unpin(bundles: readonly UpgradeBundle[]): Promise<void> {
+    const { images } = this.#options.tools;
+    const completed = bundles.filter((bundle) => phaseOf(bundle) === 'Completed').map(({ metadata }) => metadata.uid);
+    const updates = completed.sort().join();
+    if (updates === '' || updates === this.#tidied) return;
+    const pinned = await images.pinnedReleases();
+    if (pinned.length > 0) {
+      const version = await this.#cluster.read(clusterVersionReference);
+      const needed = version && listNeededReleases(version);
+      if (!needed) return;
+      // By digests: the same release may be named by a mirror of it.
+      const kept = new Set(needed.map(digestIn));
+      const rest = pinned.filter((release) => !kept.has(digestIn(release)));
+      if (rest.length > 0) this.#context.log('info', `the images of ${rest.join(', ')} are pinned no longer`);
+      await images.unpin(rest, this.#context);
+    }
+    this.#tidied = updates;
   }
 
   /** Tells the cluster of a bundle that appeared of itself. It goes no further until somebody allows its digest. */

@@ -22,7 +22,7 @@ import {
 /** What a node works with. */
 export interface AgentTools {
   readonly holdings: AgentHoldings;
-  readonly images: Pick<AgentImages, 'measureFree' | 'stayAboveFloor' | 'count' | 'load' | 'pin'>;
+  readonly images: Pick<AgentImages, keyof AgentImages>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
   /** What there is to say of the node besides: of media that cannot be used, of a rollout that it leads and that cannot go on. */

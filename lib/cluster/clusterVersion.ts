@@ -23,6 +23,18 @@ export const clusterVersionReference = {
   metadata: { name: 'version' },
 } as const;
 
+/**
+ * The releases whose images a cluster may need, as pullspecs: the one that it runs, and those back to the one that it ran before, to which it can be
+ * rolled back. Undefined while it changes its release.
+ */
+export function listNeededReleases(object: KubernetesObject): string[] | undefined {
+  const history = listOf(fieldsOf(object['status'])['history']);
+  const [latest] = history;
+  if (latest?.['state'] !== 'Completed') return undefined;
+  const before = history.findIndex(({ state, version }) => state === 'Completed' && version !== latest['version']);
+  return history.slice(0, before < 0 ? undefined : before + 1).map(({ image }) => textOf(image) ?? '');
+}
+
 /** Reads a ClusterVersion object; whatever it lacks is empty or undefined. */
 export function readClusterVersion(object: KubernetesObject): ClusterVersion {
   const spec = fieldsOf(object['spec']);

@@ -15,6 +15,8 @@ export const pinFile = '/etc/crio/crio.conf.d/10-oc-upgrade-bundle-pins.conf';
 const mainFile = '/etc/crio/crio.conf';
 const key = 'crio.image.pinned_images';
 const header = '# Written by oc adm-upgrade-bundle pin, which also removes it.\n';
+/** Before the images of a release, in the list itself: whoever reads the list finds there for which release they are. */
+const mark = '  # for ';
 
 /** What became of the list of pins. */
 export interface PinResult {
@@ -25,50 +27,84 @@ export interface PinResult {
   readonly changed: boolean;
 }
 
+/** Images by the release that they are pinned for; those that are pinned for none are under the empty text. */
+type Pins = ReadonlyMap<string, readonly string[]>;
+
 /**
  * Pins images in CRI-O, besides those that are pinned already, so that the kubelet never removes them. Each is pinned by its
- * exact name. Throws `conflict` where another file has a list of pins, which one of the two would replace, and `not-writable`.
+ * exact name; `release` is for unpinReleases. Throws `conflict` where another file has a list of pins, which one of the two would replace, and `not-writable`.
  */
-export async function pinImages(host: Host, images: readonly string[]): Promise<PinResult> {
+export async function pinImages(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
   for (const path of [mainFile, ...(await listFolder(host, dirname(pinFile)))]) {
-    if (path !== pinFile && (await readPins(host, path)).length > 0) throw foreignList(path);
+    if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '').length > 0) throw foreignList(path);
   }
-  const before = await readPins(host, pinFile);
-  return writePins(host, before, [...before, ...images]);
+  return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));
 }
 
 /** Takes images out of the list of pins again, or all of them; the file goes with the last. Throws `not-writable`. */
 export async function unpinImages(host: Host, images: readonly string[] | 'all'): Promise<PinResult> {
-  const before = await readPins(host, pinFile);
-  const left = images === 'all' ? [] : before.filter((name) => !images.includes(name));
-  return writePins(host, before, left);
+  return changePins(host, (pins) => {
+    if (images === 'all') return new Map();
+    return new Map([...pins].map(([release, own]) => [release, own.filter((name) => !images.includes(name))]));
+  });
 }
 
-async function readPins(host: Host, path: string): Promise<string[]> {
-  const text = (await readIfThere(host, path)) ?? '';
+/** Takes out what is pinned for some releases, and for nothing else besides; see unpinImages. */
+export async function unpinReleases(host: Host, releases: readonly string[]): Promise<PinResult> {
+  return changePins(host, (pins) => new Map([...pins].filter(([release]) => !releases.includes(release))));
+}
+
+/** The releases that images are pinned for, as they were named. */
+export async function listPinnedReleases(host: Host): Promise<string[]> {
+  return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
+}
+
+/** All pins that a file has, by whomever it was written. */
+function listPins(text: string): string[] {
   return readToml(text).flatMap(({ key: each, value }) => (each === key ? stringsOf(value) : []));
 }
 
-async function writePins(host: Host, before: readonly string[], after: readonly string[]): Promise<PinResult> {
-  const pinned = [...new Set(after)].sort();
-  const changed = pinned.join('\n') !== [...before].sort().join('\n');
+function parsePins(text: string): Pins {
+  const all = new Set(listPins(text));
+  const pins = new Map<string, string[]>();
+  let release = '';
+  for (const line of text.split('\n')) {
+    if (line.startsWith(mark)) release = line.slice(mark.length);
+    const names = line.trim().startsWith('#') ? [] : stringsOf(line).filter((name) => all.has(name));
+    if (names.length > 0) pins.set(release, [...(pins.get(release) ?? []), ...names]);
+  }
+  return pins;
+}
+
+function formatPins(pins: Pins): string {
+  const groups = [...pins].filter(([, images]) => images.length > 0).sort(([a], [b]) => (a < b ? -1 : 1));
+  if (groups.length === 0) return '';
+  const lines = groups.flatMap(([release, images]) => [
+    ...(release === '' ? [] : [`${mark}${release}\n`]),
+    ...[...new Set(images)].sort().map((name) => `  ${JSON.stringify(name)},\n`),
+  ]);
+  return `${header}[crio.image]\npinned_images = [\n${lines.join('')}]\n`;
+}
+
+async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<PinResult> {
+  const before = (await readIfThere(host, pinFile)) ?? '';
+  const text = formatPins(change(parsePins(before)));
   const path = pathOnHost(host, pinFile);
   try {
-    if (pinned.length === 0) {
+    if (text === '') {
       await rm(path, { force: true });
-    } else if (changed) {
-      const list = pinned.map((name) => `  ${JSON.stringify(name)},\n`).join('');
+    } else if (text !== before) {
       await mkdir(dirname(path), { recursive: true });
       // CRI-O reads every file of the folder: what is not whole yet has no place there.
       const partial = `${dirname(dirname(path))}/.oc-upgrade-bundle-pins`;
-      await writeFile(partial, `${header}[crio.image]\npinned_images = [\n${list}]\n`, { flush: true });
+      await writeFile(partial, text, { flush: true });
       await rename(partial, path);
       await syncFolder(dirname(path));
     }
   } catch (error) {
     throw describeWriteError(error, path);
   }
-  return { file: pinFile, pinned, changed };
+  return { file: pinFile, pinned: [...new Set(listPins(text))].sort(), changed: text !== before };
 }
 
 function foreignList(path: string): PluginError {

@@ -1,5 +1,5 @@
 import { copyFile, mkdir, readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
 import { pinFile } from '../../lib/node/pins.ts';
@@ -11,6 +11,10 @@ import { pullspecsOf } from '../support/release.ts';
 import { SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { requireRoot } from '../support/storeReader.ts';
+
+/** What a cluster ran last, as its version says. */
+const imageOf = (version: unknown): string =>
+  (version as { status: { history: { image: string }[] } }).status.history[0]?.image ?? '';
 
 const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
 
@@ -73,8 +77,21 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     const nodes = await Promise.all(
       ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, options, { additionalStore: true })),
     );
-    const [, worker] = nodes;
-    if (!worker || !whole.result.digest || !delta.result.digest) throw new Error('something is missing');
+    const [master, worker] = nodes;
+    if (!master || !worker || !whole.result.digest || !delta.result.digest) throw new Error('something is missing');
+    // What is pinned for the release that it runs, for none, and for one of long ago.
+    const first = imageOf(cluster.api.find('config.openshift.io/v1', 'ClusterVersion', 'version'));
+    const lines = [
+      '  "a/one",',
+      `  # for ${first}`,
+      '  "a/two",',
+      '  # for a/old@sha256:0',
+      '  "a/two",',
+      '  "a/three",',
+    ];
+    const pins = ['[crio.image]', 'pinned_images = [', ...lines, ']', ''].join('\n');
+    const folder = dirname(pinFile);
+    await master.run('sh', '-c', `mkdir -p ${folder} && printf '%s' '${pins}' > ${pinFile}`);
     cluster.allow(whole.result.digest, { store: 'additional' }, names.whole);
     const stick = await plug(worker, whole);
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
@@ -88,12 +105,21 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
       expect((await readdir(join(store, '..'))).filter((name) => !name.endsWith('.lock'))).to.deep.equal(['store']);
       const pins = await readFile(node.pathOf(pinFile), 'utf8');
       for (const image of pullspecsOf(whole.release)) expect(pins).to.contain(`"${image}"`);
-      expect(await node.systemctl()).to.deep.equal(['reload crio']);
+      if (node !== master) expect(await node.systemctl()).to.deep.equal(['reload crio']);
     }
+    const pinned = async (): Promise<string[]> => {
+      const text = await readFile(master.pathOf(pinFile), 'utf8');
+      return ['one', 'two', 'three', 'ocp-release'].filter((name) => new RegExp(`^  ".*/${name}\\b`, 'm').test(text));
+    };
+    await cluster.until(async () => (await master.systemctl()).length === 2);
+    expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
     await stick.pull();
     cluster.allow(delta.result.digest, {}, names.delta);
     await plug(worker, delta, whole);
     await cluster.until(() => cluster.phase(names.delta) === 'Completed');
+    // It is back to the first release that nobody can go now; to the second one can.
+    await cluster.until(async () => !(await pinned()).includes('two'));
+    expect(await pinned()).to.deep.equal(['one', 'ocp-release']);
     for (const node of nodes) {
       expect(await seenOn(node), node.name).to.include.members([
         ...pullspecsOf(whole.release),

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { pinFile, pinImages, unpinImages } from '../../lib/node/pins.ts';
+import { listPinnedReleases, pinFile, pinImages, unpinImages, unpinReleases } from '../../lib/node/pins.ts';
 import { makeBundle } from '../support/bundle.ts';
 import { failureOf } from '../support/failure.ts';
 import { run } from '../support/peers.ts';
@@ -39,6 +39,24 @@ describe('pinImages', () => {
     expect(await unpinImages(host(), 'all')).to.deep.include({ pinned: [], changed: true });
     expect(await readdir(dirname(join(root, pinFile)))).to.deep.equal([]);
     expect(await unpinImages(host(), 'all')).to.deep.include({ changed: false });
+  });
+
+  it('knows for which releases they are, and lets those go that are for no other', async () => {
+    const [three, four] = ['quay.io/a/b@sha256:3', 'quay.io/a/b@sha256:4'];
+    await pinImages(host(), [one]);
+    await pinImages(host(), [two, one], 'quay.io/r@sha256:old');
+    await pinImages(host(), [three, two], 'quay.io/r@sha256:new');
+    expect(await pinImages(host(), [two], 'quay.io/r@sha256:new')).to.deep.include({ changed: false });
+    expect(await listPinnedReleases(host())).to.have.members(['quay.io/r@sha256:old', 'quay.io/r@sha256:new']);
+    expect(await unpinReleases(host(), ['quay.io/r@sha256:other'])).to.deep.include({ changed: false });
+    expect(await unpinReleases(host(), ['quay.io/r@sha256:new'])).to.deep.include({
+      pinned: [one, two],
+      changed: true,
+    });
+    expect(await unpinReleases(host(), ['quay.io/r@sha256:old'])).to.deep.include({ pinned: [one], changed: true });
+    await pinImages(host(), [four], 'quay.io/r@sha256:old');
+    expect(await unpinImages(host(), [four])).to.deep.include({ pinned: [one] });
+    expect(await listPinnedReleases(host())).to.deep.equal([]);
   });
 
   it('sorts before the list of PinnedImageSets, which therefore wins', () => {

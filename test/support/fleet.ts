@@ -234,5 +234,7 @@ function imagesOfNobody(): AgentTools['images'] {
       loaded = 1;
     },
     pin: () => Promise.resolve(),
+    pinnedReleases: () => Promise.resolve([]),
+    unpin: () => Promise.resolve(),
   };
 }
