@@ -98,18 +98,19 @@ export interface Bringing {
  */
 export async function allOrReport(all: readonly Bringing[], total: number): Promise<void> {
   const results = await Promise.allSettled(all.map(({ task }) => task));
-  const failures = new Map<unknown, { failure: CopyFailure; names: string[] }>();
+  const failures = new Map<unknown, { failure: CopyFailure; names: Set<string> }>();
   for (const [index, { names, digest, source }] of all.entries()) {
     const result = results[index];
     if (result?.status !== 'rejected') continue;
     const error: unknown = result.reason;
     if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
     const known = failures.get(error);
-    if (known) known.names.push(...names);
-    else failures.set(error, { failure: new CopyFailure('source', source, digest, error), names: [...names] });
+    // What ends a whole thread concerns an image with each of its blobs.
+    if (known) for (const name of names) known.names.add(name);
+    else failures.set(error, { failure: new CopyFailure('source', source, digest, error), names: new Set(names) });
   }
   if (failures.size === 0) return;
-  throw describeFailures(new Map([...failures.values()].map(({ failure, names }) => [failure, names])), total);
+  throw describeFailures(new Map([...failures.values()].map(({ failure, names }) => [failure, [...names]])), total);
 }
 
 async function fetchManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {

@@ -122,6 +122,13 @@ describe('allOrReport', () => {
     ]);
   });
 
+  it('names an image once, however much of it failed for the same reason', async () => {
+    const ended = fail('internal', 'a thread ended');
+    const all = [first, second].flatMap((digest) => [bringing('etcd', digest, ended), bringing('cli', digest, ended)]);
+    const error = await failureOf(allOrReport(all, 5), 'internal');
+    expect(error.message).to.match(/^etcd, cli: source /);
+  });
+
   it('throws what makes going on senseless as it is', async () => {
     for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
       const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, fail(code, 'stop'))];
