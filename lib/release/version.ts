@@ -127,7 +127,7 @@ export function unknownVersion(
         ? `The nearest that exist: ${near.join(', ')}.`
         : tags.length > 0
           ? `${where} has no release for ${arch} at all.`
-          : 'The tags that exist are not known: check the version and --arch.';
+          : 'The tags that exist are not known: check the version, --arch and the name of the repository.';
   return new PluginError('unknown-version', `${where} has no release ${version} for ${arch}`, { hint, cause });
 }
 
