@@ -26,8 +26,8 @@ export function speaksHttp(error: unknown): boolean {
 }
 
 /**
- * What a failed exchange means, in words: `tls` for certificates and handshakes, `server-error` for what is not HTTP,
- * `unreachable` for everything else that the network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
+ * What a failed exchange means, in words: `tls` for certificates and handshakes, `server-error` for what is not HTTP, `denied`
+ * for what a proxy refuses, `unreachable` for everything else that the network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
  * certificate expired, where that is known.
  */
 export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
@@ -39,6 +39,8 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
     return explainTls(error, code, url, expiry);
   }
   if (code.startsWith('HPE_')) return explainNonsense(error, url);
+  const refusal = code === 'ERR_PROXY_TUNNEL' && explainProxy(error, url);
+  if (refusal) return refusal;
   const reason = reasons[code] ?? messageOf(error).replace(/\s+/g, ' ').slice(0, 200);
   return new PluginError('unreachable', `${url.host} cannot be reached: ${reason}`, {
     hint:
@@ -47,6 +49,23 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
         : 'Check the name, the network, and HTTPS_PROXY and NO_PROXY.',
     cause: error,
   });
+}
+
+// To ask again would not help, and a user whose password is wrong so often may be locked out.
+function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
+  const [, answer = '', status] = /\bHTTP\/\d\.\d ((4\d\d)[\x20-\x7e]*)/.exec(messageOf(error)) ?? [];
+  if (status === undefined || ['408', '429'].includes(status)) return undefined;
+  const wantsLogin = status === '407';
+  return new PluginError(
+    'denied',
+    `the proxy does not let this machine connect to ${host}: it answered ${answer.slice(0, 100)}`,
+    {
+      hint: wantsLogin
+        ? 'Check the user and the password in HTTPS_PROXY, or name the host in NO_PROXY.'
+        : 'Ask for the host to be allowed at the proxy, or name it in NO_PROXY.',
+      cause: error,
+    },
+  );
 }
 
 const reasons: Readonly<Record<string, string | undefined>> = {

@@ -368,11 +368,26 @@ describe('Connections', () => {
       proxy.target = plain.host;
       expect(await get(connections, 'http://registry.test/v2/')).to.equal('{}');
       expect(proxy.seen).to.deep.equal(['CONNECT registry.test:443', 'GET http://registry.test/v2/']);
-      proxy.refuse = true;
-      const error = await failureOf(get(connect({ environment }), 'https://registry.test/v2/'), 'unreachable');
-      expect(`${error.message} ${String(error.hint)}`)
-        .to.contain('407')
-        .and.not.match(/p@ss|p%40ss|me:/);
+    });
+
+    it('says what a proxy refuses, without its credentials, and as nothing that another attempt may not meet', async () => {
+      const proxy = await startProxy();
+      closing.push(proxy.stop);
+      const ask = (): Promise<string> => {
+        return get(connect({ environment: { HTTPS_PROXY: proxy.url } }), 'https://registry.test/v2/');
+      };
+      for (const [refusal, code] of [
+        ['407 Proxy Authentication Required', 'denied'],
+        ['403 Forbidden', 'denied'],
+        ['503 Service Unavailable', 'unreachable'],
+      ] as const) {
+        proxy.refusal = refusal;
+        const { message, hint } = await failureOf(ask(), code);
+        expect(`${message} ${String(hint)}`)
+          .to.contain('registry.test')
+          .and.contain(refusal)
+          .and.not.match(/p@ss|p%40ss|me:/);
+      }
     });
   });
 });
@@ -382,7 +397,7 @@ interface Proxy {
   readonly seen: string[];
   /** Where everything goes. */
   target: string;
-  refuse: boolean;
+  refusal: string | undefined;
   stop: () => Promise<void>;
 }
 
@@ -391,7 +406,7 @@ async function startProxy(): Promise<Proxy> {
   const welcome = (request: http.IncomingMessage): boolean => {
     proxy.seen.push(`${String(request.method)} ${String(request.url)}`);
     const expected = `Basic ${Buffer.from('me:p@ss').toString('base64')}`;
-    return !proxy.refuse && request.headers['proxy-authorization'] === expected;
+    return proxy.refusal === undefined && request.headers['proxy-authorization'] === expected;
   };
   const server = http.createServer((request, response) => {
     if (!welcome(request)) return void response.writeHead(407).end();
@@ -400,7 +415,7 @@ async function startProxy(): Promise<Proxy> {
     return void http.get({ host, port, path: pathname }, (answer) => answer.pipe(response));
   });
   server.on('connect', (request: http.IncomingMessage, client: net.Socket) => {
-    if (!welcome(request)) return void client.end('HTTP/1.1 407 Proxy Authentication Required\r\n\r\n');
+    if (!welcome(request)) return void client.end(`HTTP/1.1 ${proxy.refusal ?? '407'}\r\n\r\n`);
     const [host, port] = proxy.target.split(':');
     const upstream = net.connect(Number(port), host, () => {
       client.write('HTTP/1.1 200 Connection established\r\n\r\n');
@@ -414,7 +429,7 @@ async function startProxy(): Promise<Proxy> {
     url: `http://me:p%40ss@127.0.0.1:${String((server.address() as AddressInfo).port)}`,
     seen: [],
     target: '',
-    refuse: false,
+    refusal: undefined,
     stop: () =>
       new Promise((resolve) => {
         server.close(() => {
