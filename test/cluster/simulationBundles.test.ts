@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readdir, readFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
@@ -90,8 +90,10 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
       '  "a/three",',
     ];
     const pins = ['[crio.image]', 'pinned_images = [', ...lines, ']', ''].join('\n');
-    const folder = dirname(pinFile);
-    await master.run('sh', '-c', `mkdir -p ${folder} && printf '%s' '${pins}' > ${pinFile}`);
+    await master.kill();
+    await mkdir(dirname(master.pathOf(pinFile)), { recursive: true });
+    await writeFile(master.pathOf(pinFile), pins);
+    master.start();
     cluster.allow(whole.result.digest, { store: 'additional' }, names.whole);
     const stick = await plug(worker, whole);
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
