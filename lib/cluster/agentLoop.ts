@@ -1,7 +1,7 @@
 import { upgradeBundleName } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import type { FoundBundle } from '../node/medium.ts';
+import { withoutBases, type FoundBundle } from '../node/medium.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
@@ -138,8 +138,9 @@ export class AgentLoop {
 
   /** Tells the cluster of a bundle that appeared of itself. It goes no further until somebody allows its digest. */
   async #propose(bundles: readonly UpgradeBundle[], found: readonly FoundBundle[]): Promise<void> {
-    const [first] = found;
-    if (!first || found.some(({ identity }) => identity !== first.identity)) return;
+    const meant = withoutBases(found);
+    const [first] = meant;
+    if (!first || meant.some(({ identity }) => identity !== first.identity)) return;
     const name = upgradeBundleName(first);
     if (bundles.some(({ metadata }) => metadata.name === name)) return;
     const version = await this.#cluster.clusterVersion();

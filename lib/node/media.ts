@@ -21,6 +21,7 @@ import {
   type Findings,
   type FoundBundle,
   type Rejected,
+  withoutBases,
 } from './medium.ts';
 import { PrivateMounts } from './privateMounts.ts';
 
@@ -214,7 +215,7 @@ export class Media {
   }
 
   #compare(): MediaEvent[] {
-    const { bundles } = this;
+    const bundles = withoutBases(this.bundles);
     const identities = [...new Set(bundles.map(({ identity }) => identity))].sort().join();
     const isConflict = identities.includes(',') && identities !== this.#conflict;
     this.#conflict = identities;

@@ -8,6 +8,7 @@ import { baseHint } from '../bundle/complete.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
+import { digestIn } from '../oci/reference.ts';
 import { parseVolumeName } from '../store/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
@@ -29,8 +30,9 @@ export interface FoundBundle {
   readonly volumes: number;
   /** Of the whole, as the .sha256 file beside it says. */
   readonly digest: Digest | undefined;
-  /** The version that it leaves out of, as a delta. */
+  /** The version that it leaves out of, as a delta, and the release that this is, by digest. */
   readonly base: string | undefined;
+  readonly baseRelease: string | undefined;
   /** Of its metadata: the same for each copy of a bundle, in one file or not. */
   readonly identity: Digest;
 }
@@ -149,11 +151,18 @@ async function describe(path: string, place: Place, context: Context): Promise<F
       ...{ version, arch, release, size, volumes: volumes.length },
       digest: await readDigestFile(path),
       base: base?.version,
+      baseRelease: base?.release,
       identity: identityOf(metadata),
     };
   } finally {
     await bundle.close();
   }
+}
+
+/** Bundles that are there for their own sake: not those of which a delta that is there too leaves out what they have. */
+export function withoutBases(bundles: readonly FoundBundle[]): readonly FoundBundle[] {
+  const bases = new Set(bundles.flatMap(({ baseRelease }) => (baseRelease === undefined ? [] : digestIn(baseRelease))));
+  return bundles.filter(({ release }) => !bases.has(digestIn(release)));
 }
 
 /** Tells one bundle from the next by what its metadata says: each copy of a bundle has the same identity, in one file or not. */

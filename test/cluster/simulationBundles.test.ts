@@ -116,8 +116,10 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await cluster.until(async () => (await master.systemctl()).length === 2);
     expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
     await stick.pull();
-    cluster.allow(delta.result.digest, {}, names.delta);
     await plug(worker, delta, whole);
+    await cluster.until(() => cluster.bundle(names.delta));
+    expect(cluster.names('UpgradeBundle')).to.have.members([names.whole, names.delta]);
+    cluster.allow(delta.result.digest, {}, names.delta);
     await cluster.until(() => cluster.phase(names.delta) === 'Completed');
     // It is back to the first release that nobody can go now; to the second one can.
     await cluster.until(async () => !(await pinned()).includes('two'));

@@ -224,6 +224,16 @@ describe('media', () => {
     expect((await look(media)).map(({ event }) => event)).to.deep.equal(['removed']);
   });
 
+  it('tells of no conflict between a delta and its base', async () => {
+    const delta = await makeBundle({ version: '4.12.6', base: one.path });
+    made.push(delta);
+    await sticks.plug(await sticks.makeExt4(await gather(one, delta)));
+    const media = await openMedia();
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
+    await sticks.plug(await sticks.makeExt4(await gather(other)));
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
+  });
+
   it('says why what looks like a bundle is none', async () => {
     const files = await gather(split);
     await rm(volumeName(join(files, basename(split.path)), 2));
