@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import {
   appendFile,
   copyFile,
+  cp,
   mkdir,
   open as openFile,
   readFile,
@@ -12,7 +13,7 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { Archive } from '../../lib/store/archive.ts';
@@ -203,8 +204,14 @@ describe('create, again', () => {
   });
 
   describe('on a finished bundle', () => {
+    /** Leaves what a run leaves, without one. */
+    const putFinished = async (): Promise<string> => {
+      await cp(dirname(reference), workshop.output, { recursive: true, preserveTimestamps: true });
+      return workshop.bundle;
+    };
+
     it('says so and fetches no blob', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       const { mtimeMs } = await stat(path);
       const before = workshop.registry.requests.length;
       const { code, stdout } = await workshop.create();
@@ -216,14 +223,14 @@ describe('create, again', () => {
     });
 
     it('writes its checksum again where that is missing', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       await rm(`${path}.sha256`);
       expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
       await expectReference();
     });
 
     it('writes what stands beside it again where a part of that is missing, if it may', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       const texts = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
       await rm(`${path}.yaml`);
       await mkdir(`${path}.yaml.partial`);
@@ -238,7 +245,7 @@ describe('create, again', () => {
     });
 
     it('reads one whole that was written to after its checksum', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       const file = await openFile(path, 'r+');
       await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
       await file.close();
@@ -249,7 +256,7 @@ describe('create, again', () => {
     });
 
     it('makes one anew that was cut short', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       const file = await openFile(path, 'r+');
       await file.truncate(1_000_000);
       await file.close();
@@ -260,7 +267,7 @@ describe('create, again', () => {
     });
 
     it('makes one anew that is damaged inside, with --verify-existing', async () => {
-      const path = await workshop.make();
+      const path = await putFinished();
       const file = await openFile(path, 'r+');
       await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
       await file.close();
@@ -276,7 +283,7 @@ describe('create, again', () => {
     });
 
     it('makes one anew that is to have another image in it', async () => {
-      await workshop.make();
+      await putFinished();
       const image = workshop.release.images.get('etcd')?.pullspec ?? '';
       const other = await workshop.create({ 'extra-image': image || workshop.release.pullspec });
       expect(other.stdout).to.match(/^Created/);
