@@ -1,10 +1,12 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
 import { errorBodyLimit, readBody } from './answerBody.ts';
 import type { Connections } from './connections.ts';
 import { Conversations, type RegistryRequest } from './conversations.ts';
+import { GivenUp } from './givenUp.ts';
 import { networkCode } from './networkErrors.ts';
-import { Patience, type PatienceOptions } from './patience.ts';
+import { Patience, TransientError, type PatienceOptions } from './patience.ts';
 import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './tokens.ts';
@@ -13,6 +15,8 @@ import type { Authorizer } from './tokens.ts';
 export interface TransportOptions extends PatienceOptions {
   /** Allow plain http: where a server speaks it instead of https, and as the target of a redirect. */
   readonly insecure?: boolean;
+  /** How long a registry that was given up is not asked, in milliseconds; default one minute. */
+  readonly pause?: number;
 }
 
 /** A request for content. */
@@ -27,14 +31,16 @@ export class Transport {
   readonly #conversations: Conversations;
   readonly #context: Context;
   readonly #options: TransportOptions;
-  /** Registries that were given up without a single answer. */
-  readonly #givenUp = new Set<string>();
+  readonly #givenUp: GivenUp;
+  /** How many answers a registry had given when patience with a request was tried first. */
+  readonly #answers = new WeakMap<Patience, number>();
 
   constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
     this.#connections = connections;
     this.#conversations = new Conversations(authorizer, context, options.insecure ?? false);
     this.#context = context;
     this.#options = options;
+    this.#givenUp = new GivenUp(options.pause);
   }
 
   /** Sends a request, again when that may help, and reads the answer's body. */
@@ -51,6 +57,7 @@ export class Transport {
     });
     if (isSuccess(reply.status)) refuseEncoding(request, reply.headers);
     else if (!request.accept?.includes(reply.status)) throw explainRefusal(request, reply);
+    this.#givenUp.noteAnswer(request.registry);
     return reply;
   }
 
@@ -59,6 +66,7 @@ export class Transport {
    * its progress.
    */
   async persist<T>(registry: string, action: (patience: Patience) => Promise<T>): Promise<T> {
+    this.#givenUp.check(registry);
     const patience = new Patience(this.#options, this.#context);
     for (;;) {
       try {
@@ -78,6 +86,9 @@ export class Transport {
     const patience = new Patience(this.#options, this.#context);
     const endure = (error: unknown): Promise<void> =>
       this.#endure(patience, request.registry, resumption.explain(error));
+    const noteAnswer = (): void => {
+      this.#givenUp.noteAnswer(request.registry);
+    };
     let body: Readable;
     const connect = async (): Promise<void> => {
       for (;;) {
@@ -95,6 +106,7 @@ export class Transport {
           for await (const chunk of body as AsyncIterable<Buffer>) {
             const fresh = resumption.take(chunk);
             patience.progress(fresh.length);
+            noteAnswer();
             if (fresh.length > 0) yield fresh;
           }
           resumption.finish();
@@ -106,6 +118,7 @@ export class Transport {
       }
     }
     if (start > 0 && resumption.isComplete) return Readable.from([]);
+    this.#givenUp.check(request.registry);
     await connect();
     // A reader who leaves before the first byte has not entered the loop that would end the answer.
     return Readable.from(read(), { objectMode: false }).once('close', () => {
@@ -125,11 +138,13 @@ export class Transport {
   ): Promise<void> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
     if (start > 0 && resumption.isComplete) return;
+    this.#givenUp.check(request.registry);
     const patience = new Patience(this.#options, this.#context);
     let thrown: { error: unknown } | undefined;
     const take = (chunk: Buffer): void => {
       const fresh = resumption.take(chunk);
       patience.progress(fresh.length);
+      this.#givenUp.noteAnswer(request.registry);
       try {
         if (fresh.length > 0) receive(fresh);
       } catch (error) {
@@ -141,7 +156,7 @@ export class Transport {
       try {
         const content = toGet(request, resumption);
         const reply = await this.#conversations.hold(content, (exchange) =>
-          this.#connections.receive(exchange, (...head) => (resumption.begin(...head) ? take : undefined)),
+          this.#connections.receive(exchange, (...head) => (this.#begin(request, resumption, head) ? take : undefined)),
         );
         if (![200, 206].includes(reply.status)) throw explainRefusal(content, reply);
         resumption.finish();
@@ -161,7 +176,7 @@ export class Transport {
     const reply = await this.#conversations.hold(content, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
       try {
-        if (resumption.begin(response.status, response.headers)) stream = response.body;
+        if (this.#begin(request, resumption, [response.status, response.headers])) stream = response.body;
         return { ...response, body: stream ? Buffer.alloc(0) : await readBody(response, errorBodyLimit) };
       } catch (error) {
         response.body.destroy();
@@ -172,19 +187,26 @@ export class Transport {
     return stream;
   }
 
-  /**
-   * Endures a failure; not for long where nothing answers under a name that may well be misspelt, and not a second time
-   * where nothing ever answered: a mirror that is down must not be waited for with each image.
-   */
+  #begin({ registry }: ContentRequest, resumption: Resumption, head: Parameters<Resumption['begin']>): boolean {
+    const begun = resumption.begin(...head);
+    if (begun) this.#givenUp.noteAnswer(registry);
+    return begun;
+  }
+
+  /** Endures a failure; not for long where nothing answers under a name that may well be misspelt, or the registry was given up. */
   async #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
-    const silent = !this.#conversations.hasAnswered(registry);
-    const dubious = silent && absent.includes(networkCode(error));
-    const most = silent && this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
+    const answers = this.#answers.get(patience) ?? this.#givenUp.answersOf(registry);
+    this.#answers.set(patience, answers);
+    const dubious = !this.#conversations.hasAnswered(registry) && absent.includes(networkCode(error));
+    const most = this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
     try {
       await patience.endure(error, most);
     } catch (final) {
-      if (silent) this.#givenUp.add(registry);
+      const mayPass = error instanceof TransientError || isPluginError(error, 'unreachable');
+      // Whoever refuses something is at work.
+      if (!mayPass) this.#givenUp.noteAnswer(registry);
+      else if (final === error) this.#givenUp.giveUp(registry, error, answers);
       throw final;
     }
   }

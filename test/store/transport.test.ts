@@ -215,6 +215,48 @@ describe('Transport', () => {
       await failureOf(transport.send(request), 'unreachable');
       expect(context.lines.filter((line) => line.includes('trying again'))).to.have.length(2);
     });
+
+    for (const [how, fault, code] of [
+      ['refuses everything', { answer: { status: 503 } }, 'server-error'],
+      ['resets every connection', { noAnswer: 'reset' }, 'unreachable'],
+    ] as const) {
+      it(`does not ask a host for a while that has given no answer, when it ${how}`, async () => {
+        const server = await start();
+        const transport = await open(server, { attempts: 4, pause: 3_600_000 });
+        await transport.send(get(server));
+        server.requests.length = 0;
+        server.fault(/./, fault);
+        const first = await failureOf(download(transport, server), code);
+        expect(server.requests).to.have.length(4);
+        for (const again of [transport.send(get(server)), stream(transport, server), download(transport, server)]) {
+          expect((await failureOf(again, code)).message).to.equal(first.message);
+        }
+        expect(server.requests).to.have.length(4);
+      });
+    }
+
+    it('asks a host again that was given up, once each time until it answers', async () => {
+      const server = await start();
+      const transport = await open(server, { attempts: 4, pause: 0 });
+      server.fault(/./, { answer: { status: 503 } }, { times: 6 });
+      for (const requests of [4, 5, 6]) {
+        await failureOf(transport.send(get(server)), 'server-error');
+        expect(server.requests).to.have.length(requests);
+      }
+      await transport.send(get(server));
+      server.fault(/./, { answer: { status: 503 } }, { times: 3 });
+      expect((await transport.send(get(server))).status).to.equal(200);
+    });
+
+    it('does not give a host up for what it has not whole', async () => {
+      const server = await start();
+      const transport = await open(server, { attempts: 3, pause: 3_600_000 });
+      const cut = server.fault(/blobs/, { cut: { after: 1000, how: 'end' }, ignoreRange: true });
+      await failureOf(download(transport, server), 'size-mismatch');
+      expect(cut.hits).to.be.greaterThan(2);
+      server.clearFaults();
+      expect((await download(transport, server)).equals(bytes)).to.equal(true);
+    });
   });
 
   describe('redirects', () => {

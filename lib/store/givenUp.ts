@@ -1,0 +1,45 @@
+/** How long a registry that was given up is not asked, in milliseconds. */
+const defaultPause = 60_000;
+
+/**
+ * The registries that are not waited for: each gave no answer of use for as long as patience with one request lasted. A mirror that is
+ * down must not be waited for with each image, nor a registry that went down with each of the thousand blobs that are left.
+ */
+export class GivenUp {
+  readonly #pause: number;
+  readonly #answers = new Map<string, number>();
+  readonly #registries = new Map<string, { error: unknown; until: number }>();
+
+  constructor(pause: number = defaultPause) {
+    this.#pause = pause;
+  }
+
+  /** How many answers of use a registry has given. */
+  answersOf(registry: string): number {
+    return this.#answers.get(registry) ?? 0;
+  }
+
+  /** Notes an answer of use, or a part of one. */
+  noteAnswer(registry: string): void {
+    this.#answers.set(registry, this.answersOf(registry) + 1);
+    this.#registries.delete(registry);
+  }
+
+  /** Gives a registry up, unless it has answered since it had given so many answers. */
+  giveUp(registry: string, error: unknown, answers: number): void {
+    if (this.answersOf(registry) > answers) return;
+    this.#registries.set(registry, { error, until: performance.now() + this.#pause });
+  }
+
+  has(registry: string): boolean {
+    return this.#registries.has(registry);
+  }
+
+  /** Throws what a registry was given up for; now and then it lets a request find out whether that is still so. */
+  check(registry: string): void {
+    const given = this.#registries.get(registry);
+    if (!given) return;
+    if (performance.now() < given.until) throw given.error;
+    given.until = performance.now() + this.#pause;
+  }
+}
