@@ -1,4 +1,4 @@
-import yargs, { type Argv, type Options } from 'yargs';
+import type { Argv, Options } from 'yargs';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
@@ -152,7 +152,7 @@ async function parse(program: Program, words: readonly string[], run: Run): Prom
 type Note = (examples: string) => void;
 
 async function createParser(program: Program, words: readonly string[], run: Run, note: Note): Promise<Argv> {
-  const parser = configure(program, words).epilogue(`'$0 <command> --help' tells all about a command.`);
+  const parser = (await configure(program, words)).epilogue(`'$0 <command> --help' tells all about a command.`);
   const alone = defaultOf(program);
   if (alone === undefined) {
     parser.usage(`${program.describe}\n\nUsage: ${program.name} <command> [options]`);
@@ -190,7 +190,9 @@ async function createParser(program: Program, words: readonly string[], run: Run
   return parser;
 }
 
-function configure(program: Program, words: readonly string[]): Argv {
+async function configure(program: Program, words: readonly string[]): Promise<Argv> {
+  // Not needed to complete words, which happens at every key: to load it takes as long as all else together.
+  const { default: yargs } = await import('yargs');
   return (
     yargs()
       .scriptName(program.name)
