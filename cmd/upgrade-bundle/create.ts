@@ -101,8 +101,13 @@ function checkRelease({ version, releaseImage }: Arguments<typeof options>): voi
 }
 
 function requestOf(args: Arguments<typeof options>, origin: Origin): ReleaseRequest {
-  if (args.releaseImage !== undefined) return { image: args.releaseImage };
-  return { version: args.version ?? '', arch: parseArchitecture(args.arch), repository: repositoryOf(args, origin) };
+  const arch = parseArchitecture(args.arch);
+  if (args.releaseImage === undefined) {
+    return { version: args.version ?? '', arch, repository: repositoryOf(args, origin) };
+  }
+  // Of the default it is not known whether anybody said it.
+  const isAsked = arch !== releaseOptions.arch.default;
+  return { image: args.releaseImage, ...(isAsked && { arch }) };
 }
 
 function repositoryOf({ releaseRepository }: Arguments<typeof options>, origin: Origin): string {

@@ -91,7 +91,8 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
 
   context.log('info', `reading the release ${formatReference(found.reference)}`);
   const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
-  const signed = await loadRelease(found, wanted ?? {}, trust, context);
+  const { arch } = request.release;
+  const signed = await loadRelease(found, wanted ?? { ...(arch && { arch }) }, trust, context);
   const path = pathOf(signed.release);
   // Of an image the version is known only now.
   const late = wanted ? undefined : await findExisting(path);

@@ -12,9 +12,10 @@ import type { FetchFile } from './signatureStore.ts';
 import { collectSignatures, verifyRelease } from './trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
 
-/** Which release is wanted: a version and an architecture in a repository, or an image. */
+/** Which release is wanted: a version and an architecture in a repository, or an image, which may have to be for an architecture. */
 export type ReleaseRequest =
-  { readonly version: string; readonly arch: Architecture; readonly repository: string } | { readonly image: string };
+  | { readonly version: string; readonly arch: Architecture; readonly repository: string }
+  | { readonly image: string; readonly arch?: Architecture };
 
 /** Whom to believe about a release. */
 export interface TrustRequest {

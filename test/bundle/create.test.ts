@@ -229,6 +229,19 @@ describe('create', () => {
       }
     });
 
+    it('of no release image for another architecture than is asked for', async () => {
+      await open();
+      const { pullspec } = workshop.release;
+      for (const [arch, code] of [
+        ['s390x', 1],
+        ['amd64', 0],
+      ] as const) {
+        const outcome = await workshop.create({ version: undefined, arch, 'release-image': pullspec, 'dry-run': true });
+        expect(outcome.code, outcome.stderr).to.equal(code);
+        if (code === 1) expect(outcome.stderr).to.contain('is of architecture x86_64, not s390x');
+      }
+    });
+
     it('keeps to the number of transfers at a time', async () => {
       await open();
       workshop.registry.fault(/./, { delay: 20 });
