@@ -80,8 +80,12 @@ export function formatMetadata(
   }
 }
 
-/** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it; `where` is for the message. */
+/** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it, and `too-large`; `where` is for the message. */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
+  if (bytes.length > metadataSizeLimit) {
+    const sizes = `${String(bytes.length)} bytes, more than the ${String(metadataSizeLimit)} it may have`;
+    throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
+  }
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());

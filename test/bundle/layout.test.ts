@@ -3,6 +3,7 @@ import type { Contents } from '../../lib/bundle/contents.ts';
 import type { BundleFacts } from '../../lib/bundle/facts.ts';
 import { layOutBundle } from '../../lib/bundle/layout.ts';
 import { parseMetadata } from '../../lib/bundle/metadata.ts';
+import { PluginError } from '../../lib/errors.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { mediaTypes, parseManifest } from '../../lib/oci/descriptor.ts';
 
@@ -69,6 +70,18 @@ describe('layOutBundle', () => {
       const last = tar.entries.at(-1);
       expect((last?.start ?? 0) + size).to.be.at.most(tar.size - 1024);
     }
+  });
+
+  it('refuses before anything is fetched what no reader would take', () => {
+    const previous = Array.from({ length: 50_000 }, () => '4.12.0-0.nightly'.padEnd(100, '0'));
+    expect(() => layOutBundle({ ...facts, previous }, contentsOf(2), [])).to.throw(
+      PluginError,
+      /metadata.json .* more than/,
+    );
+    expect(() => layOutBundle({ ...facts, previous: ['\u001b[31m'] }, contentsOf(2), [])).to.throw(
+      PluginError,
+      /malformed/,
+    );
   });
 
   it('gives the same bytes for the same content', () => {
