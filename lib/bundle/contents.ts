@@ -94,20 +94,21 @@ export interface Bringing {
 
 /**
  * Waits for all; then throws one error that says of everything that failed which images need it, what it is and what the source
- * said, `partial` where that is more than one thing. `total` is how many images there are.
+ * said (once where that is the same), `partial` where that is more than one thing. `total` is how many images there are.
  */
 export async function allOrReport(all: readonly Bringing[], total: number): Promise<void> {
   const results = await Promise.allSettled(all.map(({ task }) => task));
-  const failures = new Map<unknown, { failure: CopyFailure; names: Set<string> }>();
+  const failures = new Map<string, { failure: CopyFailure; names: Set<string> }>();
   for (const [index, { names, digest, source }] of all.entries()) {
     const result = results[index];
     if (result?.status !== 'rejected') continue;
     const error: unknown = result.reason;
     if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
-    const known = failures.get(error);
-    // What ends a whole thread concerns an image with each of its blobs.
+    // A registry that went down says the same of everything that is left.
+    const key = `${source} ${error.code} ${error.message}`;
+    const known = failures.get(key);
     if (known) for (const name of names) known.names.add(name);
-    else failures.set(error, { failure: new CopyFailure('source', source, digest, error), names: new Set(names) });
+    else failures.set(key, { failure: new CopyFailure('source', source, digest, error), names: new Set(names) });
   }
   if (failures.size === 0) return;
   throw describeFailures(new Map([...failures.values()].map(({ failure, names }) => [failure, [...names]])), total);

@@ -1,3 +1,5 @@
+import { PluginError } from '../errors.ts';
+
 /** How long a registry that was given up is not asked, in milliseconds. */
 const defaultPause = 60_000;
 
@@ -8,7 +10,7 @@ const defaultPause = 60_000;
 export class GivenUp {
   readonly #pause: number;
   readonly #answers = new Map<string, number>();
-  readonly #registries = new Map<string, { error: unknown; until: number }>();
+  readonly #registries = new Map<string, { error: PluginError; until: number }>();
 
   constructor(pause: number = defaultPause) {
     this.#pause = pause;
@@ -26,7 +28,7 @@ export class GivenUp {
   }
 
   /** Gives a registry up, unless it has answered since it had given so many answers. */
-  giveUp(registry: string, error: unknown, answers: number): void {
+  giveUp(registry: string, error: PluginError, answers: number): void {
     if (this.answersOf(registry) > answers) return;
     this.#registries.set(registry, { error, until: performance.now() + this.#pause });
   }
@@ -39,7 +41,10 @@ export class GivenUp {
   check(registry: string): void {
     const given = this.#registries.get(registry);
     if (!given) return;
-    if (performance.now() < given.until) throw given.error;
+    if (performance.now() < given.until) {
+      const { code, message, hint } = given.error;
+      throw new PluginError(code, `${registry} is not asked any more: ${message}`, { hint, cause: given.error });
+    }
     given.until = performance.now() + this.#pause;
   }
 }

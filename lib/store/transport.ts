@@ -203,9 +203,8 @@ export class Transport {
     try {
       await patience.endure(error, most);
     } catch (final) {
-      const mayPass = error instanceof TransientError || isPluginError(error, 'unreachable');
       // Whoever refuses something is at work.
-      if (!mayPass) this.#givenUp.noteAnswer(registry);
+      if (!(error instanceof TransientError || isPluginError(error, 'unreachable'))) this.#givenUp.noteAnswer(registry);
       else if (final === error) this.#givenUp.giveUp(registry, error, answers);
       throw final;
     }

@@ -123,9 +123,12 @@ describe('allOrReport', () => {
   });
 
   it('names an image once, however much of it failed for the same reason', async () => {
-    const ended = fail('internal', 'a thread ended');
-    const all = [first, second].flatMap((digest) => [bringing('etcd', digest, ended), bringing('cli', digest, ended)]);
-    const error = await failureOf(allOrReport(all, 5), 'internal');
+    const down = (): Promise<never> => fail('unreachable', 'registry.test is down');
+    const all = [first, second].flatMap((digest) => [
+      bringing('etcd', digest, down()),
+      bringing('cli', digest, down()),
+    ]);
+    const error = await failureOf(allOrReport(all, 5), 'unreachable');
     expect(error.message).to.match(/^etcd, cli: source /);
   });
 

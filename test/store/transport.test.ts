@@ -229,7 +229,9 @@ describe('Transport', () => {
         const first = await failureOf(download(transport, server), code);
         expect(server.requests).to.have.length(4);
         for (const again of [transport.send(get(server)), stream(transport, server), download(transport, server)]) {
-          expect((await failureOf(again, code)).message).to.equal(first.message);
+          expect((await failureOf(again, code)).message).to.equal(
+            `${server.host} is not asked any more: ${first.message}`,
+          );
         }
         expect(server.requests).to.have.length(4);
       });
