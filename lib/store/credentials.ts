@@ -100,13 +100,6 @@ export class Credentials {
   }
 }
 
-/** The credentials of a run, read at once; throws what Credentials.load does. */
-export async function loadCredentials(options: CredentialsOptions): Promise<Credentials> {
-  const credentials = new Credentials(options);
-  await credentials.load();
-  return credentials;
-}
-
 function defaultPaths({ environment, uid, home = environment['HOME'] }: CredentialsOptions): string[] {
   const under = (folder: string | undefined, ...parts: string[]) => (folder ? [join(folder, ...parts)] : []);
   const atHome = (...parts: string[]) => under(home, ...parts);

@@ -18,7 +18,7 @@ describe('gatherContents', () => {
   let origin: Origin;
   beforeEach(async () => {
     registry = await startRegistry();
-    origin = await openOrigin(makeContext());
+    origin = openOrigin(makeContext());
   });
   afterEach(async () => {
     await origin.close();

@@ -30,7 +30,7 @@ describe('fillBundle', () => {
     folder = await makeFolder();
     path = join(folder, 'bundle.tar');
     context = makeContext();
-    origin = await openOrigin(context);
+    origin = openOrigin(context);
     const release = buildRelease({ components: 3, registry: registry.host, attachments: () => false });
     release.addTo(registry.content);
     const images = [...release.images.values()].map(({ name, digest }) => {

@@ -6,7 +6,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import type { Context } from '../../lib/context.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { MirrorSets } from '../../lib/store/mirrors.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { attachmentTag } from '../support/attachments.ts';
@@ -31,7 +31,7 @@ async function push(
   context: Context = makeContext(),
   mountFrom: readonly string[] = [],
 ): Promise<PushResult> {
-  const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+  const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
   const registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
   const bundle = await openBundle(path, context);
   try {

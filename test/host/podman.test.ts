@@ -57,7 +57,7 @@ describe('a mirror registry under podman', function () {
       await source.stop();
       this.skip();
     }
-    const origin = await openOrigin(makeContext());
+    const origin = openOrigin(makeContext());
     const request = { version: '2.0.11', arch: 'x86_64', images, output: host.folder, tool: 'test' } as const;
     bundle = (await createRegistryBundle(request, origin, makeContext())).path;
     await origin.close();

@@ -35,7 +35,7 @@ describe('createRegistryBundle', () => {
       redis: `${registry.host}/rhel8/redis-6:1-2`,
       pause: `${registry.host}/ubi8/pause:8.10-5`,
     };
-    const origin = await openOrigin(context);
+    const origin = openOrigin(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
     expect(path).to.equal(join(folder, 'mirror-registry-2.0.11-x86_64.tar'));
@@ -60,7 +60,7 @@ describe('createRegistryBundle', () => {
   });
 
   it('wants tags, by which a registry’s version is known', async () => {
-    const origin = await openOrigin(context);
+    const origin = openOrigin(context);
     const image = `${registry.host}/a/b@sha256:${'a'.repeat(64)}`;
     const images = { quay: image, redis: image, pause: image };
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;

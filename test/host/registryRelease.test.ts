@@ -44,7 +44,7 @@ describe('openRegistryRelease', function () {
     openRegistryRelease(
       text,
       async (reference) => {
-        const origin = await openOrigin(context);
+        const origin = openOrigin(context);
         return { content: origin.sourceOf(reference), close: () => origin.close() };
       },
       context,

@@ -14,7 +14,7 @@ describe('findRelease', () => {
   let origin: Origin;
   before(async () => {
     workshop = await openWorkshop();
-    origin = await openOrigin(makeContext());
+    origin = openOrigin(makeContext());
   });
   after(async () => {
     await origin.close();
@@ -71,7 +71,7 @@ describe('loadRelease', () => {
   const open = async (options: Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
     workshop = await openWorkshop(options);
     context = makeContext();
-    origin = await openOrigin(context);
+    origin = openOrigin(context);
   };
   const load = async (changes: Partial<TrustRequest> = {}, wanted = {}): Promise<SignedRelease> => {
     const found = await findRelease({ image: workshop.release.pullspec }, (reference) => origin.sourceOf(reference));

@@ -5,7 +5,7 @@ import type { Digest } from '../../lib/oci/digest.ts';
 import { parseReference } from '../../lib/oci/reference.ts';
 import { parseDestination, type Place } from '../../lib/release/destination.ts';
 import { findPresent, planMirror, runMirror, type MirrorImage } from '../../lib/release/mirror.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { Directory } from '../../lib/store/directory.ts';
 import { MirrorSets } from '../../lib/store/mirrors.ts';
 import { Registries } from '../../lib/store/registries.ts';
@@ -32,7 +32,7 @@ describe('planMirror and runMirror', () => {
     release = buildRelease({ components: 4, registry: source.host, ...options });
     release.addTo(source.content);
     context = makeContext();
-    const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
   };
   afterEach(async () => {

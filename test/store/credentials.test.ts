@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { isPluginError, type PluginError } from '../../lib/errors.ts';
-import { Credentials, loadCredentials, type Credential } from '../../lib/store/credentials.ts';
+import { Credentials, type Credential, type CredentialsOptions } from '../../lib/store/credentials.ts';
 
 const basic = (pair: string) => ({ auth: Buffer.from(pair).toString('base64') });
 
@@ -16,7 +16,13 @@ async function failureOf(promise: Promise<unknown>): Promise<PluginError> {
   return error;
 }
 
-describe('loadCredentials', () => {
+async function loadCredentials(options: CredentialsOptions): Promise<Credentials> {
+  const credentials = new Credentials(options);
+  await credentials.load();
+  return credentials;
+}
+
+describe('Credentials', () => {
   let home: string;
   beforeEach(async () => {
     home = await mkdtemp(join(tmpdir(), 'credentials-'));

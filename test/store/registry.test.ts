@@ -8,7 +8,7 @@ import { mediaTypes, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { Registry } from '../../lib/store/registry.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { Transport } from '../../lib/store/transport.ts';
@@ -32,7 +32,7 @@ async function openRegistry(
 ): Promise<Registry> {
   const connections = new Connections({ certificates: new Certificates({ insecure: true, folders: [] }) });
   open.push(connections);
-  const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+  const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
   const tokens = new Tokens(credentials, connections, context, { insecure: true });
   const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });
   return new Registry({ registry: host, repository }, transport, context, options);

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
-import { type Credentials, loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { TransientError } from '../../lib/store/patience.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from '../../lib/store/session.ts';
@@ -37,7 +37,7 @@ describe('DownloadThreads', () => {
   };
   const openThreads = async (maxPerRegistry = 6): Promise<DownloadThreads> => {
     const settings: RegistrySettings = { insecure: true, environment: {}, maxPerRegistry, userAgent: 'test' };
-    const credentials = await loadCredentials({ environment: {}, home: '/nowhere' });
+    const credentials = new Credentials({ environment: {}, home: '/nowhere' });
     const find = (): ReturnType<Credentials['find']> => Promise.resolve(user);
     const made = Promise.withResolvers<Authorizer>();
     const session: RegistrySession = openSession(

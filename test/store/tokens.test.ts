@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { isPluginError, type ErrorCode, type PluginError } from '../../lib/errors.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { TransientError } from '../../lib/store/patience.ts';
 import { Tokens, type AuthorizationRequest, type TokensOptions } from '../../lib/store/tokens.ts';
 
@@ -77,7 +77,7 @@ describe('Tokens', () => {
       log: (_: unknown, message: string) => log.push(message),
       onEvent: () => undefined,
     };
-    return new Tokens(await loadCredentials({ file, environment: {} }), connections, context, options);
+    return new Tokens(new Credentials({ file, environment: {} }), connections, context, options);
   };
   const failureOf = async (promise: Promise<unknown>, code: ErrorCode): Promise<PluginError> => {
     const error: unknown = await promise.then(

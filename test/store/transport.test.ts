@@ -9,7 +9,7 @@ import { digestOf } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections, type ConnectionsOptions } from '../../lib/store/connections.ts';
 import type { RegistryRequest } from '../../lib/store/conversations.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { Transport, type ContentRequest, type TransportOptions } from '../../lib/store/transport.ts';
 import { makeAuthority } from '../support/certificates.ts';
@@ -61,7 +61,7 @@ describe('Transport', () => {
     const file = join(folder, 'auth.json');
     const auth = Buffer.from(`${user.username}:${user.password}`).toString('base64');
     await writeFile(file, JSON.stringify({ auths: { [server.host]: { auth } } }));
-    const tokens = new Tokens(await loadCredentials({ file, environment: {} }), connections, context, {
+    const tokens = new Tokens(new Credentials({ file, environment: {} }), connections, context, {
       insecure: true,
     });
     return new Transport(connections, tokens, context, { insecure, baseDelay: 1, ...options });

@@ -6,7 +6,7 @@ import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { Registry } from '../../lib/store/registry.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { Transport } from '../../lib/store/transport.ts';
@@ -35,7 +35,7 @@ describe('BlobUpload', () => {
 
   /** Pushes the blob, in slices as a file is read. */
   const push = async (options?: UploadOptions, content = bytes): Promise<void> => {
-    const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });
     const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });
     await new Registry({ registry: server.host, repository: 'a/b' }, transport, context, options).push(blob, () => {
@@ -145,7 +145,7 @@ describe('BlobUpload', () => {
   });
 
   it('does not try again what cannot be read', async () => {
-    const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });
     const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });
     const registry = new Registry({ registry: server.host, repository: 'a/b' }, transport, context);
@@ -164,7 +164,7 @@ describe('BlobUpload', () => {
       certificates: new Certificates({ insecure: true, folders: [] }),
       maxPerRegistry: 2,
     });
-    const credentials = await loadCredentials({ environment: {}, home: '/nonexistent' });
+    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });
     const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });
     const [from, to] = ['from', 'to'].map(

@@ -5,7 +5,7 @@ import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 import { Archive } from '../../lib/store/archive.ts';
-import { loadCredentials } from '../../lib/store/credentials.ts';
+import { Credentials } from '../../lib/store/credentials.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
 import { MirrorSets } from '../../lib/store/mirrors.ts';
 import { makeContext } from './context.ts';
@@ -106,7 +106,7 @@ async function create(made: {
   const context = makeContext();
   const access = {
     settings: { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' },
-    credentials: await loadCredentials({ environment: {}, home: folder }),
+    credentials: new Credentials({ environment: {}, home: folder }),
     mirrors: new MirrorSets((['digest', 'tag'] as const).map((pulls) => ({ ...mirror, pulls }))),
   };
   const origin = openRegistryOrigin(access, context);

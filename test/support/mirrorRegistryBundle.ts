@@ -30,7 +30,7 @@ export async function makeRegistryBundle(folder: string): Promise<TestRegistryBu
       putImage(content, name, tag);
     }
     // One origin asks for a tag but once.
-    const origin = await openOrigin(context);
+    const origin = openOrigin(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
     await origin.close();
