@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import { pipeline, Transform } from 'node:stream';
 import { basename } from 'node:path';
 import { createGunzip } from 'node:zlib';
-import { readDigestFile } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -14,6 +13,7 @@ import { requireImage } from './images.ts';
 import { releaseComponents, type ReleaseComponent } from './installation.ts';
 import { changesOf } from './installerImages.ts';
 import type { ImageChange, TargetImages } from './plan.ts';
+import { requireDigest } from './registryBundleCheck.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import { mirrorRegistryVersion, quayVersionOf } from './versions.ts';
 
@@ -67,22 +67,10 @@ export async function openInstallerRelease(
       redis: { image: redis, id: undefined },
       pause: { image: pause, id: undefined },
     },
-    check: (expected) => checkDigest(path, digest, expected),
+    check: (expected) => requireDigest(path, digest, expected),
     load: (commands, changes, loading) => load(path, commands, changes, loading),
     close: () => Promise.resolve(),
   };
-}
-
-async function checkDigest(path: string, digest: Digest, expected: Digest | undefined): Promise<void> {
-  for (const [wanted, source] of [
-    [expected, '--digest'],
-    [await readDigestFile(path), `${path}.sha256`],
-  ] as const) {
-    if (wanted === undefined || wanted === digest) continue;
-    throw new PluginError('digest-mismatch', `${path} is another file than ${source} says: ${digest}`, {
-      hint: 'Bring it again. Nothing was changed.',
-    });
-  }
 }
 
 async function load(

@@ -20,16 +20,7 @@ export async function checkRegistryBundle(
   const { path } = bundle;
   const images = imagesOfBundle(bundle.metadata, path);
   const scanned = await scanContent(bundle, context);
-  const stated = await readDigestFile(path);
-  for (const [digest, source] of [
-    [expected, '--digest'],
-    [stated, `${path}.sha256`],
-  ] as const) {
-    if (digest === undefined || digest === scanned.digest) continue;
-    throw new PluginError('digest-mismatch', `${path} is another file than ${source} says: ${scanned.digest ?? ''}`, {
-      hint: 'Bring it again. Nothing was changed.',
-    });
-  }
+  await requireDigest(path, scanned.digest, expected);
   const walk = new Walk(scanned);
   for (const { image, digest } of Object.values(images)) walk.visit(digest, image);
   const [first, ...others] = [...bundle.faults, ...walk.problems];
@@ -38,4 +29,21 @@ export async function checkRegistryBundle(
   throw new PluginError('incomplete', `${path} cannot be used: ${first.message}${more}`, {
     hint: 'Bring it again. Nothing was changed.',
   });
+}
+
+/** Makes sure that a file is the one that `expected`, and `.sha256` beside it, tell of. Throws `digest-mismatch`. */
+export async function requireDigest(
+  path: string,
+  found: Digest | undefined,
+  expected: Digest | undefined,
+): Promise<void> {
+  for (const [digest, source] of [
+    [expected, '--digest'],
+    [await readDigestFile(path), `${path}.sha256`],
+  ] as const) {
+    if (digest === undefined || digest === found) continue;
+    throw new PluginError('digest-mismatch', `${path} is another file than ${source} says: ${found ?? ''}`, {
+      hint: 'Bring it again. Nothing was changed.',
+    });
+  }
 }
