@@ -1,11 +1,11 @@
 import { inspectBundle } from '../../lib/bundle/inspect.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { pushRelease } from '../../lib/host/pushedRelease.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/host/registryBundle.ts';
-import { openRegistryRelease } from '../../lib/host/registryRelease.ts';
+import { openRegistryRelease, type RegistryRelease } from '../../lib/host/registryRelease.ts';
 import { formatReference, parseReference } from '../../lib/oci/reference.ts';
 import { architectures } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/store/registries.ts';
@@ -140,9 +140,14 @@ async function inspect(
     (reference) => openReading(args, reference, environment, context),
     context,
   );
-  await release.close();
-  if (release.kind === 'bundle') return inspectFile(release.name, asJson, context);
-  const { name, version, arch, size, images } = release;
+  try {
+    return await (release.bundle ? describeBundle(release.bundle, asJson, context) : describeRelease(release, asJson));
+  } finally {
+    await release.close();
+  }
+}
+
+function describeRelease({ name, version, arch, size, images }: RegistryRelease, asJson: boolean): string {
   if (asJson) return JSON.stringify({ path: name, version, arch, size, verified: false, images }, null, 2);
   const table = formatTable([
     ['COMPONENT', 'IMAGE'],
@@ -155,28 +160,24 @@ async function inspect(
   ].join('\n');
 }
 
-async function inspectFile(path: string, asJson: boolean, context: Context): Promise<string> {
-  const bundle = await openBundle(path, context);
-  try {
-    const images = imagesOfBundle(bundle.metadata, path);
-    const { images: found, totals, notes } = await inspectBundle(bundle, context);
-    const { version, arch, size } = bundle.metadata;
-    const rows = Object.entries(images).map(([name, { image, digest }]) => {
-      const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
-      return { name, image, digest, size: bytes, complete };
-    });
-    if (asJson)
-      return JSON.stringify({ path, version, arch, size, verified: false, images: rows, totals, notes }, null, 2);
-    const cells = rows.map(({ name, image, size: bytes, complete }) => [
-      name,
-      image,
-      formatBytes(bytes),
-      complete ? '' : 'incomplete',
-    ]);
-    const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
-    const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
-    return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
-  } finally {
-    await bundle.close();
-  }
+/** As describeRelease, with what a bundle tells besides: the size of each image, and whether it is whole. */
+async function describeBundle(bundle: Bundle, asJson: boolean, context: Context): Promise<string> {
+  const { path, metadata } = bundle;
+  const { images: found, totals, notes } = await inspectBundle(bundle, context);
+  const { version, arch, size } = metadata;
+  const rows = Object.entries(imagesOfBundle(metadata, path)).map(([name, { image, digest }]) => {
+    const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
+    return { name, image, digest, size: bytes, complete };
+  });
+  if (asJson)
+    return JSON.stringify({ path, version, arch, size, verified: false, images: rows, totals, notes }, null, 2);
+  const cells = rows.map(({ name, image, size: bytes, complete }) => [
+    name,
+    image,
+    formatBytes(bytes),
+    complete ? '' : 'incomplete',
+  ]);
+  const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
+  const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
+  return [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n');
 }

@@ -11,12 +11,13 @@ export async function openBundledRelease(path: string, context: Context): Promis
   const bundle = await openBundle(path, context);
   try {
     const { version, arch } = bundle.metadata;
-    return await makeContentRelease({
+    const release = await makeContentRelease({
       ...{ kind: 'bundle', name: path, version, arch: parseArchitecture(arch), content: bundle.content },
       images: imagesOfBundle(bundle.metadata, path),
       check: (expected, reading) => checkRegistryBundle(bundle, expected, reading),
       close: () => bundle.close(),
     });
+    return { ...release, bundle };
   } catch (error) {
     await bundle.close();
     throw error;

@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
@@ -34,6 +35,8 @@ export interface RegistryRelease {
   /** Bytes that podman needs for its images, about. */
   readonly size: number;
   readonly images: Readonly<Record<keyof TargetImages, ReleaseImage>>;
+  /** What it lies in, where that is a bundle; open as long as this is. */
+  readonly bundle?: Bundle;
   /**
    * Checks what can be checked before podman is given anything, `expected` among it, the digest of the whole. Throws `digest-mismatch`,
    * `incomplete` and `invalid-bundle`.
