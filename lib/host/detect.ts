@@ -3,7 +3,7 @@ import { PluginError } from '../errors.ts';
 import { publishedPort, readConfiguration, splitHostname, type Configuration } from './configuration.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { Addition, Component, DetectedInstallation, Inherited, Installation } from './installation.ts';
-import { parsePodmanCommand, valuesOf, type PodmanCommand } from './podmanCommand.ts';
+import { parsePodmanCommand, publishesOf, valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import { findUnits, type DetectOptions } from './scopes.ts';
 import { settingsOf, type Unit, type Word } from './units.ts';
 import { mirrorRegistryVersion, quayVersionOf } from './versions.ts';
@@ -115,8 +115,8 @@ function mountOf(command: PodmanCommand | undefined, target: string, home: strin
 
 function publishOf({ pause, quay }: Commands): Inherited<number> | undefined {
   for (const command of [pause, quay]) {
-    for (const { value, word } of valuesOf(command, 'publish')) {
-      const port = /:8443(?:\/tcp)?$/.test(value) ? publishedPort(value) : undefined;
+    for (const { value, word } of publishesOf(command)) {
+      const port = publishedPort(value);
       if (command && port !== undefined) return inherit(command, port, word);
     }
   }
@@ -136,13 +136,13 @@ const installerOptions = new Set([
 function listAdditions(commands: Commands): Addition[] {
   return Object.entries(commands).flatMap(([component, command]) => {
     const unit = unitOf[component as Component];
-    const publishes = valuesOf(command, 'publish').filter(({ value }) => /:8443(?:\/tcp)?$/.test(value));
+    const [publish] = publishesOf(command);
     return command.options.flatMap(({ name, value, words }) => {
       const [word] = words;
       const expected =
         (name === 'volume' && installerMounts.test(value ?? '')) ||
         (name === 'env' && installerEnvironment.test(value ?? '')) ||
-        (name === 'publish' && value === publishes[0]?.value) ||
+        (name === 'publish' && value === publish?.value) ||
         installerOptions.has(name);
       // What an environment variable is set to may be a secret.
       const shown = name === 'env' ? (value?.split('=')[0] ?? '') : value;

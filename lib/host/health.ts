@@ -8,7 +8,7 @@ import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import type { HostCertificates } from './certificates.ts';
 import type { DetectedInstallation } from './installation.ts';
-import { valuesOf } from './podmanCommand.ts';
+import { publishesOf } from './podmanCommand.ts';
 
 /** How to ask a registry whether it is well. */
 export interface HealthQuestion {
@@ -29,9 +29,8 @@ export function questionFor(
   { installation, commands }: DetectedInstallation,
   { status, server, authority }: HostCertificates,
 ): HealthQuestion {
-  const publishes = [...valuesOf(commands.pause, 'publish'), ...valuesOf(commands.quay, 'publish')];
-  const publish = publishes.find(({ value }) => /:8443(?:\/tcp)?$/.test(value))?.value ?? '';
-  const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish)?.[1] ?? '';
+  const [publish] = [...publishesOf(commands.pause), ...publishesOf(commands.quay)];
+  const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish?.value ?? '')?.[1] ?? '';
   const address = isIP(bound) && bound !== '0.0.0.0' && bound !== '::' ? bound : isIPv6(bound) ? '::1' : '127.0.0.1';
   const isPlain = status.kind === 'external';
   return {

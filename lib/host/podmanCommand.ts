@@ -59,6 +59,11 @@ export function valuesOf(command: PodmanCommand | undefined, name: string): { va
   });
 }
 
+/** How the port of Quay is published (`--publish 8443:8443`), of which the first counts. */
+export function publishesOf(command: PodmanCommand | undefined): { value: string; word: Word }[] {
+  return valuesOf(command, 'publish').filter(({ value }) => /:8443(?:\/tcp)?$/.test(value));
+}
+
 /** One word may be several switches (`-it`); the last letter may take a value. */
 function readOption(word: Word, next: Word | undefined): PodmanOption[] {
   const { text } = word;
