@@ -1,7 +1,7 @@
 import { mkdir, statfs } from 'node:fs/promises';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { describeWriteError } from '../store/disk.ts';
+import { describeBytes, describeWriteError } from '../store/disk.ts';
 
 /** What the machine config operator wants to be left besides the images that it pins, in bytes. */
 const leastFloor = 16 * 2 ** 30;
@@ -59,12 +59,8 @@ export async function stayAboveFloor<T>(
 }
 
 function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {
-  const [left, wanted] = [free, floor].map((bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`);
-  return new PluginError(
-    'disk-full',
-    `only ${String(left)} are free at ${folder}, and ${String(wanted)} are to stay free`,
-    {
-      hint: 'Make room on that file system: it goes on by itself.',
-    },
-  );
+  const [left, wanted] = [describeBytes(free), describeBytes(floor)];
+  return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} are to stay free`, {
+    hint: 'Make room on that file system: it goes on by itself.',
+  });
 }
