@@ -1,5 +1,4 @@
-import { mkdir, open, readFile, rename } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import type { ConfigManifest } from '../config/manifest.ts';
 import { signatureConfigMap } from '../config/signatures.ts';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
@@ -7,7 +6,7 @@ import type { Bundle } from '../bundle/open.ts';
 import { readSignatures } from '../bundle/signedBundle.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-import { describeWriteError, syncFolder } from '../store/disk.ts';
+import { writeWhole } from '../store/disk.ts';
 
 /** What is known of a bundle whose digest and signature have been checked: enough to update a cluster with it. */
 export interface BundleFacts {
@@ -50,20 +49,8 @@ export function parseFacts(bytes: Buffer, digest: Digest, where: string): Bundle
 }
 
 /** Keeps facts in a file, whole or not at all. Throws `not-writable` and `disk-full`. */
-export async function keepFacts(path: string, facts: BundleFacts): Promise<void> {
-  const partial = `${path}.partial`;
-  try {
-    await mkdir(dirname(path), { recursive: true });
-    {
-      await using file = await open(partial, 'w', 0o600);
-      await file.writeFile(formatFacts(facts));
-      await file.sync();
-    }
-    await rename(partial, path);
-    await syncFolder(dirname(path));
-  } catch (error) {
-    throw describeWriteError(error, path);
-  }
+export function keepFacts(path: string, facts: BundleFacts): Promise<void> {
+  return writeWhole(path, formatFacts(facts), 0o600);
 }
 
 /** The facts that were kept in a file; undefined where there are none of that bundle that can be read: they can be had again from the bundle. */

@@ -1,11 +1,11 @@
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Bundle } from '../bundle/open.ts';
 import { serveBundle, type BundleServer } from '../bundle/serve.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { parseReference } from '../oci/reference.ts';
-import { describeWriteError, syncFolder } from '../store/disk.ts';
+import { writeWhole } from '../store/disk.ts';
 import type { ServedAnswer } from '../store/server.ts';
 import { pathOnHost, type Host } from './host.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
@@ -69,7 +69,8 @@ export async function startMirror(bundle: Bundle, options: MirrorOptions, contex
   const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer }, context);
   const path = pathOnHost(host, mirrorFile);
   try {
-    await writeDropIn(path, prefixes, server.port);
+    // Files of that folder that do not end in .conf are not read: nobody sees half of it.
+    await writeWhole(path, formatDropIn(prefixes, server.port));
   } catch (error) {
     await server.close();
     throw error;
@@ -99,7 +100,7 @@ async function checkOthers(host: Host, prefixes: readonly string[]): Promise<voi
   }
 }
 
-async function writeDropIn(path: string, prefixes: readonly string[], port: number): Promise<void> {
+function formatDropIn(prefixes: readonly string[], port: number): string {
   const tables = prefixes.map((prefix) => {
     const slash = prefix.indexOf('/');
     const mirror = `127.0.0.1:${String(port)}${slash < 0 ? '' : prefix.slice(slash)}`;
@@ -108,14 +109,5 @@ async function writeDropIn(path: string, prefixes: readonly string[], port: numb
       `[[registry.mirror]]\nlocation = ${JSON.stringify(mirror)}\ninsecure = true\n`
     );
   });
-  const text = `# Written by oc adm-upgrade-bundle mirror, which removes it when it ends.\n${tables.join('\n')}`;
-  try {
-    await mkdir(dirname(path), { recursive: true });
-    // Of that folder, files that do not end in .conf are not read.
-    await writeFile(`${path}.partial`, text, { flush: true });
-    await rename(`${path}.partial`, path);
-    await syncFolder(dirname(path));
-  } catch (error) {
-    throw describeWriteError(error, path);
-  }
+  return `# Written by oc adm-upgrade-bundle mirror, which removes it when it ends.\n${tables.join('\n')}`;
 }

@@ -1,7 +1,6 @@
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm } from 'node:fs/promises';
 import { PluginError } from '../errors.ts';
-import { describeWriteError, syncFolder } from '../store/disk.ts';
+import { writeWhole } from '../store/disk.ts';
 import { writeMarker } from './additionalStore.ts';
 import { pathOnHost, type Host } from './host.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
@@ -61,16 +60,8 @@ export async function configureStore(host: Host, store: string): Promise<boolean
     });
   }
   const text = await describeStorage(host, store);
-  const path = pathOnHost(host, storageFile);
   await writeMarker(host, store);
-  try {
-    await mkdir(dirname(path), { recursive: true });
-    await writeFile(`${path}.partial`, text.startsWith(header) ? text : header + text, { flush: true });
-    await rename(`${path}.partial`, path);
-    await syncFolder(dirname(path));
-  } catch (error) {
-    throw describeWriteError(error, path);
-  }
+  await writeWhole(pathOnHost(host, storageFile), text.startsWith(header) ? text : header + text);
   return true;
 }
 

@@ -1,4 +1,4 @@
-import { open, statfs } from 'node:fs/promises';
+import { mkdir, open, rename, statfs, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 
@@ -45,6 +45,21 @@ export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r').catch(() => undefined);
   await folder?.sync().catch(() => undefined);
   await folder?.close();
+}
+
+/**
+ * Writes a small file in one step, durably, and makes its folder: whoever looks meanwhile finds what was there before. Throws `disk-full` and
+ * `not-writable`.
+ */
+export async function writeWhole(path: string, content: Buffer | string, mode = 0o666): Promise<void> {
+  try {
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(`${path}.partial`, content, { flush: true, mode });
+    await rename(`${path}.partial`, path);
+    await syncFolder(dirname(path));
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
 }
 
 /** Throws `disk-full` unless the file system of `path` has room for `needed` more bytes. */
