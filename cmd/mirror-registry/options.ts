@@ -52,7 +52,7 @@ export async function findInstallation(
 }
 
 /** Where the options say that an installation is to be looked for. */
-export function detectOptionsOf(
+function detectOptionsOf(
   { scope, userHome, quayRoot }: Arguments<typeof hostOptions>,
   environment: NodeJS.ProcessEnv,
 ): DetectOptions {

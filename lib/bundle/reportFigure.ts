@@ -6,7 +6,7 @@ import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
 export type FormatBytes = (bytes: number) => string;
 
 /** What images are told apart by in a report, with the words for it. */
-export const imageClasses = {
+const imageClasses = {
   release: 'Release payload',
   'operating-system': 'Operating system',
   operator: 'Operators',

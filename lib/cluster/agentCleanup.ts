@@ -18,7 +18,7 @@ export interface CleanupOptions {
  * What runs on a node in place of its agent: removes everything but the images and, unless that is asked for, their pins; lets the container runtime know what has changed for it, and
  * stays until it is told to go. Nothing on a medium that may still be mounted there is touched.
  */
-export function cleanScript({ removePins }: CleanupOptions): string {
+function cleanScript({ removePins }: CleanupOptions): string {
   return `for file in ${[mirrorFile, ...(removePins ? [pinFile] : [])].map((file) => `/host${file}`).join(' ')}; do
   [ -e "$file" ] || continue
   rm -f "$file"

@@ -54,7 +54,7 @@ export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, tai
 }
 
 /** A Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`) as a number; undefined for none. */
-export function parseQuantity(value: unknown): number | undefined {
+function parseQuantity(value: unknown): number | undefined {
   const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([kKMGTPE])?(i)?$/.exec(String(value)) ?? [];
   if (digits === undefined) return undefined;
   return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');

@@ -74,7 +74,7 @@ export function checkManifests(
 }
 
 /** Whether a namespace is one of OpenShift’s own. */
-export function isPlatform(namespace: string | undefined): boolean {
+function isPlatform(namespace: string | undefined): boolean {
   return /^(?:openshift|kube)-/.test(namespace ?? '');
 }
 

@@ -46,7 +46,7 @@ export const watchedKinds = [
  * How often the status is written anew while only what nodes say has changed, in milliseconds. It names all of them: a cluster that is ten times as large writes it
  * a tenth as often.
  */
-export function statusPause(nodes: number): number {
+function statusPause(nodes: number): number {
   return nodes * 40;
 }
 

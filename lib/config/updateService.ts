@@ -18,7 +18,7 @@ export interface UpdateServiceOptions {
 }
 
 /** The name and the namespace that the update service has unless others are given; the operator’s own default namespace. */
-export const updateServiceDefaults = { name: 'update-service', namespace: 'openshift-update-service' } as const;
+const updateServiceDefaults = { name: 'update-service', namespace: 'openshift-update-service' } as const;
 
 const hostLabelLimit = 63;
 

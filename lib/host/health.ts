@@ -44,7 +44,7 @@ export function questionFor(
  * Asks once: `/health/instance` says that all services are well, `/v2/` answers, and TLS is what clients need: the certificate of the
  * disk, in date, for the host, by its authority. Returns what is wrong, undefined when nothing is.
  */
-export async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise<string | undefined> {
+async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise<string | undefined> {
   try {
     const { status, body } = await get(question, '/health/instance', signal);
     const services = readServices(body);

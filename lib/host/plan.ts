@@ -8,7 +8,7 @@ import { splice, type Edit, type UnitFile } from './units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from './versions.ts';
 
 /** The images that a registry is to run; those that are not named stay. */
-export type TargetImages = Readonly<Partial<Record<'quay' | 'redis' | 'pause', string>>>;
+export type TargetImages = Readonly<Partial<Record<ReleaseComponent, string>>>;
 
 /** What is known of a registry, for a plan. */
 export interface PlanInput {

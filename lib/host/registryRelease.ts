@@ -34,7 +34,7 @@ export interface RegistryRelease {
   readonly arch: Architecture | undefined;
   /** Bytes that podman needs for its images, about. */
   readonly size: number;
-  readonly images: Readonly<Record<keyof TargetImages, ReleaseImage>>;
+  readonly images: Readonly<Record<ReleaseComponent, ReleaseImage>>;
   /** What it lies in, where that is a bundle; open as long as this is. */
   readonly bundle?: Bundle;
   /**

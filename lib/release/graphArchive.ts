@@ -9,7 +9,7 @@ import { printable } from '../store/networkErrors.ts';
 import type { FetchFile } from './signatureStore.ts';
 
 /** Where the graph data of all releases is published, as a gzipped tar. */
-export const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';
+const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';
 
 /** The files of a graph-data archive by their paths in it: `version`, `channels/stable-4.12.yaml`. */
 export type GraphData = ReadonlyMap<string, Buffer>;
