@@ -138,6 +138,19 @@ describe('the floors', () => {
     expect(found).to.deep.equal([]);
   });
 
+  it('export no function, class or constant that its own file alone uses', () => {
+    const users = new Map<string, number>();
+    for (const path of globSync('{lib,cmd,test,.config}/**/*.{ts,js}', { cwd: root })) {
+      const words = readFileSync(join(root, path), 'utf8').match(/\w+/g);
+      for (const word of new Set(words)) users.set(word, (users.get(word) ?? 0) + 1);
+    }
+    const exported = /^export (?:async )?(?:function\*?|class|const) (\w+)/gm;
+    const lonely = sources.flatMap(({ path, text }) =>
+      [...text.matchAll(exported)].flatMap(([, name = '']) => (users.get(name) === 1 ? [`${path} ${name}`] : [])),
+    );
+    expect(lonely).to.deep.equal([]);
+  });
+
   it('have files of at most 300 lines, none of them a drawer for odds and ends', () => {
     const tooLong = sources.filter(({ text }) => text.split('\n').length > 301).map(({ path }) => path);
     expect(tooLong).to.deep.equal([]);

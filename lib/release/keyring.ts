@@ -8,7 +8,7 @@ import { fingerprintOf } from './signature.ts';
 export const redHatReleaseKey = '567E347AD0044ADE55BA8A5F199E2F91FD431D51';
 
 /** Where a host of the Red Hat family keeps that key. */
-export const systemKeyring = '/etc/pki/rpm-gpg/RPM-GPG-KEY-redhat-release';
+const systemKeyring = '/etc/pki/rpm-gpg/RPM-GPG-KEY-redhat-release';
 
 /** The text or bytes of some keys, with a name for messages. */
 export interface KeyMaterial {
@@ -20,7 +20,7 @@ export interface KeyMaterial {
 export interface KeySources {
   /** Keyring files that the user named: each must be readable and hold a key. */
   readonly files?: readonly string[];
-  /** A keyring file that need not exist; `systemKeyring` by default. */
+  /** A keyring file that need not exist; Red Hat’s in `/etc/pki/rpm-gpg` by default. */
   readonly system?: string;
   /** Keys of the cluster or of a payload: what is malformed there is left out with a warning. */
   readonly others?: readonly KeyMaterial[];
