@@ -13,6 +13,9 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
+/** What is not there, as registries say of it that know no HEAD, too: to push it once more does no harm. */
+const absences = [404, 405, 501];
+
 /** How much of the manifests that were read or pushed is kept for a fetch or a tag of them, in bytes. */
 const manifestsKept = 8 * 1024 * 1024;
 
@@ -80,7 +83,7 @@ export class Registry implements ContentStore {
 
   async exists(descriptor: Descriptor): Promise<boolean> {
     const ask = (actions: RegistryRequest['actions']): Promise<Reply> =>
-      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: [404] });
+      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absences });
     const reply = await ask('pull').catch((error: unknown) => {
       // A repository that does not exist yet cannot be read by anybody, but by those who may create it.
       if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return ask('pull,push');
@@ -156,7 +159,7 @@ export class Registry implements ContentStore {
 
   async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
     const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
-    const reply = await this.#send('HEAD', request, { accept: [404] });
+    const reply = await this.#send('HEAD', request, { accept: absences });
     return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
   }
 

@@ -271,6 +271,16 @@ describe('Registry', () => {
       expect(await registry.exists(blobOf(bytes))).to.equal(true);
     });
 
+    it('takes everything for absent, and no tag for put, where a registry knows no HEAD', async () => {
+      const { image } = addImage();
+      for (const status of [405, 501]) {
+        server.fault(/^HEAD/, { answer: { status } }, { times: 2 });
+        expect(await registry.exists(image)).to.equal(false);
+        await registry.tag(image, `for-${String(status)}`);
+        expect(repositoryOf(server.content, 'a/b').tags.get(`for-${String(status)}`)).to.equal(image.digest);
+      }
+    });
+
     it('hands the bytes of a blob on as they come', async () => {
       const bytes = Buffer.alloc(500_000, 'downloaded ');
       server.content.blobs.set(blobOf(bytes).digest, bytes);
