@@ -140,11 +140,18 @@ function wordsOf({ body, authorization }: Reply): string {
       .join('; ') ||
     marked.join(': ') ||
     (/^\s*[<{[]/.test(text) ? '' : text);
-  const secret = authorization?.split(' ')[1] ?? '';
-  return (secret === '' ? words : words.replaceAll(secret, '…'))
+  return secretsOf(authorization)
+    .reduce((shown, secret) => shown.replaceAll(secret, '…'), words)
     .slice(0, 4096)
     .replace(/(https?:\/\/[^\s?"']*)\?[^\s"']*/g, '$1')
     .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\s]+/g, ' ')
     .trim()
     .slice(0, 300);
+}
+
+/** What must not be shown of an Authorization header: the token, or the password as it is and as it was sent. */
+function secretsOf(authorization: string | undefined): string[] {
+  const [scheme = '', token = ''] = authorization?.split(' ') ?? [];
+  const [, ...password] = scheme === 'Basic' ? Buffer.from(token, 'base64').toString().split(':') : [];
+  return [token, password.join(':')].filter((secret) => secret !== '');
 }

@@ -76,12 +76,15 @@ describe('explainRefusal', () => {
     expect(explainRefusal(subject, replyOf(400, 'plain words')).message).to.contain('(plain words)');
   });
 
-  it('never shows a token or the query of a URL', () => {
+  it('never shows a token, a password or the query of a URL', () => {
     const body = errors('UNAUTHORIZED', 'token abcdef is bad, see https://cdn/x?sig=verysecret now');
     const { message } = explainRefusal(subject, replyOf(400, body, { authorization: 'Bearer abcdef' }));
     expect(message)
       .to.contain('https://cdn/x now')
       .and.not.match(/abcdef|verysecret|X-Amz/);
+    const auth = Buffer.from('me:pa:ss').toString('base64');
+    const echo = replyOf(401, `you sent ${auth}, that is pa:ss of me`, { authorization: `Basic ${auth}` });
+    expect(explainRefusal(subject, echo).message).to.contain('(you sent …, that is … of me)');
     const other = explainRefusal(subject, replyOf(500, '', { elsewhere: true }));
     expect(other.message).to.not.contain('secret');
   });
