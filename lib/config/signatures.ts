@@ -1,7 +1,7 @@
-import { parseAllDocuments } from 'yaml';
 import { PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { ConfigManifest } from './manifest.ts';
+import { readObjects, type UnknownObject } from './objects.ts';
 
 /** Signatures by the digest of the release that they are for, each in the order of its numbers. */
 export type SignaturesByDigest = ReadonlyMap<Digest, readonly Buffer[]>;
@@ -50,9 +50,9 @@ export function signatureConfigMap(
  * ConfigMap. Throws `invalid-file`, naming `where`.
  */
 export function readSignatures(text: string, where: string): SignaturesByDigest {
-  const entries = parseObjects(text, where)
+  const entries = readObjects(text, where)
     .filter(isSignatureConfigMap)
-    .flatMap(({ binaryData }) => Object.entries(binaryData ?? {}));
+    .flatMap(({ binaryData }) => Object.entries((binaryData ?? {}) as Readonly<Record<string, unknown>>));
   const numbered = entries.flatMap(([key, value]) => {
     const match = /^sha256-([0-9a-f]{64})(.*)$/.exec(key);
     const digest = `sha256:${match?.[1] ?? ''}`;
@@ -75,30 +75,9 @@ export function mergeSignatures(...sets: readonly SignaturesByDigest[]): Signatu
   return group(entries.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));
 }
 
-interface ConfigMap {
-  readonly kind?: unknown;
-  readonly items?: unknown;
-  readonly metadata?: { readonly labels?: Readonly<Record<string, unknown>> | null } | null;
-  readonly binaryData?: Readonly<Record<string, unknown>> | null;
-}
-
-function parseObjects(text: string, where: string): (ConfigMap | null)[] {
-  try {
-    const objects = parseAllDocuments(text, { uniqueKeys: false }).map((document) => {
-      const [error] = document.errors;
-      if (error) throw error;
-      return document.toJS() as ConfigMap | null;
-    });
-    return objects.flatMap((object) =>
-      Array.isArray(object?.items) ? (object.items as (ConfigMap | null)[]) : [object],
-    );
-  } catch (cause) {
-    throw new PluginError('invalid-file', `${where} is neither YAML nor JSON`, { cause });
-  }
-}
-
-function isSignatureConfigMap(object: ConfigMap | null): object is ConfigMap {
-  return object?.kind === 'ConfigMap' && object.metadata?.labels?.[signatureLabel] !== undefined;
+function isSignatureConfigMap({ kind, metadata }: UnknownObject): boolean {
+  const { labels } = (metadata ?? {}) as { labels?: Readonly<Record<string, unknown>> | null };
+  return kind === 'ConfigMap' && labels?.[signatureLabel] !== undefined;
 }
 
 function decode(value: unknown, where: string): Buffer {
