@@ -1,15 +1,9 @@
 import { basename, join } from 'node:path';
-import { signatureConfigMap } from '../config/signatures.ts';
+import { signatureManifests } from '../config/releaseManifests.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference } from '../oci/reference.ts';
-import {
-  findRelease,
-  loadRelease,
-  type ReleaseRequest,
-  type SignedRelease,
-  type TrustRequest,
-} from '../release/load.ts';
+import { findRelease, loadRelease, type ReleaseRequest, type TrustRequest } from '../release/load.ts';
 import type { Architecture } from '../release/version.ts';
 import { ArchiveWriter } from '../store/archiveWriter.ts';
 import { releaseRepository } from '../store/directory.ts';
@@ -111,7 +105,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
-  const layout = layOutBundle(facts, contents, configOf(signed), split);
+  const layout = layOutBundle(facts, contents, signatureManifests(signed), split);
   if (request.dryRun) return plan(path, layout);
   return write(path, layout, contents, request.output, origin, context);
 }
@@ -119,17 +113,6 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
 /** The file name of a bundle; of a delta with the version that it leaves out of. */
 export function bundleName(version: string, arch: Architecture, base?: string): string {
   return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
-}
-
-function configOf({ release, signatures }: SignedRelease): Parameters<typeof layOutBundle>[2] {
-  return [...signatures].map(([digest, good]) => {
-    const signer = good[0]?.fingerprint ?? '';
-    return signatureConfigMap(
-      digest,
-      good.map(({ bytes }) => bytes),
-      { version: release.version, signer },
-    );
-  });
 }
 
 function plan(path: string, { metadata }: BundleLayout): CreateResult {
