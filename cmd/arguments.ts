@@ -78,8 +78,8 @@ async function readValue(name: string, option: Option, given: unknown): Promise<
 async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
   if (type === 'number') {
     const [least, most] = range ?? [-Infinity, Infinity];
-    if (typeof value === 'number' && value >= least && value <= most) return;
-    throw new PluginError('usage', `${name} must be a number from ${String(least)} to ${String(most)}`);
+    if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;
+    throw new PluginError('usage', `${name} must be a whole number from ${String(least)} to ${String(most)}`);
   }
   if (type === 'boolean') return;
   // `--no-output` is false to the parser.

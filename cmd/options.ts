@@ -103,9 +103,8 @@ export const releaseOptions = {
   },
   arch: {
     type: 'string',
-    default: 'x86_64',
     choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
-    describe: 'Architecture of the release; multi is all of them',
+    describe: 'Architecture of the release; multi is all of them; x86_64, or that of --release-image, by default',
   },
   'release-image': {
     type: 'string',

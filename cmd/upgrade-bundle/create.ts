@@ -4,7 +4,13 @@ import type { BundleBase } from '../../lib/bundle/metadata.ts';
 import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
-import { isVersion, parseArchitecture, parseVersion, usualRepository } from '../../lib/release/version.ts';
+import {
+  isVersion,
+  parseArchitecture,
+  parseVersion,
+  usualRepository,
+  type Architecture,
+} from '../../lib/release/version.ts';
 import { openAccess, tool } from '../access.ts';
 import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
@@ -101,13 +107,14 @@ function checkRelease({ version, releaseImage }: Arguments<typeof options>): voi
 }
 
 function requestOf(args: Arguments<typeof options>, origin: Origin): ReleaseRequest {
-  const arch = parseArchitecture(args.arch);
-  if (args.releaseImage === undefined) {
-    return { version: args.version ?? '', arch, repository: repositoryOf(args, origin) };
-  }
-  // Of the default it is not known whether anybody said it.
-  const isAsked = arch !== releaseOptions.arch.default;
-  return { image: args.releaseImage, ...(isAsked && { arch }) };
+  const { version = '', arch, releaseImage } = args;
+  if (releaseImage === undefined)
+    return { version, arch: architectureOf(args), repository: repositoryOf(args, origin) };
+  return { image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) };
+}
+
+function architectureOf({ arch = 'x86_64' }: Arguments<typeof options>): Architecture {
+  return parseArchitecture(arch);
 }
 
 function repositoryOf({ releaseRepository }: Arguments<typeof options>, origin: Origin): string {
@@ -122,7 +129,7 @@ function formatBase({ version, blobs }: BundleBase): string {
 /** What is a version is looked up where the release is; everything else is a path. */
 function baseOf(base: string, args: Arguments<typeof options>, origin: Origin): BaseRequest {
   if (!isVersion(base)) return { path: base };
-  return { version: parseVersion(base), arch: parseArchitecture(args.arch), repository: repositoryOf(args, origin) };
+  return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }
 
 function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {

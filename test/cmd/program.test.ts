@@ -82,12 +82,17 @@ describe('runProgram', () => {
       [
         'a number out of range',
         ['show', 'box', '--version=4', '--max-per-registry=0'],
-        /must be a number from 1 to 64/,
+        /must be a whole number from 1 to 64/,
       ],
       [
         'a number that is none',
         ['show', 'box', '--version=4', '--max-per-registry=x'],
-        /must be a number from 1 to 64/,
+        /must be a whole number from 1 to 64/,
+      ],
+      [
+        'a part of a number',
+        ['show', 'box', '--version=4', '--max-per-registry=1.5'],
+        /must be a whole number from 1 to 64/,
       ],
       ['a number without its value', ['show', 'box', '--version=4', '--max-per-registry'], /--max-per-registry needs/],
       ['a switch with a value', ['show', 'box', '--version=4', '--insecure=maybe'], /--insecure cannot be “maybe”/],
