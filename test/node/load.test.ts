@@ -31,7 +31,7 @@ describe('loadBundle', function () {
   let made: TestBundle;
   let folder: string;
   let host: Host;
-  let names: string[];
+  let names: readonly string[];
 
   before(async function () {
     requirePeer(this, 'skopeo', 'podman');
@@ -45,7 +45,7 @@ describe('loadBundle', function () {
     const place = `driver = "overlay"\ngraphroot = "${folder}/main"\nrunroot = "${folder}/reader/run"\n`;
     await writeFile(config, `[storage]\n${place}[storage.options.overlay]\nskip_mount_home = "true"\n`);
     host = { root: '/', environment: { ...process.env, CONTAINERS_STORAGE_CONF: config } };
-    names = namesIn(made);
+    names = made.result.metadata.images;
   });
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
@@ -359,17 +359,13 @@ describe('loadBundle', function () {
       const { bytes } = await load({}, context, multi.path);
       expect(context.events.find(({ kind }) => kind === 'plan')).to.deep.include({ bytes, present: 0 });
       const store = { kind: 'additional', path: join(folder, 'store') } as const;
-      expect(await listImages(store, join(folder, 'reader'))).to.include.members(namesIn(multi));
+      expect(await listImages(store, join(folder, 'reader'))).to.include.members([...multi.result.metadata.images]);
       await createContainer(store, join(folder, 'reader'), multi.release.pullspec);
     } finally {
       await multi.remove();
     }
   });
 });
-
-function namesIn({ result }: TestBundle): string[] {
-  return [...new Set([result.metadata.release, ...result.metadata.images])];
-}
 
 function digestIn(name: string): Digest {
   return name.slice(name.indexOf('@') + 1) as Digest;
