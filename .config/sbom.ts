@@ -7,6 +7,8 @@ import manifest from '../package.json' with { type: 'json' };
 import { platforms } from './krew.ts';
 
 interface Entry {
+  /** Where it is not that of the folder: another package in its place. */
+  readonly name?: string;
   readonly version?: string;
   readonly integrity?: string;
   readonly license?: string;

@@ -7,6 +7,8 @@ import manifest from '../package.json' with { type: 'json' };
 import { runSuccessfully } from './support/peers.ts';
 
 interface Entry {
+  /** Where it is not that of the folder. */
+  readonly name?: string;
   readonly version?: string;
   readonly dependencies?: Readonly<Record<string, string>>;
 }
@@ -62,9 +64,10 @@ describe('npm run sbom', () => {
       (found, name) => broughtBy(`node_modules/${name}`, found),
       new Set<string>(),
     );
-    const expected = [...all].map(
-      (place) => `${place.replace(/^.*node_modules\//, '')}@${entries[place]?.version ?? ''}`,
-    );
+    const expected = [...all].map((place) => {
+      const { name = place.replace(/^.*node_modules\//, ''), version = '' } = entries[place] ?? {};
+      return `${name}@${version}`;
+    });
     const listed = bill.components.map(({ name, version }) => `${name}@${version}`);
     expect(listed).to.have.members([
       ...new Set(expected),
