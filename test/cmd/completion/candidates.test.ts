@@ -44,7 +44,9 @@ describe('findCandidates', () => {
       expect(await wordsOf(line)).to.deep.equal(['aarch64', 'amd64', 'arm64']);
     }
     expect(await wordsOf('inspect b -o Z')).to.deep.equal(['json', 'yaml', 'wide', 'html']);
-    expect((await complete('create --arch=x')).candidates).to.deep.equal([{ word: 'x86_64', describe: 'the default' }]);
+    expect((await complete('install --dry-run=n')).candidates).to.deep.equal([
+      { word: 'none', describe: 'the default' },
+    ]);
     expect(await wordsOf('--print-mirror-instructions=I', releaseMirrorConfig)).to.deep.equal(['idms', 'icsp']);
     expect(await wordsOf('completion Z')).to.deep.equal(['bash', 'zsh', 'fish']);
     expect(await wordsOf('certs s', mirrorRegistry)).to.deep.equal(['status']);
