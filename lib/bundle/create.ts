@@ -85,8 +85,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
 
   context.log('info', `reading the release ${formatReference(found.reference)}`);
   const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
-  const { arch } = request.release;
-  const signed = await loadRelease(found, wanted ?? { ...(arch && { arch }) }, trust, context);
+  const signed = await loadRelease(found, request.release, trust, context);
   const path = pathOf(signed.release);
   // Of an image the version is known only now.
   const late = wanted ? undefined : await findExisting(path);

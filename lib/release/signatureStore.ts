@@ -1,5 +1,4 @@
 import { stat } from 'node:fs/promises';
-import type { IncomingHttpHeaders } from 'node:http';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -7,7 +6,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../store/connections.ts';
 import { networkCode, printable } from '../store/networkErrors.ts';
-import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
+import { explainStatus, Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 
 /** Gets a small file by http(s): its bytes, or undefined where the server has none. Throws `too-large` above the limit (bytes). */
@@ -102,7 +101,9 @@ async function fetchOnce(
       if (status === 200) return await readBody(body, limit, target);
       body.destroy();
       if (status === 404 || status === 410) return undefined;
-      if (status < 300 || status >= 400 || answer.location === undefined) throw refusal(target, status, answer);
+      if (status < 300 || status >= 400 || answer.location === undefined) {
+        throw explainStatus({ status, headers: answer }, `${printable(target)} answered with status ${String(status)}`);
+      }
       target = new URL(answer.location, target);
       if (!isHttp(target)) break;
     }
@@ -111,13 +112,6 @@ async function fetchOnce(
     throw cause;
   }
   throw new PluginError('server-error', `${printable(url)} redirects too often, or to where it should not`);
-}
-
-function refusal(url: URL, status: number, headers: IncomingHttpHeaders): PluginError {
-  const message = `${printable(url)} answered with status ${String(status)}`;
-  const code = status === 429 ? 'rate-limited' : 'server-error';
-  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
-  return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
 }
 
 interface StoreReader {

@@ -126,7 +126,7 @@ export class Conversations {
   #checkRedirect(from: URL, to: URL): void {
     if (!['http:', 'https:'].includes(to.protocol))
       throw new PluginError('server-error', `${printable(from)} redirects to a ${to.protocol} address`);
-    if (to.protocol === 'https:' || (to.protocol === 'http:' && (from.protocol === 'http:' || this.#insecure))) return;
+    if (keepsSecret(from, to) || this.#insecure) return;
     throw new PluginError('tls', `${printable(from)} redirects to ${printable(to)}, which is not encrypted`, {
       hint: '--insecure allows that.',
     });
@@ -136,6 +136,11 @@ export class Conversations {
 /** The host that answers for a registry: Docker Hub’s is not the one in its references. */
 function hostOf(registry: string): string {
   return registry === 'docker.io' || registry === 'index.docker.io' ? 'registry-1.docker.io' : registry;
+}
+
+/** Tells whether a redirect leads to where no more people can listen than before; never for what is not HTTP. */
+export function keepsSecret(from: URL, to: URL): boolean {
+  return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
 }
 
 /** Where an answer redirects a request to; a POST becomes no GET: only 307 and 308 keep the method. */

@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
@@ -81,6 +82,19 @@ export class Patience {
       throw interrupted();
     }
   }
+}
+
+/**
+ * The error for a status that tells nothing but that it failed: a TransientError where another attempt may succeed. Its code is `rate-limited`
+ * or `server-error` unless another one is given.
+ */
+export function explainStatus(
+  { status, headers }: { readonly status: number; readonly headers: IncomingHttpHeaders },
+  message: string,
+  code: ErrorCode = status === 429 ? 'rate-limited' : 'server-error',
+): PluginError {
+  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
+  return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
 }
 
 /** Reads a Retry-After header, in seconds or as a date, into milliseconds from now (RFC 9110, 10.2.3). */

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '../errors.ts';
 import type { ReadResponse } from './connections.ts';
 import { printable } from './networkErrors.ts';
-import { parseRetryAfter, TransientError } from './patience.ts';
+import { explainStatus, TransientError } from './patience.ts';
 
 /** What a request was about, for the words of an error. */
 export interface Subject {
@@ -28,7 +28,7 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
 
 /** The error that an answer means, in the registry's own words; a TransientError where another attempt may succeed. */
 export function explainRefusal(subject: Subject, reply: Reply): PluginError {
-  const { status, headers, url } = reply;
+  const { status, url } = reply;
   const { method, registry, repository, what } = subject;
   const words = wordsOf(reply);
   const said = words && ` (${words})`;
@@ -66,8 +66,7 @@ export function explainRefusal(subject: Subject, reply: Reply): PluginError {
     return new PluginError(code, `${whole} has no ${what}${said}`);
   const where = reply.elsewhere ? `${printable(url)} (for ${whole})` : whole;
   const message = `${where} answered ${String(status)} when asked to ${verb(method)} ${what}${said}`;
-  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
-  return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
+  return explainStatus(reply, message, code);
 }
 
 // An upload is begun by POST, before anything is said of what it is to be: such a refusal concerns all images alike.

@@ -1,10 +1,10 @@
 import { PluginError } from '../errors.ts';
 import { readBody } from './answerBody.ts';
 import type { Connections, ReadResponse } from './connections.ts';
-import { redirectOf } from './conversations.ts';
+import { keepsSecret, redirectOf } from './conversations.ts';
 import type { Credential } from './credentials.ts';
 import { printable } from './networkErrors.ts';
-import { parseRetryAfter, TransientError } from './patience.ts';
+import { explainStatus } from './patience.ts';
 
 /** What is asked of a token server, and for whom. */
 export interface TokenRequest {
@@ -71,15 +71,11 @@ async function get(request: TokenRequest, connections: Exchange, signal: AbortSi
     const headers = { Accept: 'application/json', ...(own && authorization && { Authorization: authorization }) };
     const answer = await read(await connections.exchange({ method: 'GET', url: place, headers, signal }));
     const next = redirectOf('GET', place, answer);
-    if (!next || hops === redirectLimit || !mayLead(place, next)) return answer;
+    if (!next || hops === redirectLimit || !keepsSecret(place, next)) return answer;
     // Led back, it would still be somebody else who chose what the credentials are sent to.
     own &&= next.origin === place.origin;
     place = next;
   }
-}
-
-function mayLead(from: URL, to: URL): boolean {
-  return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
 }
 
 async function post(
@@ -137,7 +133,8 @@ function fieldsOf(body: Buffer): Partial<Record<string, unknown>> {
   }
 }
 
-function explainFailure(request: TokenRequest, { status, headers, body }: ReadResponse): PluginError {
+function explainFailure(request: TokenRequest, response: ReadResponse): PluginError {
+  const { status, body } = response;
   const { registry, repository, realm } = request;
   const invalidGrant = status === 400 && fieldsOf(body)['error'] === 'invalid_grant';
   if (status === 401 || invalidGrant) return new PluginError('unauthorized', `${registry} refuses to log in`);
@@ -147,7 +144,5 @@ function explainFailure(request: TokenRequest, { status, headers, body }: ReadRe
     });
   }
   const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${String(status)}`;
-  const code = status === 429 ? 'rate-limited' : 'server-error';
-  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
-  return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
+  return explainStatus(response, message);
 }
