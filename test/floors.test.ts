@@ -40,6 +40,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     files: /^lib\/cluster\/session\.ts$/,
     reason: 'a second to load: only where a cluster is talked to, for its authentication, TLS and SOCKS',
   },
+  'smol-toml': { files: /^lib\/node\/toml\.ts$/, reason: 'configurations of container runtimes are read in one place' },
   ws: { files: /^lib\/cluster\/podExec\.ts$/, reason: 'commands in pods; Node’s own takes neither agents nor headers' },
   '@peculiar/x509': { files: /^lib\/host\/issuing\.ts$/, reason: 'certificates are issued in one place' },
   'reflect-metadata': { files: /^lib\/host\/issuing\.ts$/, reason: '@peculiar/x509 does not load without it' },

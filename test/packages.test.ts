@@ -46,9 +46,8 @@ describe('the table of packages in docs/architecture.md', () => {
     expect(rows).to.have.deep.members(brought);
     const all = names.reduce((found, name) => broughtBy(`node_modules/${name}`, found), new Set<string>());
     expect(page)
-      .to.match(/^Twelve packages are depended on/m)
+      .to.include(`\n${String(names.length)} packages are depended on`)
       .and.to.include(`bring ${String(all.size)} in all`);
-    expect(names).to.have.length(12);
   });
 });
 

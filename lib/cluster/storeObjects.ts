@@ -2,8 +2,7 @@ import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { PluginError } from '../errors.ts';
 import { defaultStorePath, storeMarker } from '../node/additionalStore.ts';
-import { addStore, storageFile } from '../node/storeConfig.ts';
-import { readToml } from '../node/toml.ts';
+import { addStore, storageFile, storesIn } from '../node/storeConfig.ts';
 import { isOlder } from '../release/version.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { fieldsOf, listOf, textOf } from './fields.ts';
@@ -115,9 +114,7 @@ function readStorage(role: string, pools: readonly StoredObject[], configs: read
       hint: 'Is the machine config operator well? See oc get machineconfigpool.',
     });
   }
-  const listed = readToml(text).find(({ key }) => key === 'storage.options.additionalimagestores')?.value ?? '[]';
-  const stores = [...listed.matchAll(/["']([^"']+)["']/g)].map(([, path = '']) => path);
-  return stores.includes(defaultStorePath) ? text : addStore(text, stores, defaultStorePath);
+  return addStore(text, storesIn(text) ?? [], defaultStorePath);
 }
 
 function findFile(config: KubernetesObject): string | undefined {

@@ -89,9 +89,8 @@ export async function startMirror(bundle: Bundle, options: MirrorOptions, contex
 async function checkOthers(host: Host, prefixes: readonly string[]): Promise<void> {
   for (const path of ['/etc/containers/registries.conf', ...(await listFolder(host, dirname(mirrorFile)))]) {
     if (path === mirrorFile) continue;
-    const said = readToml((await readIfThere(host, path)) ?? '')
-      .filter(({ key }) => key === 'registry.prefix' || key === 'registry.location')
-      .flatMap(({ value }) => stringsOf(value));
+    const values = readToml((await readIfThere(host, path)) ?? '', path);
+    const said = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);
     const both = prefixes.find((prefix) => said.includes(prefix));
     if (both === undefined) continue;
     throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {

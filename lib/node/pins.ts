@@ -36,7 +36,7 @@ type Pins = ReadonlyMap<string, readonly string[]>;
  */
 export async function pinImages(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
   for (const path of [mainFile, ...(await listFolder(host, dirname(pinFile)))]) {
-    if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '').length > 0) throw foreignList(path);
+    if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '', path).length > 0) throw foreignList(path);
   }
   return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));
 }
@@ -59,19 +59,18 @@ export async function listPinnedReleases(host: Host): Promise<string[]> {
   return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
 }
 
-/** All pins that a file has, by whomever it was written. */
-function listPins(text: string): string[] {
-  return readToml(text).flatMap(({ key: each, value }) => (each === key ? stringsOf(value) : []));
+function listPins(text: string, path: string): string[] {
+  return stringsOf(readToml(text, path), key) ?? [];
 }
 
 function parsePins(text: string): Pins {
-  const all = new Set(listPins(text));
+  const all = new Set(listPins(text, pinFile));
   const pins = new Map<string, string[]>();
   let release = '';
   for (const line of text.split('\n')) {
     if (line.startsWith(mark)) release = line.slice(mark.length);
-    const names = line.trim().startsWith('#') ? [] : stringsOf(line).filter((name) => all.has(name));
-    if (names.length > 0) pins.set(release, [...(pins.get(release) ?? []), ...names]);
+    const [, name] = /^ *"([^"]+)",?$/.exec(line) ?? [];
+    if (name !== undefined && all.has(name)) pins.set(release, [...(pins.get(release) ?? []), name]);
   }
   return pins;
 }
@@ -104,7 +103,7 @@ async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<Pin
   } catch (error) {
     throw describeWriteError(error, path);
   }
-  return { file: pinFile, pinned: [...new Set(listPins(text))].sort(), changed: text !== before };
+  return { file: pinFile, pinned: [...new Set(listPins(text, pinFile))].sort(), changed: text !== before };
 }
 
 function foreignList(path: string): PluginError {

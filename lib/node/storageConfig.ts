@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 import { isMissing } from '../store/fileContent.ts';
 import { pathOnHost, type Host } from './host.ts';
-import { readToml, stringsOf } from './toml.ts';
+import { readToml, stringsOf, type TomlValues } from './toml.ts';
 
 /** Where a machine keeps images, as its storage.conf says. Paths are the machine’s own. */
 export interface StorageConfig {
@@ -18,21 +18,27 @@ const dropIns = ['/usr/share/containers/storage.conf.d', '/etc/containers/storag
 
 /**
  * Reads the storage configuration of a machine as root’s programs do: the first file that is there, or the one that
- * CONTAINERS_STORAGE_CONF names, and, where the machine has such folders, the files of storage.conf.d after it. Throws `not-readable`.
+ * CONTAINERS_STORAGE_CONF names, and, where the machine has such folders, the files of storage.conf.d after it. Throws `not-readable` and `invalid-file`.
  */
 export async function readStorageConfig(host: Host): Promise<StorageConfig> {
+  const read = async (path: string): Promise<TomlValues | undefined> => {
+    const text = await readIfThere(host, path);
+    return text === undefined ? undefined : readToml(text, path);
+  };
   const named = host.environment['CONTAINERS_STORAGE_CONF'];
-  let text: string | undefined;
-  for (const path of named === undefined || named === '' ? places : [named]) text ??= await readIfThere(host, path);
-  const texts = [text, ...(await Promise.all((await listDropIns(host)).map((path) => readIfThere(host, path))))];
-  const assignments = texts.flatMap((each) => readToml(each ?? ''));
-  const values = new Map(assignments.map(({ key, value }) => [key, stringsOf(value)]));
-  const first = (key: string, otherwise: string): string => values.get(key)?.[0] ?? otherwise;
+  const main = await Promise.all((named === undefined || named === '' ? places : [named]).map(read));
+  const files = [
+    main.find((values) => values !== undefined),
+    ...(await Promise.all((await listDropIns(host)).map(read))),
+  ];
+  const last = (key: string): string[] | undefined =>
+    files.map((values) => values && stringsOf(values, key)).findLast((strings) => strings !== undefined);
+  const first = (key: string, otherwise: string): string => last(key)?.[0] ?? otherwise;
   return {
     driver: host.environment['STORAGE_DRIVER'] || first('storage.driver', '') || 'overlay',
     graphRoot: first('storage.graphroot', '/var/lib/containers/storage'),
     runRoot: first('storage.runroot', '/run/containers/storage'),
-    additionalStores: values.get('storage.options.additionalimagestores') ?? [],
+    additionalStores: last('storage.options.additionalimagestores') ?? [],
   };
 }
 

@@ -1,10 +1,10 @@
 import { rm } from 'node:fs/promises';
-import { PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { writeWhole } from '../store/disk.ts';
 import { writeMarker } from './additionalStore.ts';
 import { pathOnHost, type Host } from './host.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
-import { readToml } from './toml.ts';
+import { readToml, stringsOf } from './toml.ts';
 
 /** The file that container runtimes read instead of the one in /usr/share/containers. */
 export const storageFile = '/etc/containers/storage.conf';
@@ -33,18 +33,26 @@ export async function describeStorage(host: Host, store: string): Promise<string
 export function addStore(text: string, additionalStores: readonly string[], store: string): string {
   if (additionalStores.includes(store)) return text;
   const line = `additionalimagestores = [${[...additionalStores, store].map((path) => JSON.stringify(path)).join(', ')}]`;
-  const present = readToml(text).some((assignment) => assignment.key === key);
+  const present = storesIn(text) !== undefined;
   const pattern = /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m;
   const added = present
     ? text.replace(pattern, () => line)
     : /^\[storage\.options\][ \t]*$/m.test(text)
       ? text.replace(/^\[storage\.options\][ \t]*$/m, (table) => `${table}\n${line}`)
       : `${text.trimEnd()}\n\n[storage.options]\n${line}\n`;
-  const has = readToml(added).some((each) => each.key === key && each.value.includes(JSON.stringify(store)));
-  if (has) return added;
+  try {
+    if (storesIn(added)?.includes(store)) return added;
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-file')) throw error;
+  }
   throw new PluginError('unsupported', `${storageFile} lists additional stores in a form that is not understood`, {
     hint: `Add ${store} to additionalimagestores by hand.`,
   });
+}
+
+/** Returns the additional stores that the text of a storage.conf lists; undefined if it has no list. Throws `invalid-file`. */
+export function storesIn(text: string): string[] | undefined {
+  return stringsOf(readToml(text, storageFile), key);
 }
 
 /**

@@ -1,52 +1,35 @@
-/** One assignment in a TOML file. */
-export interface TomlAssignment {
-  /** With its tables: `storage.options.additionalimagestores`. */
-  readonly key: string;
-  /** As it is written, without comments. */
-  readonly value: string;
-}
+import { parse, TomlError } from 'smol-toml';
+import { PluginError } from '../errors.ts';
+
+/** The values of a TOML file by their keys: `storage.options.additionalimagestores`. */
+export type TomlValues = ReadonlyMap<string, readonly unknown[]>;
 
 /**
- * Lists the assignments of a TOML file, as far as the configuration of container runtimes goes: tables, dotted keys, strings,
- * numbers, and lists over several lines. What it does not understand is left out.
+ * Reads a TOML file, as container runtimes do. A key of several tables of the same name has the values of all of them. Throws
+ * `invalid-file`, with the line and never the text: the file may hold passwords.
  */
-export function readToml(text: string): TomlAssignment[] {
-  const assignments: TomlAssignment[] = [];
-  const lines = text.split('\n').map(withoutComment);
-  let table = '';
-  for (let number = 0; number < lines.length; number++) {
-    const line = lines[number]?.trim() ?? '';
-    const header = /^\[\[?\s*([^\]]+?)\s*\]\]?$/.exec(line)?.[1];
-    if (header !== undefined) {
-      table = `${unquote(header)}.`;
-      continue;
-    }
-    const [, name, start] = /^("[^"]+"|[\w.-]+)\s*=\s*(.+)$/.exec(line) ?? [];
-    if (name === undefined || start === undefined) continue;
-    let value = start;
-    while (isOpen(value) && number + 1 < lines.length) value += ` ${lines[++number]?.trim() ?? ''}`;
-    assignments.push({ key: table + unquote(name), value });
+export function readToml(text: string, where: string): TomlValues {
+  const values = new Map<string, unknown[]>();
+  const collect = (value: unknown, key: string): void => {
+    if (Array.isArray(value) && value.some(isTable)) for (const each of value) collect(each, key);
+    else if (isTable(value))
+      for (const [name, each] of Object.entries(value)) collect(each, key === '' ? name : `${key}.${name}`);
+    else values.set(key, [...(values.get(key) ?? []), ...(Array.isArray(value) ? (value as unknown[]) : [value])]);
+  };
+  try {
+    collect(parse(text), '');
+  } catch (cause) {
+    if (!(cause instanceof TomlError)) throw cause;
+    throw new PluginError('invalid-file', `${where} is not valid TOML: line ${String(cause.line)}`);
   }
-  return assignments;
+  return values;
 }
 
-/** The strings in the value of an assignment: one for a string, all of a list. */
-export function stringsOf(value: string): string[] {
-  return [...value.matchAll(/"((?:[^"\\]|\\.)*)"|'([^']*)'/g)].map(
-    ([, basic, literal]) => literal ?? (basic ?? '').replace(/\\(.)/g, '$1'),
-  );
+/** Returns the strings among the values of a key; undefined if the file does not set it. */
+export function stringsOf(values: TomlValues, key: string): string[] | undefined {
+  return values.get(key)?.filter((value) => typeof value === 'string');
 }
 
-function withoutComment(line: string): string {
-  return /^(?:[^#"']|"(?:[^"\\]|\\.)*"|'[^']*')*/.exec(line)?.[0] ?? line;
-}
-
-function isOpen(value: string): boolean {
-  if (!value.startsWith('[')) return false;
-  const bare = value.replace(/"(?:[^"\\]|\\.)*"|'[^']*'/g, '');
-  return bare.split('[').length > bare.split(']').length;
-}
-
-function unquote(name: string): string {
-  return name.replace(/["'\s]/g, '');
+function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date);
 }
