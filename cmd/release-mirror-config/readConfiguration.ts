@@ -6,6 +6,7 @@ import { parseManifests, readManifests } from '../../lib/cluster/manifestFolder.
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import { parseLocation } from '../../lib/store/location.ts';
 
 /**
@@ -27,7 +28,7 @@ async function findFolder(folder: string): Promise<string> {
   if (!(await stat(join(folder, 'v2')).catch(() => undefined))) return folder;
   if (await stat(inside).catch(() => undefined)) return inside;
   throw new PluginError('not-found', `${folder} is a mirror directory without a “config” folder`, {
-    hint: `Make it of the release in there: oc adm-release-mirror-config VERSION --from-dir=${folder} --config-to-dir=${inside}`,
+    hint: `Make it of the release in there: oc adm-release-mirror-config VERSION --from-dir=${shellWord(folder)} --config-to-dir=${shellWord(inside)}`,
   });
 }
 

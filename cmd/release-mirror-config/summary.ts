@@ -5,9 +5,10 @@ import type { PluginError } from '../../lib/errors.ts';
 import { formatTarget } from '../../lib/release/destination.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import { formatFile, formatOutcome, toPlainOutcome, type DryRun, type WrittenFile } from './configuration.ts';
 import type { MirrorArguments } from './request.ts';
-import { formatUpload, quote } from './upload.ts';
+import { formatUpload } from './upload.ts';
 
 /** What a run of the mirror command did, or would do. */
 export interface MirrorOutcome {
@@ -130,6 +131,6 @@ function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): 
 
 function formatConfigAdvice({ configFolder, files, applied }: MirrorOutcome): string {
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
-  const command = `oc adm-release-mirror-config apply ${quote(configFolder)}`;
+  const command = `oc adm-release-mirror-config apply ${shellWord(configFolder)}`;
   return `To apply the configuration to a cluster, run:\n\n    ${command}`;
 }

@@ -2,6 +2,7 @@ import { formatTarget, releaseName } from '../../lib/release/destination.ts';
 import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import type { MirrorArguments } from './request.ts';
 import type { MirrorOutcome } from './summary.ts';
 
@@ -10,7 +11,7 @@ export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir 
   const local = images.filter(({ target }) => target.place.kind === 'directory');
   if (!result || local.length === 0) return '';
   const { release } = signed;
-  const from = `--from-dir=${quote(toDir)}`;
+  const from = `--from-dir=${shellWord(toDir)}`;
   const own = local.find(({ name }) => name === releaseName);
   const commands = ocCommands(local, release, result, from).map((command) => `    ${command}`);
   // Without the release image in the directory nothing tells which images belong to it.
@@ -24,11 +25,6 @@ export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir 
     '',
     ...commands,
   ].join('\n');
-}
-
-/** A word of a command line as a shell reads it. */
-export function quote(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll(`'`, `'\\''`)}'`;
 }
 
 function ocCommands(local: readonly MirrorImage[], release: Release, result: MirrorResult, from: string): string[] {

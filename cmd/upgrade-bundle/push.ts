@@ -5,6 +5,7 @@ import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseRepository, repositoryIn } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { checkRepository } from '../checks.ts';
@@ -90,16 +91,11 @@ function upgradeCommand({ release }: PushResult): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
 }
 
-function toWords(
-  result: PushResult,
-  signed: SignedRelease,
-  { path, form, metadata, files }: Bundle,
-  to: string,
-): string {
+function toWords(result: PushResult, signed: SignedRelease, { path, metadata, files }: Bundle, to: string): string {
   const { release, images, attachments, tags, blobs, bytes } = result;
   const nothing = blobs.uploaded + blobs.mounted === 0;
   const sources = [...new Set([metadata.release, ...metadata.images].map(repositoryIn))];
-  const config = form === 'directory' ? `oc apply -Rf ${path}/config` : `tar -xf ${path} config && oc apply -Rf config`;
+  const config = `oc adm-release-mirror-config apply ${shellWord(path)}`;
   const rows = [
     ['Release', release],
     ['Version', `${metadata.version} ${metadata.arch}`],

@@ -4,6 +4,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readPayload } from '../release/release.ts';
 import { isReleaseTag, usualRepository } from '../release/version.ts';
+import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { describeReadError, readFileContent } from '../store/fileContent.ts';
 import { readSmallFile } from '../store/smallFile.ts';
@@ -101,7 +102,7 @@ async function describeContent(
   if (releases.length > 1) {
     throw new PluginError('invalid-bundle', `${path} holds several releases: ${releases.join(', ')}`, {
       hint:
-        `Name one to oc adm-release-mirror-config: file://${releaseRepository}:${tag} --from-dir=${path}. ` +
+        `Name one to oc adm-release-mirror-config: file://${releaseRepository}:${tag} --from-dir=${shellWord(path)}. ` +
         'Other commands need each release in a directory of its own.',
     });
   }

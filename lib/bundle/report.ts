@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
 import type { InspectedImage, Inspection } from './inspect.ts';
+import { shellWord } from '../shellWord.ts';
 import { markup, Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
 import { script, style } from './reportStyle.ts';
@@ -221,36 +222,35 @@ type MarkupLines = (Markup | string | undefined)[][];
 function explainVerification({ form, release, digest, signatures }: Inspection, name: string): Markup {
   const file = signatures.find((each) => release.endsWith(`@${each.digest}`))?.file;
   const show =
-    form === 'tar' ? `tar -xOf ${quote(name)} ${quote(file ?? '')}` : `cat ${quote(`${name}/${file ?? ''}`)}`;
+    form === 'tar'
+      ? `tar -xOf ${shellWord(name)} ${shellWord(file ?? '')}`
+      : `cat ${shellWord(`${name}/${file ?? ''}`)}`;
   const folder = 'v2/openshift/release/blobs';
-  const enter = form === 'tar' ? `tar -xf ${quote(name)} && cd ${folder}` : `cd ${quote(`${name}/${folder}`)}`;
   const checkEach = 'for blob in sha256:*; do echo "${blob#sha256:}  $blob"; done | sha256sum -c --quiet';
   return markup`<h2 id="verify">How to verify it</h2>
     <p>The whole chain, from the signature of the release to the last layer, without a network:</p>
-    <pre>oc adm-upgrade-bundle verify ${quote(name)}</pre>
+    <pre>oc adm-upgrade-bundle verify ${shellWord(name)}</pre>
     ${
       digest &&
       markup`<p>That the file is the one that was made. Its digest should have reached you by another way, too:</p>
-        <pre>sha256sum -c ${quote(`${name}.sha256`)}</pre>`
+        <pre>sha256sum -c ${shellWord(`${name}.sha256`)}</pre>`
     }
     ${
       file?.endsWith('.yaml') === true &&
       markup`<p>The signature by hand; its statement must have the digest of the release that is given above:</p>
         <pre>${show} | sed -n 's/^ *sha256-[0-9a-f]*-1: *//p' | base64 -d | gpg --decrypt</pre>`
     }
-    <p>Layers and configurations by hand, as each has its digest as its name:</p>
-    <pre>${enter} && ${checkEach}</pre>`;
+    ${
+      // Unpacking a tar that nothing has checked is no way to check it.
+      form === 'directory' &&
+      markup`<p>Layers and configurations by hand, as each has its digest as its name:</p>
+        <pre>cd ${shellWord(`${name}/${folder}`)} && ${checkEach}</pre>`
+    }`;
 }
 
 /** The name to show: without the folders above, which are not the bundle's, but whole for a device. */
 function nameOf({ path }: Inspection): string {
   return path.startsWith('/dev/') ? path : basename(path);
-}
-
-/** A file name as a word of a shell. */
-function quote(name: string): string {
-  const safe = name.startsWith('-') ? `./${name}` : name;
-  return /^[\w./:@+-]+$/.test(safe) ? safe : `'${safe.replaceAll("'", "'\\''")}'`;
 }
 
 function hashOf(text: string): string {

@@ -4,6 +4,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../release/keyring.ts';
 import { fingerprintOf } from '../release/signature.ts';
 import { collectSignatures } from '../release/trust.ts';
+import { shellWord } from '../shellWord.ts';
 import { agentSet } from './agentSurvey.ts';
 import { fingerprintOption, readTrust, unsignedOption, type AgentTrust, type WantedTrust } from './agentTrust.ts';
 import type { Cluster } from './client.ts';
@@ -73,12 +74,8 @@ async function refuseWhatAgentsDo(
 function adviseInstall({ fingerprints }: AgentTrust, more: WantedTrust): string {
   const words = [
     ...[...new Set([...fingerprints, ...more.fingerprints])].map((each) => `${fingerprintOption}${each}`),
-    ...more.keyrings.map((file) => `--signature-keyring=${quote(file)}`),
+    ...more.keyrings.map((file) => `--signature-keyring=${shellWord(file)}`),
     ...(more.allowUnsigned ? [unsignedOption] : []),
   ];
   return `Run this first, with --executable and whatever else they were installed with besides: oc adm-upgrade-bundle install ${words.join(' ')}`;
-}
-
-function quote(file: string): string {
-  return /^[\w./:@+-]+$/.test(file) ? file : `'${file.replaceAll("'", "'\\''")}'`;
 }

@@ -341,7 +341,8 @@ describe('push', () => {
     expect(stdout).to.match(/^Pushed\n/);
     expect(stdout).to.match(new RegExp(`Signed by +Test release key .*${bundle.key.fingerprint}`));
     expect(stdout).to.contain(`oc adm upgrade --allow-explicit-upgrade --to-image=${to}@${bundle.release.digest}`);
-    expect(stdout).to.contain(`tar -xf ${bundle.path} config && oc apply -Rf config`);
+    expect(stdout).to.contain(`oc adm-release-mirror-config apply ${bundle.path}\n`);
+    expect(stdout).not.to.match(/tar -x|oc apply/);
     expect(stdout).to.contain(`quay.io/${bundle.release.componentRepository}`);
     const image = JSON.parse(
       await skopeo(
