@@ -1,6 +1,7 @@
 import { constants, hostname, setPriority } from 'node:os';
 import { runAgent } from '../../lib/cluster/agent.ts';
-import { stateFolder, tokenPath } from '../../lib/cluster/agentStart.ts';
+import type { ServedExecutable } from '../../lib/cluster/agentServer.ts';
+import { executablePort, stateFolder, tokenPath } from '../../lib/cluster/agentStart.ts';
 import { pathOnHost } from '../../lib/node/host.ts';
 import { usualPlace } from '../../lib/node/media.ts';
 import { openCluster } from '../clusterAccess.ts';
@@ -125,6 +126,6 @@ function usualListen({ POD_IP: address = '' }: NodeJS.ProcessEnv): string {
 }
 
 /** What this process runs from, where whoever started it has checked that against a digest. */
-function ownExecutable({ EXECUTABLE: digest = '' }: NodeJS.ProcessEnv): { digest: string; path: string } | undefined {
-  return digest === '' ? undefined : { digest, path: process.execPath };
+function ownExecutable({ EXECUTABLE: digest = '' }: NodeJS.ProcessEnv): ServedExecutable | undefined {
+  return digest === '' ? undefined : { digest, path: process.execPath, port: executablePort };
 }

@@ -3,14 +3,12 @@ import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
-import { Certificates } from '../store/certificates.ts';
-import { Connections } from '../store/connections.ts';
 import { agentNamespace } from './agentAccess.ts';
 import { AgentHoldings } from './agentHoldings.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
-import { AgentPeers } from './agentPeers.ts';
+import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
@@ -38,7 +36,7 @@ export interface AgentSettings {
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
   const { node, media: where, server: listen, folder, trust, floor, interval } = options;
-  const connections = new Connections({ certificates: new Certificates({ insecure: false }) });
+  const connections = connectToPeers(listen.token);
   const closing: (() => Promise<void>)[] = [];
   try {
     const server = await AgentServer.open(listen, context);
@@ -49,7 +47,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     const tools = {
       holdings: new AgentHoldings(folder, trust),
       images: new AgentImages(where.host, floor),
-      peers: new AgentPeers(cluster, node, listen.token, connections),
+      peers: new AgentPeers(cluster, node, connections),
       server,
       remarks: () => [...media.complaints.slice(0, 3), ...(trouble === undefined ? [] : [trouble])],
     };

@@ -1,7 +1,14 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { agentAccess, agentNamespace } from './agentAccess.ts';
-import { describeExecutables, keyringPath, startScript, tokenPath, type ExecutableDigests } from './agentStart.ts';
+import {
+  describeExecutables,
+  executablePort,
+  keyringPath,
+  startScript,
+  tokenPath,
+  type ExecutableDigests,
+} from './agentStart.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from './upgradeBundleDefinition.ts';
@@ -28,7 +35,7 @@ export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } a
 
 const labels = agentLabels;
 const ownPods = { podSelector: { matchLabels: labels } };
-/** Where agents serve their bundle to each other. */
+/** Where agents serve their bundle to each other, by TLS with a key from the token. */
 const port = 8080;
 
 /**
@@ -81,7 +88,7 @@ const networkPolicy: KubernetesObject = {
   spec: {
     podSelector: {},
     policyTypes: ['Ingress'],
-    ingress: [{ from: [ownPods], ports: [{ protocol: 'TCP', port }] }],
+    ingress: [{ from: [ownPods], ports: [port, executablePort].map((each) => ({ protocol: 'TCP', port: each })) }],
   },
 };
 
@@ -90,7 +97,10 @@ const serviceSpec = {
   clusterIP: 'None',
   publishNotReadyAddresses: true,
   selector: labels,
-  ports: [{ name: 'bundle', port, protocol: 'TCP', targetPort: port }],
+  ports: [
+    { name: 'bundle', port, protocol: 'TCP', targetPort: port },
+    { name: 'executable', port: executablePort, protocol: 'TCP', targetPort: executablePort },
+  ],
 };
 
 function daemonSetSpec(options: AgentOptions): object {
@@ -141,10 +151,13 @@ function container({ image, executables, trust = noTrust }: AgentOptions): objec
     env: [
       { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
-      { name: 'PEERS', value: `http://bundle:${String(port)}` },
+      { name: 'PEERS', value: `http://bundle:${String(executablePort)}` },
       ...describeExecutables(executables),
     ],
-    ports: [{ name: 'bundle', containerPort: port, protocol: 'TCP' }],
+    ports: [
+      { name: 'bundle', containerPort: port, protocol: 'TCP' },
+      { name: 'executable', containerPort: executablePort, protocol: 'TCP' },
+    ],
     resources: { requests: { cpu: '10m', memory: '100Mi' } },
     securityContext: { privileged: true, readOnlyRootFilesystem: true },
     // An agent serves from its start on: one that does not is waiting for its executable.

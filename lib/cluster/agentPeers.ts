@@ -2,7 +2,8 @@ import type { Context } from '../context.ts';
 import { isPluginError, messageOf, type ErrorCode } from '../errors.ts';
 import { fetchBundle } from '../node/replica.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
-import type { Connections } from '../store/connections.ts';
+import { Connections } from '../store/connections.ts';
+import { clientTlsOf, derivePreSharedKey } from '../store/preSharedKey.ts';
 import type { Authorizer } from '../store/tokens.ts';
 import { Transport } from '../store/transport.ts';
 import { parseFacts, type BundleFacts } from './bundleFacts.ts';
@@ -24,17 +25,24 @@ export function peerPaths(digest: Digest): { readonly tar: string; readonly fact
   return { tar: `${base}.tar`, facts: `${base}.json` };
 }
 
+// Both ends have proved that they have the key before a request is sent.
+const authorizer: Authorizer = { authorize: () => Promise.resolve(undefined) };
+
+/** Opens connections to agents that have the same token, and to no others. `name` is what they are told of this one. */
+export function connectToPeers(token: string, name?: string): Connections {
+  const certificates = clientTlsOf(derivePreSharedKey(token));
+  return new Connections({ certificates, ...(name !== undefined && { userAgent: name }) });
+}
+
 /** The other agents of a cluster, as a source of bundles. */
 export class AgentPeers {
   readonly #cluster: Cluster;
   readonly #node: string;
-  readonly #token: string;
   readonly #connections: Connections;
 
-  constructor(cluster: Cluster, node: string, token: string, connections: Connections) {
+  constructor(cluster: Cluster, node: string, connections: Connections) {
     this.#cluster = cluster;
     this.#node = node;
-    this.#token = token;
     this.#connections = connections;
   }
 
@@ -45,7 +53,7 @@ export class AgentPeers {
   async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
     const { tar } = peerPaths(digest);
     return this.#ask(digest, context, (origin) => {
-      const source = { url: new URL(tar, origin), token: this.#token, digest, patience };
+      const source = { url: new URL(tar, origin), token: undefined, digest, patience };
       return fetchBundle(source, folder, this.#connections, context);
     });
   }
@@ -54,8 +62,7 @@ export class AgentPeers {
   async readFacts(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
     return this.#ask(digest, context, async (origin) => {
       const target = new URL(peerPaths(digest).facts, origin);
-      const authorizer: Authorizer = { authorize: () => Promise.resolve(`Bearer ${this.#token}`) };
-      const transport = new Transport(this.#connections, authorizer, context, { ...patience, insecure: true });
+      const transport = new Transport(this.#connections, authorizer, context, patience);
       const request = { registry: target.host, repository: target.pathname.slice(1), what: 'the facts', target };
       const { body } = await transport.send({ ...request, method: 'GET', actions: 'pull', limit: factsLimit });
       return parseFacts(body, digest, target.host);
@@ -101,7 +108,9 @@ export class AgentPeers {
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
     return leases.flatMap((lease) => {
       const { origin, progress } = parseReport(lease) ?? {};
-      return origin !== undefined && progress && progress.name !== this.#node ? [{ name: progress.name, origin }] : [];
+      // An agent of an earlier version serves by plain HTTP, until the DaemonSet has replaced it.
+      if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
+      return [{ name: progress.name, origin }];
     });
   }
 }

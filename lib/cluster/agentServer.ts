@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
+import { derivePreSharedKey } from '../store/preSharedKey.ts';
 import { serveContent, type ContentServer, type ServedAnswer, type ServedFile } from '../store/server.ts';
 import { peerPaths } from './agentPeers.ts';
 import { formatFacts, type BundleFacts } from './bundleFacts.ts';
@@ -14,41 +15,58 @@ const mostUploads = 2;
 export interface AgentServerOptions {
   readonly host: string;
   readonly port: number;
-  /** Whoever has it may read. */
+  /** The secret that all agents have. It is never sent: the key of TLS is derived from it. */
   readonly token: string;
-  /** The executable that this agent runs from, for nodes that have none yet: its SHA-256 in hex digits, and its path. */
-  readonly executable?: { readonly digest: string; readonly path: string } | undefined;
-  /** Is told of every request. */
+  /** The executable that this agent runs from, for nodes that have none yet. */
+  readonly executable?: ServedExecutable | undefined;
+  /** Is told of every request for a bundle. */
   readonly onAnswer?: (answer: ServedAnswer) => void;
+}
+
+/** The executable of an agent, and where it is served. */
+export interface ServedExecutable {
+  /** Its SHA-256 in hex digits. */
+  readonly digest: string;
+  readonly path: string;
+  /** A port of its own, by plain HTTP: it is no secret, and curl, which fetches it, cannot use a pre-shared key. */
+  readonly port: number;
 }
 
 /** What an agent gives to the agents of other nodes: its executable, and the bundle that it has. */
 export class AgentServer {
   readonly #files: Map<string, ServedFile>;
   readonly #server: ContentServer;
+  readonly #program: ContentServer | undefined;
   #offered: Digest | undefined;
 
-  private constructor(files: Map<string, ServedFile>, server: ContentServer) {
+  private constructor(files: Map<string, ServedFile>, server: ContentServer, program: ContentServer | undefined) {
     this.#files = files;
     this.#server = server;
+    this.#program = program;
   }
 
   /** Begins to listen. Throws what serveContent throws. */
   static async open(options: AgentServerOptions, context: Context): Promise<AgentServer> {
     const files = new Map<string, ServedFile>();
-    const { executable, ...listen } = options;
-    if (executable) {
-      const { size } = await stat(executable.path);
-      const chunks = (start: number, length: number): AsyncIterable<Buffer> =>
-        createReadStream(executable.path, { start, end: start + length - 1 });
-      files.set(`/executable/${executable.digest}`, { size, chunks });
+    const { executable, token, ...listen } = options;
+    const preSharedKey = derivePreSharedKey(token);
+    const server = await serveContent(() => undefined, { ...listen, preSharedKey, files }, context);
+    try {
+      const program = executable && (await serveExecutable(options.host, executable, context));
+      return new AgentServer(files, server, program);
+    } catch (error) {
+      await server.close();
+      throw error;
     }
-    const server = await serveContent(() => undefined, { ...listen, files }, context);
-    return new AgentServer(files, server);
   }
 
   get port(): number {
     return this.#server.port;
+  }
+
+  /** Where other nodes fetch the executable; undefined for an agent that serves none. */
+  get executableOrigin(): string | undefined {
+    return this.#program?.url;
   }
 
   /** Where other nodes reach it; undefined for one that listens on every address. */
@@ -81,9 +99,22 @@ export class AgentServer {
     this.#offered = undefined;
   }
 
-  close(): Promise<void> {
-    return this.#server.close();
+  async close(): Promise<void> {
+    await this.#program?.close();
+    await this.#server.close();
   }
+}
+
+async function serveExecutable(
+  host: string,
+  { digest, path, port }: ServedExecutable,
+  context: Context,
+): Promise<ContentServer> {
+  const { size } = await stat(path);
+  const chunks = (start: number, length: number): AsyncIterable<Buffer> =>
+    createReadStream(path, { start, end: start + length - 1 });
+  const files = new Map<string, ServedFile>([[`/executable/${digest}`, { size, chunks }]]);
+  return serveContent(() => undefined, { host, port, files }, context);
 }
 
 function limitUploads(file: ServedFile): ServedFile {

@@ -10,6 +10,9 @@ export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';
 /** Where the keys are that agents were installed with, likewise. */
 export const keyringPath = '/run/secrets/oc-upgrade-bundle-keys/keys.asc';
 
+/** Where agents serve their executable, by plain HTTP: it is no secret, and the digest is checked. */
+export const executablePort = 8081;
+
 /** The architectures that there are executables for: as Kubernetes names them, and as `uname -m` does. */
 export const machines = { amd64: 'x86_64', arm64: 'aarch64' } as const;
 
@@ -29,7 +32,7 @@ export function describeExecutables(digests: ExecutableDigests): { name: string;
 
 /**
  * What the container of an agent runs, with no more than bash, coreutils, curl and mount: waits until the node has the executable with the digest that is
- * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`), and becomes the agent, which has
+ * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`, without any secret), and becomes the agent, which has
  * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Its arguments are those of the agent. Nothing that has another digest is ever run.
  */
 export const startScript = `set -o pipefail
@@ -46,10 +49,8 @@ intact() {
 }
 fetch() {
   mkdir -p "\${file%/*}" || return
-  # The header comes through a pipe: arguments can be read by everybody on the node.
-  printf 'header = "Authorization: Bearer %s"\\n' "$(cat ${tokenPath})" |
-    curl --config - --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 1024 \\
-      --output "$file.fetched" "$PEERS/executable/$EXECUTABLE" || return
+  curl --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 1024 \\
+    --output "$file.fetched" "$PEERS/executable/$EXECUTABLE" || return
   chmod 755 "$file.fetched"
   if intact "$file.fetched"; then
     sync "$file.fetched" && mv "$file.fetched" "$file"

@@ -10,7 +10,7 @@ export interface NodeReport {
   /** The uid of the UpgradeBundle that it is about. */
   readonly bundle: string;
   readonly progress: NodeProgress;
-  /** Where other nodes reach it: `http://10.128.2.7:8080`; undefined where it does not know. */
+  /** Where other nodes reach it: `https://10.128.2.7:8080`; undefined where it does not know. */
   readonly origin?: string | undefined;
   /** The bundle that it offers to other nodes. */
   readonly offers?: Digest | undefined;

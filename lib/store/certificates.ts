@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createSecureContext, getCACertificates } from 'node:tls';
+import { createSecureContext, getCACertificates, type ConnectionOptions } from 'node:tls';
 import { messageOf, PluginError } from '../errors.ts';
 import { readSmallFile } from './smallFile.ts';
 
@@ -19,7 +19,10 @@ export interface CertificatesOptions {
  * What to make a TLS context of. One context should serve all connections to a host: to read all the authorities of a
  * system takes ten milliseconds.
  */
-export interface TlsOptions {
+export interface TlsOptions extends Pick<
+  ConnectionOptions,
+  'ciphers' | 'minVersion' | 'maxVersion' | 'pskCallback' | 'checkServerIdentity'
+> {
   /** Certificate authorities in PEM, the system’s included. */
   readonly ca?: string[];
   /** Certificates for the client in PEM; each with its key at the same place of `key`. */

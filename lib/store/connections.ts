@@ -162,7 +162,13 @@ export class Connections {
     const made =
       this.#trusted.get(url.host) ??
       this.#options.certificates.for(url.host).then(({ rejectUnauthorized = true, ...material }) => {
-        return { rejectUnauthorized, secureContext: createSecureContext(material) };
+        const { pskCallback, checkServerIdentity } = material;
+        return {
+          rejectUnauthorized,
+          secureContext: createSecureContext(material),
+          ...(pskCallback && { pskCallback }),
+          ...(checkServerIdentity && { checkServerIdentity }),
+        };
       });
     this.#trusted.set(url.host, made);
     return made;

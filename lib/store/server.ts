@@ -1,10 +1,12 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { childrenOf, parseManifest } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
+import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
 import { beginContent, Refusal, sendChunks, sendJson } from './serverAnswer.ts';
 import { hasToken, readPage, type Page } from './serverRequest.ts';
 import { readContent, Verifier, type ContentSource, type LocalContent } from './store.ts';
@@ -24,6 +26,8 @@ export interface ServeOptions {
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
   /** The bearer token that every request must have; without one nobody needs any. */
   readonly token?: string | undefined;
+  /** Serves by TLS, and only to clients that have this key; plain HTTP without it. */
+  readonly preSharedKey?: PreSharedKey;
   /** Files to serve besides, by their paths: `/bundle.tar`. */
   readonly files?: ReadonlyMap<string, ServedFile>;
   /** Leaves it to the clients to compare the digests of blobs, for those that do so anyway. */
@@ -56,7 +60,7 @@ export interface ServedAnswer {
 
 /** A server at work. */
 export interface ContentServer {
-  /** `http://127.0.0.1:41234` */
+  /** `http://127.0.0.1:41234`; https with a pre-shared key. */
   readonly url: string;
   readonly host: string;
   readonly port: number;
@@ -76,9 +80,11 @@ type Find = (repository: string) => Served | undefined | Promise<Served | undefi
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
   const { host = '127.0.0.1', port = 0 } = options;
   const handler = new Handler(find, options, context);
-  const server = createServer((request, response) => {
+  const { preSharedKey } = options;
+  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     void handler.handle(request, response);
-  });
+  };
+  const server = preSharedKey ? createTlsServer(serverTlsOf(preSharedKey), onRequest) : createServer(onRequest);
   await listen(server, host, port);
   const close = (): Promise<void> => {
     context.signal.removeEventListener('abort', onAbort);
@@ -90,7 +96,7 @@ export async function serveContent(find: Find, options: ServeOptions, context: C
   context.signal.addEventListener('abort', onAbort, { once: true });
   const address = server.address() as AddressInfo;
   const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${String(address.port)}`;
-  return { url: `http://${authority}`, host: address.address, port: address.port, close };
+  return { url: `${preSharedKey ? 'https' : 'http'}://${authority}`, host: address.address, port: address.port, close };
 }
 
 class Handler {

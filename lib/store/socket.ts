@@ -1,5 +1,5 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
-import { connect as connectTls, type SecureContext } from 'node:tls';
+import { connect as connectTls, type ConnectionOptions, type SecureContext } from 'node:tls';
 import { PluginError } from '../errors.ts';
 import {
   announcementLimit,
@@ -20,7 +20,7 @@ export interface Answer extends AnswerHead {
 export type Receiver = (chunk: Buffer) => void;
 
 /** How to verify a server. */
-export interface SocketTls {
+export interface SocketTls extends Pick<ConnectionOptions, 'pskCallback' | 'checkServerIdentity'> {
   readonly secureContext: SecureContext;
   readonly rejectUnauthorized: boolean;
 }

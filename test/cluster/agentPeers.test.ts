@@ -1,9 +1,12 @@
+import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { connect, createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { PassThrough, type Readable } from 'node:stream';
+import { buffer, text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { AgentHoldings } from '../../lib/cluster/agentHoldings.ts';
-import { AgentPeers, peerPaths } from '../../lib/cluster/agentPeers.ts';
+import { AgentPeers, connectToPeers, peerPaths } from '../../lib/cluster/agentPeers.ts';
 import { AgentServer } from '../../lib/cluster/agentServer.ts';
 import { formatReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
@@ -39,7 +42,7 @@ describe('agents among each other', () => {
     api = await startApiServer();
     api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
     connected = await connectTo(api);
-    connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
+    connections = connectToPeers(token);
   });
   after(async () => {
     connections.close();
@@ -77,11 +80,16 @@ describe('agents among each other', () => {
     announce(name, server.origin);
     return server;
   };
-  const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, token, connections);
+  const requestTo = (url: string, method = 'GET') => {
+    return { method, url: new URL(url), headers: {}, signal: new AbortController().signal };
+  };
+  const ask = (server: AgentServer, path: string, method = 'GET', by: Connections = connections) =>
+    by.exchange(requestTo(`https://127.0.0.1:${String(server.port)}${path}`, method));
+  const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, connections);
 
   it('bring a bundle from whoever says that it has it, and hand it on', async () => {
     await startNode('a');
-    announce('b', 'http://127.0.0.1:1');
+    announce('b', 'https://127.0.0.1:1');
     announce('gone', undefined);
     const holdings = new AgentHoldings(join(folder, 'b'), trust);
     const path = await peersOf('b').fetch(digest, holdings.folder, makeContext());
@@ -113,7 +121,7 @@ describe('agents among each other', () => {
     const [listed, ...more] = api.requests.slice(before).filter(({ path }) => path.endsWith('/leases'));
     expect(more).to.deep.equal([]);
     expect(listed?.bytesSent).to.be.lessThan(60_000);
-    expect(server.origin).to.equal(`http://127.0.0.1:${String(server.port)}`);
+    expect(server.origin).to.equal(`https://127.0.0.1:${String(server.port)}`);
   });
 
   it('send a bundle to two at a time, so that it spreads from node to node', async () => {
@@ -129,35 +137,80 @@ describe('agents among each other', () => {
       return body;
     };
     server.offer({ size: 3, chunks }, facts);
-    const url = `http://127.0.0.1:${String(server.port)}${peerPaths(digest).tar}`;
-    const headers = { authorization: `Bearer ${token}` };
-    const [first, second] = await Promise.all([fetch(url, { headers }), fetch(url, { headers })]);
+    const { tar } = peerPaths(digest);
+    const [first, second] = await Promise.all([ask(server, tar), ask(server, tar)]);
     expect([first.status, second.status]).to.deep.equal([200, 200]);
-    const third = await fetch(url, { headers });
+    const third = await ask(server, tar);
     expect(third.status).to.equal(503);
-    expect(third.headers.get('retry-after')).to.equal('5');
-    expect((await fetch(url, { headers, method: 'HEAD' })).status).to.equal(200);
+    expect(third.headers['retry-after']).to.equal('5');
+    third.body.resume();
+    const asked = await ask(server, tar, 'HEAD');
+    expect(asked.status).to.equal(200);
+    asked.body.resume();
     for (const each of sent) each.end('bc');
-    expect(await Promise.all([first.text(), second.text()])).to.deep.equal(['abc', 'abc']);
-    const late = fetch(url, { headers });
+    expect(await Promise.all([text(first.body), text(second.body)])).to.deep.equal(['abc', 'abc']);
+    const late = ask(server, tar);
     await until(() => sent.length === 3);
     sent[2]?.end('bc');
-    expect(await (await late).text()).to.equal('abc');
-    expect((await fetch(url)).status).to.equal(401);
+    expect(await text((await late).body)).to.equal('abc');
     server.withdraw();
-    expect((await fetch(url, { headers })).status).to.equal(404);
+    expect((await ask(server, tar)).status).to.equal(404);
   });
 
-  it('give their executable to nodes that have none', async () => {
+  it('send nothing in clear, and nothing to those that lack the token', async () => {
+    const server = await startNode('a');
+    const { tar } = peerPaths(digest);
+    await failureOf(ask(server, tar, 'GET', connectToPeers('another-token-0123456789')), 'tls');
+    const certificates = new Certificates({ insecure: true, folders: [] });
+    await failureOf(ask(server, tar, 'GET', new Connections({ certificates })), 'tls');
+    const plain = connect(server.port, '127.0.0.1').end(`GET ${tar} HTTP/1.1\r\nHost: a\r\n\r\n`);
+    expect(await text(plain)).not.to.contain('HTTP');
+
+    const seen: Buffer[] = [];
+    const wire = createServer((near) => {
+      const far = connect(server.port, '127.0.0.1');
+      for (const [from, to] of [
+        [near, far],
+        [far, near],
+      ] as const) {
+        from.on('data', (chunk: Buffer) => seen.push(chunk));
+        from.on('error', () => to.destroy()).pipe(to);
+      }
+    }).listen(0, '127.0.0.1');
+    await once(wire, 'listening');
+    closing.push(async () => once(wire.close(), 'close'));
+    const { port } = wire.address() as AddressInfo;
+    const answer = await connections.exchange(requestTo(`https://127.0.0.1:${String(port)}${tar}`));
+    const bundle = await readFile(made.path);
+    expect((await buffer(answer.body)).equals(bundle)).to.equal(true);
+    const sent = Buffer.concat(seen);
+    expect(sent.length).to.be.above(bundle.length);
+    for (const secret of [token, 'HTTP/1.1', 'metadata.json']) expect(sent.includes(secret), secret).to.equal(false);
+    connections.close();
+    connections = connectToPeers(token);
+  });
+
+  it('do not ask an agent of an earlier version, which would want the token in clear', async () => {
+    const heads: string[] = [];
+    const old = createServer((socket) => socket.on('data', (chunk: Buffer) => heads.push(chunk.toString())));
+    await once(old.listen(0, '127.0.0.1'), 'listening');
+    closing.push(async () => once(old.close(), 'close'));
+    announce('old', `http://127.0.0.1:${String((old.address() as AddressInfo).port)}`);
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    await startNode('new');
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+    expect(heads).to.deep.equal([]);
+  });
+
+  it('give their executable to nodes that have none, who have no key yet', async () => {
     const path = join(folder, 'executable');
     await writeFile(path, 'MZ');
-    const executable = { digest: 'abc', path };
+    const executable = { digest: 'abc', path, port: 0 };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, executable }, makeContext());
     closing.push(() => server.close());
-    const answer = await fetch(`http://127.0.0.1:${String(server.port)}/executable/abc`, {
-      headers: { authorization: `Bearer ${token}` },
-    });
-    expect(await answer.text()).to.equal('MZ');
+    const at = (path: string): string => new URL(path, server.executableOrigin).href;
+    expect(await (await fetch(at('/executable/abc'))).text()).to.equal('MZ');
+    expect((await fetch(at(peerPaths(digest).tar))).status).to.equal(404);
   });
 
   it('take nothing that is another bundle, or that nobody trusted signed', async () => {

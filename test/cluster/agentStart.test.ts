@@ -3,7 +3,7 @@ import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { describeExecutables, executablePath, startScript, tokenPath } from '../../lib/cluster/agentStart.ts';
+import { describeExecutables, executablePath, startScript } from '../../lib/cluster/agentStart.ts';
 import { digestOf, hexOf } from '../../lib/oci/digest.ts';
 import { serveContent, type ContentServer } from '../../lib/store/server.ts';
 import { makeContext } from '../support/context.ts';
@@ -14,7 +14,6 @@ const executable = Buffer.from(
   '#!/bin/bash\necho "agent of $NODE_NAME with $*, executable $EXECUTABLE" >> "$RECORD"\n',
 );
 const digest = hexOf(digestOf(executable));
-const token = 'a-token-of-many-characters';
 
 describe('startScript', () => {
   let folder: string;
@@ -27,8 +26,6 @@ describe('startScript', () => {
     await stub('mount', 'echo "mount $*" >> "$RECORD"');
     await stub('chroot', 'root=$1; shift; program=$1; shift; exec "$root$program" "$@"');
     await mkdir(join(folder, 'host'));
-    await mkdir(join(folder, dirname(tokenPath)), { recursive: true });
-    await writeFile(join(folder, tokenPath), token);
   });
   afterEach(async () => {
     await server?.close();
@@ -46,11 +43,11 @@ describe('startScript', () => {
   const serve = async (content: Buffer): Promise<string> => {
     const chunks = (start: number, size: number): Readable => Readable.from([content.subarray(start, start + size)]);
     const files = new Map([[`/executable/${digest}`, { size: content.length, chunks }]]);
-    server = await serveContent(() => undefined, { token, files }, makeContext());
+    server = await serveContent(() => undefined, { files }, makeContext());
     return server.url;
   };
   const start = (peers = 'http://127.0.0.1:9') => {
-    const script = startScript.replaceAll('/host', join(folder, 'host')).replaceAll(tokenPath, join(folder, tokenPath));
+    const script = startScript.replaceAll('/host', join(folder, 'host'));
     const env = { PATH: `${join(folder, 'stubs')}:${String(process.env['PATH'])}`, NODE_NAME: 'node-1', PEERS: peers };
     const own = describeExecutables({ amd64: digest, arm64: digest });
     const more = { RECORD: join(folder, 'record'), ...Object.fromEntries(own.map(({ name, value }) => [name, value])) };
@@ -80,7 +77,7 @@ describe('startScript', () => {
     expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
   });
 
-  it('fetches it from another agent, with the token', async () => {
+  it('fetches it from another agent, without the token', async () => {
     const { ended } = start(await serve(executable));
     expect(await ended).to.equal(0);
     expect(await readFile(onNode())).to.deep.equal(executable);

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AgentHoldings } from '../../lib/cluster/agentHoldings.ts';
 import { AgentLoop } from '../../lib/cluster/agentLoop.ts';
 import type { AgentTools } from '../../lib/cluster/agentNode.ts';
-import { AgentPeers } from '../../lib/cluster/agentPeers.ts';
+import { AgentPeers, connectToPeers } from '../../lib/cluster/agentPeers.ts';
 import { AgentServer } from '../../lib/cluster/agentServer.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { controlRollout } from '../../lib/cluster/rollout.ts';
@@ -13,8 +13,6 @@ import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefiniti
 import type { Context } from '../../lib/context.ts';
 import { examineFiles, type FoundBundle } from '../../lib/node/medium.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
-import { Certificates } from '../../lib/store/certificates.ts';
-import { Connections } from '../../lib/store/connections.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeBundle, type TestBundle } from './bundle.ts';
 import { connectTo } from './cluster.ts';
@@ -179,8 +177,7 @@ class Fleet {
     };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onAnswer }, this.#context);
     slowDown(server, sending);
-    const certificates = new Certificates({ insecure: false, folders: [] });
-    const connections = new Connections({ certificates, userAgent: name });
+    const connections = connectToPeers(token, name);
     const own = join(folder, name);
     await mkdir(own);
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
@@ -189,7 +186,7 @@ class Fleet {
     const tools: AgentTools = {
       holdings: new AgentHoldings(own, trust),
       images: imagesOfNobody(),
-      peers: new AgentPeers(cluster, name, token, connections),
+      peers: new AgentPeers(cluster, name, connections),
       server,
     };
     const wait = (patience: number, signal: AbortSignal): Promise<void> =>
