@@ -10,7 +10,6 @@ import { AgentLoop } from './agentLoop.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
-import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
 import { controlRollout, type RolloutOptions } from './rollout.ts';
 
@@ -53,7 +52,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());
-    const readBundle = (digest: Digest): Promise<BundleFacts | undefined> => loop.readBundle(digest);
+    const readBundle = (digest: Digest) => tools.holdings.recall(digest, context);
     const onTrouble = (words: string | undefined): void => {
       trouble = words;
     };

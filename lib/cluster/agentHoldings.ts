@@ -1,13 +1,12 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle, type Bundle } from '../bundle/open.ts';
-import { checkSigned } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import { checkBundleDigest, replicaPath } from '../node/replica.ts';
 import type { Digest } from '../oci/digest.ts';
-import { gatherFacts, keepFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
+import { gatherFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
 
 /** A bundle that a node has at hand, and what was found out about it when it was verified. */
 export interface Holding {
@@ -33,9 +32,12 @@ export class AgentHoldings {
     return this.#folder;
   }
 
-  /** The facts of a bundle that this node has verified before, whether the bundle is still there or not. */
-  recall(digest: Digest): Promise<BundleFacts | undefined> {
-    return recallFacts(this.#factsPath(digest), digest);
+  /**
+   * Reads the facts of a bundle that this node has verified before, also if the bundle is gone since, and verifies the signature again. Throws what
+   * recallFacts does.
+   */
+  recall(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
+    return recallFacts(this.#factsPath(digest), digest, this.#trust, context);
   }
 
   /** Opens the copy of a bundle; undefined where there is none. Throws what verifying the signature does. */
@@ -89,13 +91,8 @@ export class AgentHoldings {
   ): Promise<Holding> {
     const bundle = await openBundle(path, context);
     try {
-      const known = await this.recall(digest);
       await check(bundle);
-      if (known) return { bundle, facts: known };
-      await checkSigned(bundle, this.#trust, context);
-      const facts = await gatherFacts(bundle, digest);
-      await keepFacts(this.#factsPath(digest), facts);
-      return { bundle, facts };
+      return { bundle, facts: await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context) };
     } catch (error) {
       await bundle.close();
       throw error;

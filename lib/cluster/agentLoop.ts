@@ -2,12 +2,11 @@ import { upgradeBundleName } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { withoutBases, type FoundBundle } from '../node/medium.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import { isDigest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
 import { AgentReport } from './agentReport.ts';
-import type { BundleFacts } from './bundleFacts.ts';
 import { BundleGlance } from './bundleGlance.ts';
 import type { Cluster } from './client.ts';
 import { clusterVersionReference, listNeededReleases } from './clusterVersion.ts';
@@ -66,14 +65,6 @@ export class AgentLoop {
       const ended = this.#node?.ended;
       await this.#options.media.wait(this.#pause(), ended ? AbortSignal.any([signal, ended]) : signal);
     }
-  }
-
-  /** The facts of a bundle: what this node knows of it, or another that has verified it; undefined where nobody has. Throws what asking them throws. */
-  async readBundle(digest: Digest): Promise<BundleFacts | undefined> {
-    const { holdings, peers } = this.#options.tools;
-    const own = (this.#node?.digest === digest ? this.#node.facts : undefined) ?? (await holdings.recall(digest));
-    if (own) return own;
-    return peers.readFacts(digest, this.#context);
   }
 
   /** Ends what is under way. */

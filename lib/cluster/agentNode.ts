@@ -11,6 +11,7 @@ import type { BundleFacts } from './bundleFacts.ts';
 import { MediaVerdicts } from './mediaVerdicts.ts';
 import {
   isAtLeast,
+  mayFetch,
   mayLoad,
   phaseOf,
   type NodePhase,
@@ -95,12 +96,11 @@ export class AgentNode {
     const unknown = found.find((each) => this.#verdicts.judge(each) === undefined);
     const other = this.#verdicts.findStray(found);
     this.#note = other ? `${describe(other)} is another bundle than spec.bundle.digest allows: remove it` : this.#fault;
-    const isReady = mayLoad(bundle, node);
     if (!this.#holding && unknown) this.#verify(unknown);
     else if (this.#note !== undefined && !this.#isLoaded) return;
     else if (this.#isLoaded) this.#pin(bundle, node);
-    else if (isReady && this.#holding) this.#load(this.#holding, bundle);
-    else if (isReady) this.#fetch();
+    else if (this.#holding && mayLoad(bundle, node)) this.#load(this.#holding, bundle);
+    else if (!this.#holding && mayFetch(bundle, node)) this.#fetch();
     else this.#verdicts.forgive();
   }
 
@@ -147,7 +147,7 @@ export class AgentNode {
       });
       if (copy) this.#hold(copy, undefined);
     }
-    this.#verdicts.facts ??= await holdings.recall(this.digest);
+    this.#verdicts.facts ??= await holdings.recall(this.digest, this.#context);
     const phase = phaseOf(bundle);
     if (!this.facts || this.#countedIn === phase) return;
     this.#count = await images.count(this.facts, bundle.spec.store);
@@ -239,7 +239,7 @@ export class AgentNode {
     this.#verdicts.facts = holding.facts;
     this.#bytes = holding.facts.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
     this.#countedIn = undefined;
-    this.#tools.server.offer(holding.bundle, holding.facts);
+    this.#tools.server.offer(holding.bundle, this.digest);
   }
 
   /** Notices that the medium with the bundle is gone, or any other about which something was known. */

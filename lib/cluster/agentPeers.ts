@@ -4,9 +4,6 @@ import { fetchBundle } from '../node/replica.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { Connections } from '../store/connections.ts';
 import { clientTlsOf, derivePreSharedKey } from '../store/preSharedKey.ts';
-import type { Authorizer } from '../store/tokens.ts';
-import { Transport } from '../store/transport.ts';
-import { parseFacts, type BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
 import { parseReport, reportKind, selectOffers } from './nodeReport.ts';
 
@@ -16,17 +13,11 @@ const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
 const mostAsked = 4;
 /** At how many parts of the nodes it is looked for them. */
 const mostLooks = 3;
-/** The largest answer that is no bundle, in bytes. */
-const factsLimit = 16 * 1024 * 1024;
 
-/** The paths under which agents serve a bundle to each other: the tar, and what is known of it. */
-export function peerPaths(digest: Digest): { readonly tar: string; readonly facts: string } {
-  const base = `/bundles/${hexOf(digest)}`;
-  return { tar: `${base}.tar`, facts: `${base}.json` };
+/** The path under which agents serve a bundle to each other. */
+export function peerPath(digest: Digest): string {
+  return `/bundles/${hexOf(digest)}.tar`;
 }
-
-// Both ends have proved that they have the key before a request is sent.
-const authorizer: Authorizer = { authorize: () => Promise.resolve(undefined) };
 
 /** Opens connections to agents that have the same token, and to no others. `name` is what they are told of this one. */
 export function connectToPeers(token: string, name?: string): Connections {
@@ -51,21 +42,9 @@ export class AgentPeers {
    * `not-writable`, `interrupted`, and what asking the cluster throws.
    */
   async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
-    const { tar } = peerPaths(digest);
     return this.#ask(digest, context, (origin) => {
-      const source = { url: new URL(tar, origin), token: undefined, digest, patience };
+      const source = { url: new URL(peerPath(digest), origin), token: undefined, digest, patience };
       return fetchBundle(source, folder, this.#connections, context);
-    });
-  }
-
-  /** Asks for the facts of a bundle that some node has verified; undefined where none answers. Throws `interrupted` and what asking the cluster throws. */
-  async readFacts(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
-    return this.#ask(digest, context, async (origin) => {
-      const target = new URL(peerPaths(digest).facts, origin);
-      const transport = new Transport(this.#connections, authorizer, context, patience);
-      const request = { registry: target.host, repository: target.pathname.slice(1), what: 'the facts', target };
-      const { body } = await transport.send({ ...request, method: 'GET', actions: 'pull', limit: factsLimit });
-      return parseFacts(body, digest, target.host);
     });
   }
 

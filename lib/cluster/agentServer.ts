@@ -5,8 +5,7 @@ import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { derivePreSharedKey } from '../store/preSharedKey.ts';
 import { serveContent, type ContentServer, type ServedAnswer, type ServedFile } from '../store/server.ts';
-import { peerPaths } from './agentPeers.ts';
-import { formatFacts, type BundleFacts } from './bundleFacts.ts';
+import { peerPath } from './agentPeers.ts';
 
 /** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
 const mostUploads = 2;
@@ -75,27 +74,16 @@ export class AgentServer {
     return host === '0.0.0.0' || host === '::' ? undefined : url;
   }
 
-  /** Offers a verified bundle, in place of any other. */
-  offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, facts: BundleFacts): void {
+  /** Offers a verified bundle that has the digest, in place of any other. */
+  offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
     this.withdraw();
-    const { tar, facts: about } = peerPaths(facts.digest);
-    const bytes = formatFacts(facts);
-    this.#files.set(about, {
-      size: bytes.length,
-      async *chunks(start, length) {
-        yield bytes.subarray(start, start + length);
-      },
-    });
-    if (chunks) this.#files.set(tar, limitUploads({ size, chunks }));
-    this.#offered = facts.digest;
+    if (chunks) this.#files.set(peerPath(digest), limitUploads({ size, chunks }));
+    this.#offered = digest;
   }
 
   /** Offers no bundle any more. Who is being sent one gets no further than its source does. */
   withdraw(): void {
-    if (this.#offered === undefined) return;
-    const { tar, facts } = peerPaths(this.#offered);
-    this.#files.delete(tar);
-    this.#files.delete(facts);
+    if (this.#offered !== undefined) this.#files.delete(peerPath(this.#offered));
     this.#offered = undefined;
   }
 

@@ -1,65 +1,124 @@
-import { readFile } from 'node:fs/promises';
-import type { ConfigManifest } from '../config/manifest.ts';
-import { signatureConfigMap } from '../config/signatures.ts';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/open.ts';
-import { readSignatures } from '../bundle/signedBundle.ts';
-import { isPluginError } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
+import { checkRelease, readSignatures } from '../bundle/signedBundle.ts';
+import type { VerifyTrust } from '../bundle/vouching.ts';
+import type { SignaturesByDigest } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf } from '../errors.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import type { VerifiedSignature } from '../release/signature.ts';
 import { writeWhole } from '../store/disk.ts';
+import { isFields } from './kubeconfigMerge.ts';
+import { keepContent, KeptContent } from './keptContent.ts';
 
-/** What is known of a bundle whose digest and signature have been checked: enough to update a cluster with it. */
+/** Facts about a bundle whose digest and signature are verified: enough to update a cluster with it. */
 export interface BundleFacts {
   /** Of the whole file. */
   readonly digest: Digest;
+  /** It agrees with the signed release. */
   readonly metadata: BundleMetadata;
-  /** The ConfigMaps with the signatures that it carries. */
-  readonly manifests: readonly ConfigManifest[];
+  /** The good signatures of the release, and of the images in a multi-architecture release. */
+  readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
 }
 
-/** Gathers the facts of a bundle that has been verified. Throws what reading it does. */
-export async function gatherFacts(bundle: Bundle, digest: Digest): Promise<BundleFacts> {
-  const { metadata } = bundle;
-  const { version } = metadata;
-  // Of signatures of anything else nothing is known.
-  const own = [...(await readSignatures(bundle))].filter(([signed]) => signed in metadata.signatures);
-  const manifests = own.map(([signed, signatures]) => {
-    const signer = metadata.signatures[signed]?.[0]?.fingerprint ?? '';
-    return signatureConfigMap(signed, signatures, { version, signer });
-  });
-  return { digest, metadata, manifests };
+/** The bytes from which facts can be verified again without the bundle. */
+interface Evidence {
+  readonly digest: Digest;
+  readonly metadata: Buffer;
+  readonly signatures: SignaturesByDigest;
+  readonly contents: ReadonlyMap<Digest, Buffer>;
 }
 
-/** Writes facts as the bytes that parseFacts reads. */
-export function formatFacts(facts: BundleFacts): Buffer {
-  return Buffer.from(JSON.stringify(facts));
+/**
+ * Verifies who signed the release of a bundle that has the digest, and that its metadata agrees with the release. Writes the bytes of that proof to a
+ * file that only root can read. Throws what checkRelease does, `not-writable` and `disk-full`.
+ */
+export async function gatherFacts(
+  bundle: Bundle,
+  digest: Digest,
+  file: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<BundleFacts> {
+  const { path, metadata } = bundle;
+  const contents = new Map<Digest, Buffer>();
+  const signatures = await readSignatures(bundle);
+  const content = keepContent(bundle.content, contents);
+  const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
+  const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
+  await writeWhole(file, formatEvidence(evidence), 0o600);
+  return { digest, metadata, signatures: signed.signatures };
 }
 
-/** Reads facts that this program wrote; undefined where they are not of that bundle or not whole. `where` is for the message of `invalid-bundle`. */
-export function parseFacts(bytes: Buffer, digest: Digest, where: string): BundleFacts | undefined {
-  let facts: Partial<BundleFacts> | null;
+/**
+ * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again. Undefined if there is no such file, or if
+ * another account can write or read it. Throws what checkRelease does.
+ */
+export async function recallFacts(
+  file: string,
+  digest: Digest,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<BundleFacts | undefined> {
+  const bytes = await readPrivateFile(file, context);
+  const evidence = bytes && parseEvidence(bytes);
+  if (evidence?.digest !== digest) return undefined;
+  const { signatures, contents } = evidence;
   try {
-    facts = JSON.parse(bytes.toString()) as Partial<BundleFacts> | null;
-  } catch {
+    const metadata = parseMetadata(evidence.metadata, file);
+    const content = new KeptContent(file, contents);
+    const signed = await checkRelease({ path: file, metadata, content, signatures }, trust, context);
+    return { digest, metadata, signatures: signed.signatures };
+  } catch (error) {
+    // The bundle itself tells the same again; a file that is damaged is none.
+    if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
+    context.log('warn', `${file} is ignored: ${messageOf(error)}`);
     return undefined;
   }
-  if (facts?.digest !== digest || !Array.isArray(facts.manifests)) return undefined;
-  const metadata = parseMetadata(Buffer.from(JSON.stringify(facts.metadata ?? null)), where);
-  return { digest, metadata, manifests: facts.manifests };
 }
 
-/** Keeps facts in a file, whole or not at all. Throws `not-writable` and `disk-full`. */
-export function keepFacts(path: string, facts: BundleFacts): Promise<void> {
-  return writeWhole(path, formatFacts(facts), 0o600);
-}
-
-/** The facts that were kept in a file; undefined where there are none of that bundle that can be read: they can be had again from the bundle. */
-export async function recallFacts(path: string, digest: Digest): Promise<BundleFacts | undefined> {
-  const bytes = await readFile(path).catch(() => undefined);
+async function readPrivateFile(path: string, context: Context): Promise<Buffer | undefined> {
   try {
-    return bytes && parseFacts(bytes, digest, path);
+    await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isFile() && found.uid === process.geteuid?.() && (found.mode & 0o077) === 0) return await file.readFile();
+    context.log('warn', `${path} is ignored: other accounts can access it`);
+    return undefined;
   } catch (error) {
-    if (!isPluginError(error, 'invalid-bundle')) throw error;
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      context.log('warn', `${path} is ignored: ${messageOf(error)}`);
+    return undefined;
+  }
+}
+
+function formatEvidence({ digest, metadata, signatures, contents }: Evidence): string {
+  const encode = (bytes: Buffer): string => bytes.toString('base64');
+  return JSON.stringify({
+    digest,
+    metadata: encode(metadata),
+    signatures: Object.fromEntries([...signatures].map(([signed, list]) => [signed, list.map(encode)])),
+    contents: Object.fromEntries([...contents].map(([name, bytes]) => [name, encode(bytes)])),
+  });
+}
+
+function parseEvidence(bytes: Buffer): Evidence | undefined {
+  const decode = (text: unknown): Buffer => Buffer.from(String(text), 'base64');
+  const entries = (value: unknown): [Digest, unknown][] =>
+    Object.entries(isFields(value) ? value : {}).flatMap(([name, each]) => (isDigest(name) ? [[name, each]] : []));
+  try {
+    const { digest, metadata, signatures, contents } = JSON.parse(bytes.toString()) as Record<string, unknown>;
+    if (typeof digest !== 'string' || !isDigest(digest) || typeof metadata !== 'string') return undefined;
+    return {
+      digest,
+      metadata: decode(metadata),
+      signatures: new Map(
+        entries(signatures).map(([signed, list]) => [signed, Array.isArray(list) ? list.map(decode) : []]),
+      ),
+      contents: new Map(entries(contents).map(([name, text]) => [name, decode(text)])),
+    };
+  } catch {
     return undefined;
   }
 }

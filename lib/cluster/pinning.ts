@@ -28,7 +28,7 @@ export async function pinImages(look: Pinnable): Promise<BundleCondition> {
     return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
   }
   const facts = await look.facts();
-  if (!facts) return waiting('NotFound', 'no node has the verified bundle any more');
+  if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
   const { waiting: left, failures } = await applySets(look, facts);
   if (failures.length > 0) return waiting('PinningFailed', nameSome(failures, '; '));
   if (left.length > 0) return waiting('Pinning', `${nameSome(left)} have not pinned the images yet`);

@@ -19,7 +19,7 @@ export interface RolloutOptions {
   readonly identity: string;
   /** Where the Lease is. */
   readonly namespace: string;
-  /** The facts of the bundle with a digest, from whoever has it and has verified it; undefined where nobody does yet. */
+  /** Reads the facts of the bundle with a digest that this node has verified; undefined if it has not yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
   /** Is told after each look why the rollout does not go on, where that does not show in the cluster; undefined when nothing is wrong, or somebody else leads. */
   onTrouble?(words: string | undefined): void;

@@ -19,6 +19,7 @@ import { tidyUp } from './tidy.ts';
 import {
   activeBundle,
   isActive,
+  needsFacts,
   phaseOf,
   summarizeNodes,
   upgradeBundleKind,
@@ -95,10 +96,15 @@ export class Rollout {
     const site = this.#readSite(clusterVersion);
     const { digest } = bundle.spec.bundle;
     const reports = this.#reports.read(leases, bundle.metadata.uid ?? '');
+    const isAllowed = digest !== undefined && isDigest(digest);
+    // Only this node tells about the bundle. It has to get it before the others do.
+    const lacksFacts = isAllowed && needsFacts(bundle) && !(await this.#read(digest));
+    const load = readLoadState(bundle, site.nodes, reports);
     const look: Look = {
-      ...{ cluster: this.#cluster, bundle, site, load: readLoadState(bundle, site.nodes, reports) },
+      ...{ cluster: this.#cluster, bundle, site },
+      load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
       rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
-      facts: async () => (digest !== undefined && isDigest(digest) ? await this.#read(digest) : undefined),
+      facts: async () => (isAllowed ? await this.#read(digest) : undefined),
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: () => this.#pause(bundle, undefined),
       missing: (images) => this.#findMissing(bundle, images),
@@ -141,8 +147,7 @@ export class Rollout {
       return facts;
     } catch (error) {
       checkInterrupted(this.#context.signal);
-      // Whoever has it now may lose it: what does not need it goes on.
-      this.#trouble = `the bundle cannot be asked about: ${messageOf(error)}`;
+      this.#trouble = `the bundle cannot be verified: ${messageOf(error)}`;
       this.#context.log('warn', this.#trouble);
       return undefined;
     }

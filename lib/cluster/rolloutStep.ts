@@ -1,3 +1,4 @@
+import { signatureManifests } from '../config/releaseManifests.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { clusterVersionReference } from './clusterVersion.ts';
@@ -84,7 +85,8 @@ async function detect(look: Look): Promise<Step> {
     stay(look, { type: 'Verified', status: 'False', reason, message: [message, ...said.slice(0, 10)].join('; ') });
   if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');
   const facts = await look.facts();
-  if (!facts) return wait('NotFound', `no node has verified a bundle with the digest ${digest} yet`);
+  if (!facts)
+    return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
   if (facts.digest !== digest)
     return wait('OtherBundle', `what was found is ${facts.digest}, and ${digest} is allowed`);
   const { version, release } = facts.metadata;
@@ -124,7 +126,7 @@ async function update(look: Look): Promise<Step> {
     };
   }
   const facts = await look.facts();
-  if (!facts) return stay(look, updated('NotFound', 'no node has the verified bundle any more'));
+  if (!facts) return stay(look, updated('NotFound', 'the node of the controller has no verified bundle yet'));
   const { version, release } = facts.metadata;
   if (!isInstalled(site.clusterVersion, release)) {
     const obstacle = await findObstacle(look, { space: false });
@@ -132,7 +134,8 @@ async function update(look: Look): Promise<Step> {
     await look.pause();
     // Nodes take the operating system from their own storage only where images are pinned, which the target can, and this cluster cannot yet.
     if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
-    for (const { object } of facts.manifests) await cluster.apply(object, { manager: 'controller', force: true });
+    for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
+      await cluster.apply(object, { manager: 'controller', force: true });
     await requestUpdate(cluster, site.clusterVersion, { version, release });
   }
   return { phase: 'Upgrading', conditions: [ready, updated('Updating', `the cluster was told to become ${version}`)] };
@@ -197,7 +200,7 @@ async function findObstacle(look: Look, { space }: { space: boolean }): Promise<
   if (rivals.length > 0)
     return blocked('SeveralBundles', `there are others: ${nameSome(rivals)}; delete all but one UpgradeBundle`);
   const facts = await look.facts();
-  if (!facts) return blocked('NotFound', 'no node has the verified bundle any more');
+  if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
   const found = await findObstacles(cluster, site, facts.metadata, space ? state.nodes : undefined);
   return found.length === 0 ? undefined : blocked('Blocked', nameSome(found.map(describeObstacle), '; '));
 }

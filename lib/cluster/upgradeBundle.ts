@@ -137,6 +137,19 @@ export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlan
   return isAtLeast(bundle, 'Loading') && (!node.controlPlane || bundle.status?.turn === node.name);
 }
 
+/**
+ * Whether a node may bring the bundle from another one now: if it may load it, and before that if `status.turn` names it, because the controller leads from there and
+ * learns about the bundle from its own node only.
+ */
+export function mayFetch(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
+  return mayLoad(bundle, node) || (needsFacts(bundle) && bundle.status?.turn === node.name);
+}
+
+/** Whether an update is before the step that decides whether the cluster can take the bundle. */
+export function needsFacts(bundle: UpgradeBundle): boolean {
+  return ['Detected', 'Verified'].includes(phaseOf(bundle));
+}
+
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }

@@ -12,7 +12,10 @@ export interface ReleaseConfiguration {
 }
 
 /** Makes the ConfigMaps with the signatures of a release: its own, and in a multi-architecture release those of its images that have any. */
-export function signatureManifests({ release, signatures }: SignedRelease): ConfigManifest[] {
+export function signatureManifests({
+  release,
+  signatures,
+}: Pick<SignedRelease, 'signatures'> & { readonly release: { readonly version: string } }): ConfigManifest[] {
   return [...signatures].map(([digest, good]) => {
     const bytes = good.map((signature) => signature.bytes);
     return signatureConfigMap(digest, bytes, { version: release.version, signer: good[0]?.fingerprint ?? '' });

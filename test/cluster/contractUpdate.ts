@@ -8,6 +8,7 @@ import { fieldsOf } from '../../lib/cluster/fields.ts';
 import { install } from '../../lib/cluster/install.ts';
 import { leadWithLease } from '../../lib/cluster/lease.ts';
 import { formatReport } from '../../lib/cluster/nodeReport.ts';
+import { signatureManifests } from '../../lib/config/releaseManifests.ts';
 import { controlRollout } from '../../lib/cluster/rollout.ts';
 import {
   isAtLeast,
@@ -283,7 +284,7 @@ export function describeUpdates(
         spec: {},
       });
       const facts = makeFacts();
-      made.push(...facts.manifests.map(({ object }) => object));
+      made.push(...signatureManifests({ release: facts.metadata, ...facts }).map(({ object }) => object));
       await make(record('walked', { bundle: { digest } }));
       const context = makeContext();
       const options = { identity: 'master-0', namespace: home, pace: 150, lease: { duration: 2000, retryPeriod: 100 } };

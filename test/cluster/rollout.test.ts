@@ -66,7 +66,7 @@ describe('controlRollout', () => {
     put();
     const controller = await rollout.control();
     await rollout.until(() => rollout.trouble !== undefined);
-    expect(rollout.trouble).to.equal('the bundle cannot be asked about: nobody may list pods');
+    expect(rollout.trouble).to.equal('the bundle cannot be verified: nobody may list pods');
     rollout.unreadable = undefined;
     rollout.server.fault(/pinnedimagesets\/oc-upgrade-bundle/, { answer: { status: 403 } });
     await rollout.until(() => rollout.trouble?.startsWith('the rollout cannot go on: ') === true);

@@ -12,7 +12,7 @@ import { phaseOf, upgradeBundleKind, type UpgradeBundle } from '../../lib/cluste
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import type { Context } from '../../lib/context.ts';
 import { examineFiles, type FoundBundle } from '../../lib/node/medium.ts';
-import { digestOf } from '../../lib/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeBundle, type TestBundle } from './bundle.ts';
 import { connectTo } from './cluster.ts';
@@ -129,7 +129,7 @@ class Fleet {
   readonly #settings: FleetSettings;
   readonly #context: Context;
   readonly #round = new Map([[source, 0]]);
-  readonly #loops = new Map<string, AgentLoop>();
+  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly holdings: AgentHoldings }>();
   readonly #closing: (() => unknown)[] = [];
 
   constructor(made: TestBundle, settings: FleetSettings, context: Context) {
@@ -153,14 +153,12 @@ class Fleet {
   async run(): Promise<void> {
     const { cluster, interval: pace } = this.#settings;
     await Promise.all(
-      [...this.#loops].flatMap(([identity, loop]) => [
-        loop.run(),
-        controlRollout(
-          cluster,
-          { identity, namespace, pace, readBundle: (digest) => loop.readBundle(digest) },
-          this.#context,
-        ),
-      ]),
+      [...this.#loops].flatMap(([identity, { loop, holdings }]) => {
+        const readBundle = (digest: Digest) => holdings.recall(digest, this.#context);
+        const options = { identity, namespace, pace, readBundle };
+        // The controller runs on the control plane.
+        return [loop.run(), ...(identity === source ? [controlRollout(cluster, options, this.#context)] : [])];
+      }),
     );
   }
 
@@ -181,10 +179,13 @@ class Fleet {
     const own = join(folder, name);
     await mkdir(own);
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-    // Each node has processors of its own to check signatures with; these nodes share one.
-    const trust = { keyrings: [], fingerprints: [], allowUnsigned: true, fetchFile };
+    // Each node has processors of its own to check signatures with; these nodes share one. Only the controller needs the signatures.
+    const { key, keyFile } = this.#made;
+    const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
+    const trust = { ...known, allowUnsigned: name !== source, fetchFile };
+    const holdings = new AgentHoldings(own, trust);
     const tools: AgentTools = {
-      holdings: new AgentHoldings(own, trust),
+      holdings,
       images: imagesOfNobody(),
       peers: new AgentPeers(cluster, name, connections),
       server,
@@ -193,7 +194,7 @@ class Fleet {
       sleep(patience, undefined, { signal }).catch(() => undefined);
     const media = { look: () => Promise.resolve(found), wait };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
-    this.#loops.set(name, loop);
+    this.#loops.set(name, { loop, holdings });
     this.#closing.push(
       () => {
         connections.close();
@@ -204,15 +205,17 @@ class Fleet {
   }
 }
 
+const none = { keyrings: [], fingerprints: [] };
+
 /** Has a node take its time to send a bundle. */
 function slowDown(server: AgentServer, time: number): void {
   const offer = server.offer.bind(server);
-  server.offer = ({ size, chunks }, facts) => {
+  server.offer = ({ size, chunks }, digest) => {
     const send = async function* (start: number, length: number) {
       await sleep(time);
       if (chunks) yield* chunks(start, length);
     };
-    offer({ size, ...(chunks && { chunks: send }) }, facts);
+    offer({ size, ...(chunks && { chunks: send }) }, digest);
   };
 }
 

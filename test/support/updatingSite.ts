@@ -3,7 +3,8 @@ import type { BundleFacts } from '../../lib/cluster/bundleFacts.ts';
 import { formatReport, parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
-import { signatureConfigMap } from '../../lib/config/signatures.ts';
+import type { VerifiedSignature } from '../../lib/release/signature.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
 import { openshiftKinds } from './apiKinds.ts';
 import type { Change, ApiObject } from './apiObjects.ts';
 import { isJson, type Json } from './apiPatch.ts';
@@ -29,8 +30,13 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
       ...{ size: 2 ** 30, blobs: [{ digest: signed, size: 2 ** 30 }], signatures: {} },
       ...metadata,
     },
-    manifests: [signatureConfigMap(signed, [Buffer.from('signature')], { version: '4.19.4', signer: 'ABC' })],
+    signatures: new Map([[signed, [goodSignature(signed)]]]),
   };
+}
+
+function goodSignature(signed: Digest): VerifiedSignature {
+  const key = { fingerprint: 'ABC', keyId: 'C', userId: 'test', created: new Date(0) };
+  return { good: true, bytes: Buffer.from('signature'), digest: signed, ...key };
 }
 
 /** An UpgradeBundle as somebody applies it. */
