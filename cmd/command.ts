@@ -70,6 +70,8 @@ export interface Session {
   /** Results on stdout, and progress lines with a name of their own. */
   readonly terminal: Terminal;
   readonly environment: NodeJS.ProcessEnv;
+  /** The path that the program was started by. */
+  readonly executable: string;
   /** What the program ends with when the command succeeds, where that is not 0. */
   readonly setExitCode: (code: number) => void;
 }

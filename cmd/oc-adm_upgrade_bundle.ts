@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { runProgram } from './program.ts';
+import { runProgram } from './main.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
 
 void runProgram(upgradeBundle);

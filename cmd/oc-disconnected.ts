@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { basename } from 'node:path';
 import { mirrorRegistry } from './mirror-registry/commands.ts';
-import { runProgram } from './program.ts';
+import { runProgram } from './main.ts';
 import { chooseProgram } from './programChoice.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { Argv, Options } from 'yargs';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
@@ -17,13 +18,14 @@ import {
 } from './command.ts';
 import { showFailure, withPointer } from './failure.ts';
 import { commonOptions } from './commonOptions.ts';
-import { isCompleter } from './programChoice.ts';
 import { findSimilar } from './similar.ts';
-import { Terminal } from './terminal.ts';
+import { Terminal, type OutputStream } from './terminal.ts';
 import { versionText } from './version.ts';
 
 /** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
-const completionWord = '__complete';
+export const completionWord = '__complete';
+/** How wide a help text is where it does not go to a terminal, in columns. */
+const defaultWidth = 100;
 
 /** The headlines of a help text, in their order. */
 const optionGroups = [
@@ -38,69 +40,80 @@ const optionGroups = [
   'Host:',
 ];
 
+/** What a program is given from outside, so that it can run in any process. */
+export interface ProgramIo {
+  readonly stdout: OutputStream;
+  readonly stderr: OutputStream;
+  readonly environment: NodeJS.ProcessEnv;
+  /** The path that the program was started by. */
+  readonly executable: string;
+  /** Aborted to interrupt the command, which then cleans up and ends. */
+  readonly signal: AbortSignal;
+  /** Aborted with an error that ends the program at once, whatever its command does. */
+  readonly broken?: AbortSignal;
+}
+
 /**
- * Runs a program to its end: parses the command line, runs the command it names, shows what went wrong, and exits
- * with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted). Never returns.
+ * Runs a program to its end: parses the command line, runs the command that it names, and shows errors. Returns the exit code: 0 (done),
+ * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
  */
-export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
-  const { stdout, stderr, env: environment } = process;
-  const completing = isCompleter([process.argv0, process.argv[1] ?? '']);
-  if (completing || argv[0] === completionWord) {
+export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
+  const { stdout, stderr, environment, executable } = io;
+  if (argv[0] === completionWord) {
     const { answerCompletion } = await import('./completion/answer.ts');
-    stdout.end(await answerCompletion(program, completing ? argv : argv.slice(1), environment));
-    await new Promise((resolve) => stdout.on('error', resolve).on('finish', resolve));
-    process.exit();
+    stdout.write(await answerCompletion(program, argv.slice(1), environment));
+    await drain(stdout);
+    return 0;
   }
-  const controller = new AbortController();
+  const ended = new AbortController();
+  const signal = AbortSignal.any([io.signal, ended.signal]);
   let terminal = await Terminal.open({ stdout, stderr, environment });
-
-  let unwritable: PluginError | undefined;
   let exitCode = 0;
-  const finish = async (error?: unknown): Promise<never> => {
-    terminal.close();
-    const code =
-      error === undefined ? exitCode : showFailure(withPointer(error, program, argv), terminal, controller.signal);
-    // Ends what may still be under way beside the operation that failed.
-    controller.abort();
-    // An exit would cut off what a slow reader of a pipe has not taken yet.
-    await Promise.all([stdout, stderr].map((stream) => new Promise((resolve) => stream.write('', resolve))));
-    process.exit(code === 0 && unwritable ? 1 : code);
-  };
-  const interrupt = (): void => {
-    if (controller.signal.aborted) {
-      terminal.close();
-      process.exit(130);
-    }
-    controller.abort(new PluginError('interrupted', 'Interrupted.'));
-  };
-  process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
-  process.on('uncaughtException', (error) => void finish(error));
-  for (const stream of [stdout, stderr]) {
-    stream.on('error', (cause: NodeJS.ErrnoException) => {
-      // The reader of a pipe went away (`| head`), or this cannot be written either: there is nobody left to tell.
-      if (cause.code === 'EPIPE' || unwritable) return;
-      unwritable = new PluginError('not-writable', `The output cannot be written: ${cause.message}`, { cause });
-      void finish(unwritable);
-    });
-  }
-
   const run: Run = async (command, args) => {
     const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
     terminal = await Terminal.open({ stdout, stderr, environment, quiet, verbose });
     const { log, transfer } = terminal;
-    const context: Context = { signal: controller.signal, log, onEvent: transfer('Transferring') };
+    const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);
-    await command.run(args, { context, terminal, environment, setExitCode });
+    await command.run(args, { context, terminal, environment, executable, setExitCode });
   };
+  const broken = failureOf(io.broken);
   try {
     requireNode();
-    const words = respell(argv, program);
-    const text = await parse(program, words, run);
+    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout)), broken]);
     if (text !== '') terminal.print(text);
+    terminal.close();
+    await Promise.race([drain(stdout, stderr), broken]);
   } catch (error) {
-    return finish(error);
+    terminal.close();
+    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal);
   }
-  return finish();
+  // Ends what may still be under way beside the operation that failed.
+  ended.abort();
+  await drain(stdout, stderr);
+  return exitCode;
+}
+
+/** Waits until the streams have passed on what was written: an exit would cut off what a slow reader has not taken yet. */
+async function drain(...streams: readonly OutputStream[]): Promise<void> {
+  await Promise.all(streams.map((stream) => new Promise((resolve) => stream.write('', resolve))));
+  // A stream tells its writer that it failed before it tells its listeners.
+  await setImmediate();
+}
+
+/** Rejects when the signal is aborted, with its reason. */
+function failureOf(signal: AbortSignal | undefined): Promise<never> {
+  return new Promise((_, reject) => {
+    const fail = (): void => {
+      reject(signal?.reason as Error);
+    };
+    if (signal?.aborted) fail();
+    else signal?.addEventListener('abort', fail);
+  });
+}
+
+function widthOf({ isTTY, columns = 100 }: OutputStream): number {
+  return isTTY === true ? Math.min(120, columns) : defaultWidth;
 }
 
 /** The words of a command line as the parser needs them: `help create` is `create --help`. */
@@ -139,9 +152,14 @@ export async function checkLine(program: Program, words: readonly string[]): Pro
 type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
 /** Runs what the words name, and gives what they ask to be printed instead: a help or a version. */
-async function parse(program: Program, words: readonly string[], run: Run): Promise<string> {
+async function parse(
+  program: Program,
+  words: readonly string[],
+  run: Run,
+  width: number = defaultWidth,
+): Promise<string> {
   let examples = '';
-  const parser = await createParser(program, words, run, (text) => (examples = text));
+  const parser = await createParser(program, words, run, width, (text) => (examples = text));
   let printed = '';
   await parser.parseAsync(words, {}, (_error, _args, output) => {
     printed = output;
@@ -151,8 +169,14 @@ async function parse(program: Program, words: readonly string[], run: Run): Prom
 
 type Note = (examples: string) => void;
 
-async function createParser(program: Program, words: readonly string[], run: Run, note: Note): Promise<Argv> {
-  const parser = (await configure(program, words)).epilogue(`'$0 <command> --help' tells all about a command.`);
+async function createParser(
+  program: Program,
+  words: readonly string[],
+  run: Run,
+  width: number,
+  note: Note,
+): Promise<Argv> {
+  const parser = (await configure(program, words, width)).epilogue(`'$0 <command> --help' tells all about a command.`);
   const alone = defaultOf(program);
   if (alone === undefined) {
     parser.usage(`${program.describe}\n\nUsage: ${program.name} <command> [options]`);
@@ -190,14 +214,14 @@ async function createParser(program: Program, words: readonly string[], run: Run
   return parser;
 }
 
-async function configure(program: Program, words: readonly string[]): Promise<Argv> {
+async function configure(program: Program, words: readonly string[], width: number): Promise<Argv> {
   // Not needed to complete words, which happens at every key: to load it takes as long as all else together.
   const { default: yargs } = await import('yargs');
   return (
     yargs()
       .scriptName(program.name)
       .locale('en')
-      .wrap(process.stdout.isTTY ? Math.min(120, process.stdout.columns) : 100)
+      .wrap(width)
       .parserConfiguration({ 'greedy-arrays': false, 'dot-notation': false })
       .exitProcess(false)
       .showHelpOnFail(false)

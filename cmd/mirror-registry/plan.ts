@@ -26,10 +26,9 @@ export const command = defineCommand({
     ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'The same, for the images in a bundle'],
     ['--detailed-exitcode --quiet', 'Let a script find out whether there is something to do'],
   ],
-  async run(args, { terminal, environment, context, setExitCode }) {
+  async run(args, { terminal, environment, executable, context, setExitCode }) {
     if (args.timer) {
-      const program = process.argv[1] ?? 'oc-adm_mirror_registry';
-      terminal.print(formatCheckTimer(program, args.scope === 'user', args.bundle).trimEnd());
+      terminal.print(formatCheckTimer(executable, args.scope === 'user', args.bundle).trimEnd());
       return;
     }
     const { plan, unfinished } = await makePlan(args, environment, context);

@@ -72,7 +72,7 @@ export async function diagnose(args: Arguments<typeof clusterOptions>, session: 
         runtime: `Node.js ${process.versions.node}`,
         platform: `${process.platform} ${process.arch}`,
       },
-      executable: await realpath(process.argv[1] ?? process.execPath).catch(() => process.execPath),
+      executable: await realpath(session.executable).catch(() => process.execPath),
     },
     plugins: await Promise.all(
       Object.entries(plugins).map(async ([name, end]) => ({

@@ -132,7 +132,7 @@ describe('create against a registry that is wrong', () => {
           body: generatedBody(10 * 1024 ** 3),
         },
       });
-      const outcome = await workshop.create();
+      const outcome = await workshop.start().outcome;
       await expectFailure(outcome, workshop.output, [/^error: /m, /more than the 4194304 bytes/]);
       expect(outcome.peakMemory).to.be.below(200 * 1024 ** 2);
     });

@@ -24,7 +24,7 @@ describe('create, killed wherever a file gets or loses its name', () => {
     for (let at = 0, killed = true; killed; at += 1) {
       await rm(workshop.output, { recursive: true, force: true });
       await cp(other, workshop.output, { recursive: true, preserveTimestamps: true });
-      const { code } = await workshop.create(extra, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` });
+      const { code } = await workshop.start(extra, { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
       killed = code === null;
       if (killed) kills += 1;
       const names = await readdir(workshop.output);

@@ -13,11 +13,12 @@ import {
   listBundles,
   openWorkshop,
   payloadBlobs,
+  runProgram,
   startExecutable,
   until,
-  type Outcome,
   type Workshop,
 } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { run } from '../support/peers.ts';
 
 const killAt = fileURLToPath(new URL('../support/killAt.ts', import.meta.url));
@@ -58,13 +59,12 @@ describe('create --volume-size', () => {
     const sum = ['--check', '--strict', '--quiet', `${basename(path)}.sha256`];
     expect(execFileSync('sha256sum', sum, { cwd: join(path, '..'), encoding: 'utf8' })).to.equal('');
   };
-  const program = (verb: string, bundle: string, ...options: string[]): Promise<Outcome> =>
-    startExecutable('oc-adm_upgrade_bundle', workshop.folder, [
-      verb,
+  const program = (verb: string, bundle: string, ...options: string[]): Promise<Execution> =>
+    runProgram(workshop.folder, verb, [
       bundle,
       ...(verb === 'inspect' ? [] : [`--trust-fingerprint=${workshop.key.fingerprint}`]),
       ...options,
-    ]).outcome;
+    ]);
 
   it('makes volumes that sha256sum checks, and that cat and tar read', async () => {
     const { code, stdout, stderr } = await workshop.create(split);
@@ -258,10 +258,10 @@ describe('create --volume-size', () => {
       for (let at = first; killed; at += 3) {
         await rm(workshop.output, { recursive: true, force: true });
         await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
-        const { code } = await workshop.create(split, {
+        const { code } = await workshop.start(split, {
           KILL_AT: String(at),
           NODE_OPTIONS: `--import=${killAt}`,
-        });
+        }).outcome;
         killed = code === null;
         const noted = await readFile(`${workshop.bundle}.sha256`, 'utf8').catch(() => '');
         if (noted !== '') {

@@ -17,12 +17,13 @@ import {
   expectFailure,
   openWorkshop,
   payloadBlobs,
+  type ProgramOptions,
+  runProgram,
   sign,
   startProgram,
-  type Outcome,
-  type ProgramOptions,
   type Workshop,
 } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { requirePeer } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 import { failureOf } from '../support/failure.ts';
@@ -68,9 +69,9 @@ describe('a delta', () => {
     await bundle.close();
     return bundle.metadata;
   };
-  const program = (verb: string, bundle: string, ...options: string[]): Promise<Outcome> => {
+  const program = (verb: string, bundle: string, ...options: string[]): Promise<Execution> => {
     const trust = verb === 'inspect' ? [] : [`--trust-fingerprint=${workshop.key.fingerprint}`];
-    return startProgram(workshop.folder, verb, [bundle, ...trust, ...options]).outcome;
+    return runProgram(workshop.folder, verb, [bundle, ...trust, ...options]);
   };
   const expectGood = async (bundle: string, ...options: string[]): Promise<void> => {
     const { code, stdout, stderr } = await program('verify', bundle, ...options);

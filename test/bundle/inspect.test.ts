@@ -9,7 +9,7 @@ import type { Digest } from '../../lib/oci/digest.ts';
 import { attachmentTag } from '../support/attachments.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { startProgram } from '../support/creation.ts';
+import { runProgram } from '../support/creation.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
@@ -265,7 +265,7 @@ describe('oc adm-upgrade-bundle inspect', () => {
   });
 
   const run = async (...args: string[]): Promise<string> => {
-    const { code, stdout, stderr } = await startProgram(home, 'inspect', [made.path, ...args]).outcome;
+    const { code, stdout, stderr } = await runProgram(home, 'inspect', [made.path, ...args]);
     expect(code, stderr).to.equal(0);
     expect(stderr).to.equal('');
     return stdout;

@@ -14,9 +14,10 @@ import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { makeContext } from '../support/context.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
+import { executeProgram, type Execution } from '../support/execution.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { startRegistry, type TestRegistry } from '../support/registry.ts';
 import { repack } from '../support/repack.ts';
 
@@ -47,8 +48,8 @@ async function push(
   }
 }
 
-function runPush(...args: string[]): Promise<RunResult> {
-  return run(process.execPath, [program, 'push', ...args]);
+function runPush(...args: string[]): Promise<Execution> {
+  return executeProgram(program, ['push', ...args]);
 }
 
 function trustingOptions({ keyFile, key }: TestBundle): string[] {

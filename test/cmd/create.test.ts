@@ -1,7 +1,7 @@
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { expectFailure, openWorkshop, startProgram, type ProgramOptions, type Workshop } from '../support/creation.ts';
+import { expectFailure, openWorkshop, type ProgramOptions, runProgram, type Workshop } from '../support/creation.ts';
 
 describe('oc adm-upgrade-bundle create', () => {
   let workshop: Workshop;
@@ -123,7 +123,7 @@ describe('oc adm-upgrade-bundle create', () => {
   });
 
   it('has a help that names what matters', async () => {
-    const { code, stdout } = await startProgram(workshop.folder, 'create', ['--help']).outcome;
+    const { code, stdout } = await runProgram(workshop.folder, 'create', ['--help']);
     expect(code).to.equal(0);
     for (const option of [
       '--version',

@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { Diagnosis } from '../../cmd/upgrade-bundle/diagnosis.ts';
 import { TestApiServer } from '../support/apiServer.ts';
+import { executeProgram } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
-import { run } from '../support/peers.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 
@@ -26,7 +26,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
 
   const doctor = async (args: readonly string[], kubeconfig: string): Promise<string> => {
     const env = { PATH: join(folder.folder, 'bin'), HOME: folder.folder, KUBECONFIG: kubeconfig };
-    const { code, stdout, stderr } = await run(process.execPath, [executable, 'doctor', ...args], { env });
+    const { code, stdout, stderr } = await executeProgram(executable, ['doctor', ...args], { env });
     expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
     return stdout;
   };

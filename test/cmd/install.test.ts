@@ -6,7 +6,8 @@ import { readExecutable } from '../../lib/cluster/executable.ts';
 import { planInstallation } from '../../lib/cluster/installation.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { openAgentSite, type AgentSite } from '../support/agents.ts';
-import { startProgram, type Outcome } from '../support/creation.ts';
+import { runProgram } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 
 describe('oc adm-upgrade-bundle install', () => {
@@ -39,9 +40,9 @@ describe('oc adm-upgrade-bundle install', () => {
     await file.truncate(21 * 1024 * 1024);
     return join(folder, name);
   };
-  const install = (...args: string[]): Promise<Outcome> => {
+  const install = (...args: string[]): Promise<Execution> => {
     const kubeconfig = `--kubeconfig=${join(kubeconfigs.folder, 'config')}`;
-    return startProgram(folder, 'install', [kubeconfig, ...args]).outcome;
+    return runProgram(folder, 'install', [kubeconfig, ...args]);
   };
 
   it('says what it makes, how far the agents are, and what to do next', async () => {

@@ -3,7 +3,8 @@ import type { Preflight } from '../../lib/cluster/preflight.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeAuthority } from '../support/certificates.ts';
-import { startProgram, type Outcome } from '../support/creation.ts';
+import { runProgram } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { furnish, podSpec, workload } from '../support/site.ts';
 
@@ -27,8 +28,8 @@ describe('oc adm-upgrade-bundle preflight', () => {
     await server.stop();
     await kubeconfigs.remove();
   });
-  const preflight = (...args: string[]): Promise<Outcome> =>
-    startProgram(kubeconfigs.folder, 'preflight', [kubeconfig, ...args]).outcome;
+  const preflight = (...args: string[]): Promise<Execution> =>
+    runProgram(kubeconfigs.folder, 'preflight', [kubeconfig, ...args]);
 
   it('says that nothing needs a registry', async () => {
     const { code, stdout, stderr } = await preflight();
@@ -78,8 +79,8 @@ describe('oc adm-upgrade-bundle preflight', () => {
     try {
       const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
       const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
-      const run = startProgram(kubeconfigs.folder, 'preflight', [file]);
-      expect((await run.outcome).stderr).to.equal('');
+      const { stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
+      expect(stderr).to.equal('');
     } finally {
       await secure.stop();
       await authority.remove();

@@ -4,7 +4,7 @@ import { closeSync, existsSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { helpOf } from '../../cmd/program.ts';
-import { sample } from '../support/program.ts';
+import { executeSample, sample } from '../support/program.ts';
 
 const executable = fileURLToPath(new URL('../support/program.ts', import.meta.url));
 
@@ -28,7 +28,8 @@ function start(args: readonly string[]): {
   return { child, outcome, printed };
 }
 
-const run = (...args: string[]): Promise<Outcome> => start(args).outcome;
+/** Runs it in this process. */
+const run = (...args: string[]): Promise<Outcome> => executeSample(args);
 
 describe('runProgram', () => {
   describe('understands the command line', () => {
@@ -136,7 +137,7 @@ describe('runProgram', () => {
 
   it('prints the help that helpOf gives, and its version, on stdout', async () => {
     const [program, command, short, version] = await Promise.all([
-      run('--help'),
+      start(['--help']).outcome,
       run('show', '--help'),
       run('-h'),
       run('--version'),
@@ -174,7 +175,7 @@ describe('runProgram', () => {
     });
 
     it('that nobody waited for, in the same words', async () => {
-      const { code, stderr } = await run('fail', 'alone');
+      const { code, stderr } = await start(['fail', 'alone']).outcome;
       expect(code).to.equal(1);
       expect(stderr).to.match(/^error: nobody waits for this \(a defect/);
     });
@@ -203,7 +204,7 @@ describe('runProgram', () => {
 
   describe('writes to a pipe', () => {
     it('every line, however slow the reader', async () => {
-      const { code, stdout } = await run('flood');
+      const { code, stdout } = await start(['flood']).outcome;
       expect(code).to.equal(0);
       expect(stdout).to.match(/\nline 99999\n$/);
     });

@@ -7,8 +7,9 @@ import { hexOf } from '../../lib/oci/digest.ts';
 import { updateServiceKind } from '../support/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
 import { makeAuthority } from '../support/certificates.ts';
-import { openWorkshop, type Outcome, type Workshop, startExecutable } from '../support/creation.ts';
+import { openWorkshop, runExecutable, startExecutable, type Workshop } from '../support/creation.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
+import type { Execution } from '../support/execution.ts';
 import { makeArchive, soundFiles } from '../support/graphArchive.ts';
 import { ImportingServer } from '../support/importingServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
@@ -40,8 +41,8 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   const nameOf = (): string => `sha256-${hexOf(workshop.release.digest)}`;
   const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
   const writes = () => server.requests.filter(({ method }) => method !== 'GET');
-  const apply = (...args: string[]): Promise<Outcome> =>
-    startExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]).outcome;
+  const apply = (...args: string[]): Promise<Execution> =>
+    runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]);
 
   it('applies the configuration once the images are there, and finds it unchanged after that', async () => {
     await open();

@@ -5,7 +5,8 @@ import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefiniti
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { startProgram, until, type Outcome, type Running } from '../support/creation.ts';
+import { type Running, runProgram, startProgram, until } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { platformImage } from '../support/site.ts';
 
@@ -33,7 +34,8 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   });
   const start = (verb: string, ...args: string[]): Running =>
     startProgram(kubeconfigs.folder, verb, [kubeconfig, ...args]);
-  const run = (verb: string, ...args: string[]): Promise<Outcome> => start(verb, ...args).outcome;
+  const run = (verb: string, ...args: string[]): Promise<Execution> =>
+    runProgram(kubeconfigs.folder, verb, [kubeconfig, ...args]);
   const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
   const put = (phase: string, more: object = {}, hold = false): void => {
     const status = { phase, version: '4.19.4', ...more };
@@ -235,7 +237,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const file = `--kubeconfig=${await kubeconfigs.write({ file: 'bare', cluster: { server: bare.url } })}`;
     try {
       for (const verb of ['status', 'resume', 'abort', 'clean']) {
-        const { code, stderr } = await startProgram(kubeconfigs.folder, verb, [file]).outcome;
+        const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
         expect(code).to.equal(1);
         expect(stderr).to.equal(
           'error: test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\n',

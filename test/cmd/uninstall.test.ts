@@ -1,7 +1,8 @@
 import { expect } from 'chai';
 import { install } from '../../lib/cluster/install.ts';
 import { openAgentSite, type AgentSite } from '../support/agents.ts';
-import { startProgram, type Outcome } from '../support/creation.ts';
+import { runProgram } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 
 describe('oc adm-upgrade-bundle uninstall', () => {
@@ -21,8 +22,8 @@ describe('oc adm-upgrade-bundle uninstall', () => {
     await site.close();
     await kubeconfigs.remove();
   });
-  const uninstall = (...args: string[]): Promise<Outcome> =>
-    startProgram(kubeconfigs.folder, 'uninstall', [kubeconfig, ...args]).outcome;
+  const uninstall = (...args: string[]): Promise<Execution> =>
+    runProgram(kubeconfigs.folder, 'uninstall', [kubeconfig, ...args]);
 
   it('lists what it would remove, then what it has removed', async () => {
     const tried = await uninstall('--dry-run');

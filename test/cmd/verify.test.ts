@@ -10,6 +10,7 @@ import type { VerifyReport } from '../../lib/bundle/verify.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { layOutTar } from '../../lib/store/tarLayout.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { executeProgram } from '../support/execution.ts';
 import { rewrite } from '../support/repack.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
@@ -31,17 +32,22 @@ describe('verify', () => {
   });
   after(() => bundle.remove());
 
-  async function verify(args: readonly string[], interruptAt?: RegExp, env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
+  function verify(args: readonly string[], interruptAt?: RegExp, env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
+    return interruptAt
+      ? interruptVerify(args, interruptAt)
+      : executeProgram(executable, ['verify', ...args], { env: { ...process.env, ...env } });
+  }
+
+  async function interruptVerify(args: readonly string[], interruptAt: RegExp): Promise<Outcome> {
     const child = spawn(process.execPath, [executable, 'verify', ...args], {
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, ...env },
     });
     let stdout = '';
     let stderr = '';
     child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
     child.stderr.on('data', (chunk: Buffer) => {
       stderr += chunk.toString();
-      if (interruptAt?.test(stderr)) child.kill('SIGINT');
+      if (interruptAt.test(stderr)) child.kill('SIGINT');
     });
     const [code] = (await once(child, 'close')) as [number | null];
     return { code, stdout, stderr };

@@ -5,7 +5,8 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { MediaEvent } from '../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
-import { digestOfFile, startProgram, until, type Outcome } from '../support/creation.ts';
+import { digestOfFile, runProgram, startProgram, until } from '../support/creation.ts';
+import type { Execution } from '../support/execution.ts';
 import { requireLoopDevices, skipLoudly, Sticks } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { run } from '../support/peers.ts';
@@ -37,8 +38,8 @@ describe('oc adm-upgrade-bundle watch', () => {
 
   const environment = (): NodeJS.ProcessEnv => ({ PATH: sticks.path });
   const place = (): string => `--mount-dir=${join(folder, 'media')}`;
-  const watch = (...options: string[]): Promise<Outcome> =>
-    startProgram(folder, 'watch', [place(), ...options], environment()).outcome;
+  const watch = (...options: string[]): Promise<Execution> =>
+    runProgram(folder, 'watch', [place(), ...options], environment());
   const makeStick = async (): Promise<string> => {
     const files = join(folder, 'files');
     await mkdir(files, { recursive: true });

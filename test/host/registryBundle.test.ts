@@ -5,10 +5,11 @@ import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/host/registryBundle.ts';
 import { makeContext } from '../support/context.ts';
+import { executeProgram } from '../support/execution.ts';
 import { failureOf } from '../support/failure.ts';
 import { TestContent } from '../support/image.ts';
 import { openOrigin } from '../support/origin.ts';
-import { run, runSuccessfully } from '../support/peers.ts';
+import { runSuccessfully } from '../support/peers.ts';
 import { TestRegistry } from '../support/registry.ts';
 import { putImage } from '../support/smallImage.ts';
 
@@ -69,7 +70,7 @@ describe('createRegistryBundle', () => {
   });
 
   it('is refused as a bundle for a mirror registry when it is another', async () => {
-    const { code, stderr } = await run(process.execPath, ['cmd/oc-adm_mirror_registry.ts', 'bundle', 'inspect']);
+    const { code, stderr } = await executeProgram('oc-adm_mirror_registry', ['bundle', 'inspect']);
     expect([code, stderr]).to.deep.equal([2, stderr]);
     expect(stderr).to.include('name a bundle');
   });

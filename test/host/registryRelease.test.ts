@@ -7,12 +7,13 @@ import { openRegistryRelease, type RegistryRelease } from '../../lib/host/regist
 import { formatReleaseList } from '../../lib/host/releaseList.ts';
 import { mediaTypes } from '../../lib/oci/descriptor.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
+import { executeProgram, type Execution } from '../support/execution.ts';
 import { openOrigin } from '../support/origin.ts';
 import { makeContext } from '../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 
@@ -38,7 +39,7 @@ describe('openRegistryRelease', function () {
     if (folder) await rm(folder, { recursive: true, force: true });
   });
 
-  const call = (...args: string[]): Promise<RunResult> => run(process.execPath, [executable, 'bundle', ...args]);
+  const call = (...args: string[]): Promise<Execution> => executeProgram(executable, ['bundle', ...args]);
 
   const open = (text: string): Promise<RegistryRelease> =>
     openRegistryRelease(

@@ -17,6 +17,7 @@ import { planImages } from '../../lib/node/loadPlan.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
+import { executeProgram } from '../support/execution.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
 import { requireLoopDevices, skipLoudly } from '../support/loopDevice.ts';
@@ -322,8 +323,7 @@ describe('loadBundle', function () {
   }
 
   it('loads nothing that nobody trusted signed', async () => {
-    const child = await run(process.execPath, [
-      program,
+    const child = await executeProgram(program, [
       'load',
       made.path,
       '--store=additional',

@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { listPinnedReleases, pinFile, pinImages, unpinImages, unpinReleases } from '../../lib/node/pins.ts';
 import { makeBundle } from '../support/bundle.ts';
+import { executeProgram } from '../support/execution.ts';
 import { failureOf } from '../support/failure.ts';
-import { run } from '../support/peers.ts';
 
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const [one, two] = ['quay.io/a/b@sha256:1', 'quay.io/a/b@sha256:2'];
@@ -85,7 +85,7 @@ describe('pinImages', () => {
   it('pins the release image and all others of a bundle, as a command', async () => {
     const made = await makeBundle();
     try {
-      const call = (...args: string[]) => run(process.execPath, [program, 'pin', ...args, `--root=${root}`]);
+      const call = (...args: string[]) => executeProgram(program, ['pin', ...args, `--root=${root}`]);
       const pinned = await call(made.path);
       expect(pinned.code, pinned.stderr).to.equal(0);
       expect(pinned.stdout).to.contain('systemctl reload crio');

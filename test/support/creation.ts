@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { Digest } from '../../lib/oci/digest.ts';
+import { executeProgram, type Execution } from './execution.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from './release.ts';
@@ -60,6 +61,26 @@ export function startExecutable(
     env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
   });
   return { child, outcome: watch(child) };
+}
+
+/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as its folder as startProgram has it. */
+export function runProgram(
+  home: string,
+  verb: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Execution> {
+  return runExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
+}
+
+/** Runs one of the programs of this project to its end in the same way. */
+export function runExecutable(
+  name: string,
+  home: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Execution> {
+  return executeProgram(name, args, { cwd: home, env: { PATH: process.env['PATH'], HOME: home, ...env } });
 }
 
 async function watch(child: ChildProcess): Promise<Outcome> {
@@ -139,9 +160,9 @@ export class Workshop {
     return running;
   }
 
-  /** Runs `create` to its end. */
-  create(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
-    return this.start(changes, env).outcome;
+  /** Runs `create` to its end, in this process. */
+  create(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Promise<Execution> {
+    return runProgram(this.folder, 'create', this.options(changes), env);
   }
 
   /** Runs `create`, which must succeed, and gives the path of the bundle. */
@@ -211,7 +232,7 @@ export async function sign(
  * no trace of the program’s inside, no secret, and no bundle under its final name in `folder`.
  */
 export async function expectFailure(
-  { code, stdout, stderr }: Outcome,
+  { code, stdout, stderr }: Omit<Outcome, 'peakMemory'>,
   folder: string,
   messages: RegExp | readonly RegExp[],
   { exit = 1, secrets = [] }: { exit?: number; secrets?: readonly string[] } = {},

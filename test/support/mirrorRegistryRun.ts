@@ -3,6 +3,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
+import { executeProgram } from './execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
@@ -50,13 +51,11 @@ export async function startMirrorRegistry(options: Partial<FixtureOptions> = {})
       const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
       const isReading = ['plan', 'status'].includes(command);
       const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
-      return run(
-        process.execPath,
-        [executable, ...command.split(' '), ...where, ...(isReading ? [] : tools), ...args],
-        {
-          env: { ...process.env, ...kill },
-        },
-      );
+      const words = [...command.split(' '), ...where, ...(isReading ? [] : tools), ...args];
+      // A process of its own only to be killed.
+      return kill
+        ? run(process.execPath, [executable, ...words], { env: { ...process.env, ...kill } })
+        : executeProgram(executable, words);
     },
     snapshot: (withTimes = false) => snapshot(fixture.root, withTimes),
     stop: async () => {

@@ -1,7 +1,8 @@
 import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { startExecutable, type Outcome, type Running, type Workshop } from './creation.ts';
+import { runExecutable, startExecutable, type Running, type Workshop } from './creation.ts';
+import type { Execution } from './execution.ts';
 import { runSuccessfully } from './peers.ts';
 
 /** Runs `oc adm-release-mirror-config` in a workshop’s folder, for its release and with its key, and with some more arguments. */
@@ -13,16 +14,19 @@ export class Mirroring {
   }
 
   /** Starts it; `release` is the argument, the workshop’s release by digest unless it says otherwise. */
-  start(args: readonly string[], release: string | undefined = this.workshop.release.pullspec): Running {
-    const { folder, key } = this.workshop;
-    const common = ['--insecure', `--trust-fingerprint=${key.fingerprint}`];
-    const all = [...(release === '' ? [] : [release]), ...common, ...args];
-    return startExecutable('oc-adm_release_mirror_config', folder, all);
+  start(args: readonly string[], release?: string): Running {
+    return startExecutable('oc-adm_release_mirror_config', this.workshop.folder, this.#arguments(args, release));
   }
 
-  /** Runs it to its end. */
-  run(args: readonly string[], release?: string): Promise<Outcome> {
-    return this.start(args, release).outcome;
+  #arguments(args: readonly string[], release: string | undefined = this.workshop.release.pullspec): string[] {
+    const { key } = this.workshop;
+    const common = ['--insecure', `--trust-fingerprint=${key.fingerprint}`];
+    return [...(release === '' ? [] : [release]), ...common, ...args];
+  }
+
+  /** Runs it to its end, in this process. */
+  run(args: readonly string[], release?: string): Promise<Execution> {
+    return runExecutable('oc-adm_release_mirror_config', this.workshop.folder, this.#arguments(args, release));
   }
 
   /** Runs it, which must succeed, and gives its stdout. */

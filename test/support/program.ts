@@ -1,9 +1,12 @@
 #!/usr/bin/env node
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkImage } from '../../cmd/checks.ts';
 import { defineCommand, type Program } from '../../cmd/command.ts';
 import { formatOption, registryOptions } from '../../cmd/options.ts';
-import { runProgram } from '../../cmd/program.ts';
+import { runProgram } from '../../cmd/main.ts';
+import { execute } from '../../cmd/program.ts';
 import { PluginError } from '../../lib/errors.ts';
 
 /** A program for the tests of what all programs have in common. */
@@ -103,6 +106,28 @@ export const sample: Program = {
     },
   ],
 };
+
+/** Runs it in this process. */
+export async function executeSample(
+  args: readonly string[],
+  signals: { readonly signal?: AbortSignal; readonly broken?: AbortSignal } = {},
+): Promise<{ readonly code: number; readonly stdout: string; readonly stderr: string }> {
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+  const outputs = Promise.all([text(stdout), text(stderr)]);
+  const { signal } = new AbortController();
+  const code = await execute(sample, args, {
+    stdout,
+    stderr,
+    environment: {},
+    executable: 'sample',
+    signal,
+    ...signals,
+  });
+  stdout.end();
+  stderr.end();
+  const [printed, told] = await outputs;
+  return { code, stdout: printed, stderr: told };
+}
 
 if (import.meta.main) {
   await runProgram(sample);

@@ -4,7 +4,8 @@ import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { makeBundle, type TestBundle } from '../../support/bundle.ts';
-import { requirePeer, run, type RunResult } from '../../support/peers.ts';
+import { executeProgram, type Execution } from '../../support/execution.ts';
+import { requirePeer, run } from '../../support/peers.ts';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 
@@ -41,8 +42,8 @@ describe('what a plugin answers to a shell', () => {
     HOME: folder,
     ...more,
   });
-  const call = (program: string, words: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunResult> =>
-    run(process.execPath, [join(root, 'cmd', `${program}.ts`), '__complete', ...words], { env: environment(env) });
+  const call = (program: string, words: readonly string[], env?: NodeJS.ProcessEnv): Promise<Execution> =>
+    executeProgram(program, ['__complete', ...words], { env: environment(env) });
   const told = async (words: readonly string[], program = 'oc-adm_upgrade_bundle', env?: NodeJS.ProcessEnv) => {
     const { code, stdout, stderr } = await call(program, words, env);
     expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });

@@ -1,0 +1,36 @@
+import { PluginError } from '../lib/errors.ts';
+import type { Program } from './command.ts';
+import { completionWord, execute } from './program.ts';
+import { isCompleter } from './programChoice.ts';
+
+/**
+ * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the code of `execute`.
+ * Never returns.
+ */
+export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
+  const { stdout, stderr, env: environment } = process;
+  const executable = process.argv[1] ?? process.execPath;
+  const interruption = new AbortController();
+  const breakage = new AbortController();
+  const interrupt = (): void => {
+    if (interruption.signal.aborted) process.exit(130);
+    interruption.abort(new PluginError('interrupted', 'Interrupted.'));
+  };
+  process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
+  process.on('uncaughtException', (error) => {
+    breakage.abort(error);
+  });
+  for (const stream of [stdout, stderr]) {
+    stream.on('error', (cause: NodeJS.ErrnoException) => {
+      // The reader of a pipe went away (`| head`): there is nobody left to tell.
+      if (cause.code === 'EPIPE') return;
+      breakage.abort(new PluginError('not-writable', `The output cannot be written: ${cause.message}`, { cause }));
+    });
+  }
+  const { signal } = interruption;
+  // kubectl asks for the words that may follow by another name of the program.
+  const words = isCompleter([process.argv0, executable]) ? [completionWord, ...argv] : argv;
+  process.exit(
+    await execute(program, words, { stdout, stderr, environment, executable, signal, broken: breakage.signal }),
+  );
+}
