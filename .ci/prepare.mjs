@@ -13,6 +13,7 @@ const peers = {
   skopeo: 'skopeo',
   podman: 'podman',
   openssl: 'openssl',
+  gpg: 'gpg',
   zsh: 'zsh',
   fish: 'fish',
   tmux: 'tmux',

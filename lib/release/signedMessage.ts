@@ -1,108 +1,104 @@
 import { inflateRawSync, inflateSync } from 'node:zlib';
+import { decompressBzip2 } from './bzip2.ts';
+import { readPackets, tags, type Packet } from './packets.ts';
+import { refuseAlgorithm, Refusal } from './refusal.ts';
+import { signatureSizeLimit } from './signatureStore.ts';
 
-/** A signed OpenPGP message taken apart: the bytes that are signed, and the bodies of the signature packets. */
+/** A signed OpenPGP message taken apart: the bytes that are signed, and the bodies of the two packets around them. */
 export interface SignedMessage {
+  readonly onePass: Buffer;
   readonly data: Buffer;
-  readonly signatures: readonly Buffer[];
+  readonly signature: Buffer;
 }
 
-interface Packet {
-  readonly tag: number;
-  readonly body: Buffer;
-}
-
-const tags = { signature: 2, onePassSignature: 4, compressed: 8, marker: 10, literal: 11 } as const;
-
-// A release signature inflates to half a kilobyte; whatever is larger was made to hurt.
+// A release signature inflates to half a kilobyte.
 const inflatedLimit = 1024 * 1024;
 
+const { onePassSignature, literal, signature, compressed, marker } = tags;
+const signedOnce = [onePassSignature, literal, signature].join();
+const kinds: Readonly<Record<number, string>> = {
+  1: 'is encrypted',
+  3: 'is encrypted',
+  5: 'is a secret key, not a signed message',
+  6: 'is a public key, not a signed message',
+  9: 'is encrypted',
+  18: 'is encrypted',
+  20: 'is encrypted',
+};
+
 /**
- * Takes a binary signed message apart (RFC 9580, sections 4 and 10.3): one literal packet with its signatures, plain or
- * compressed once by ZIP or ZLIB, packets in the old or the new format. For anything else it throws an error whose message
- * is the rest of a sentence that begins with “the signature”.
+ * Takes a binary signed message apart (RFC 9580, sections 4 and 10.3): a one-pass packet, a literal packet and one signature,
+ * plain or compressed once, because the cluster’s verifier and gpg agree on no other form. Anything else throws an error
+ * whose message is the rest of a sentence that begins with “the signature”.
  */
 export function readSignedMessage(bytes: Buffer): SignedMessage {
-  const packets = readPackets(bytes).flatMap((packet) =>
-    packet.tag === tags.compressed ? readPackets(inflate(packet.body)) : [packet],
-  );
-  const literals = packets.filter(({ tag }) => tag === tags.literal);
-  const signatures = packets.filter(({ tag }) => tag === tags.signature).map(({ body }) => body);
-  const other = packets.find(({ tag }) => !(Object.values(tags) as number[]).includes(tag));
-  const [literal] = literals;
-  if (other) throw malformed(`holds a packet of type ${String(other.tag)}`);
-  if (packets.some(({ tag }) => tag === tags.compressed)) throw malformed('is compressed more than once');
-  if (!literal || literals.length > 1) throw malformed(`holds ${String(literals.length)} documents instead of one`);
-  return { data: readLiteral(literal.body), signatures };
+  if (bytes.length > signatureSizeLimit) throw new Refusal(`is larger than ${String(signatureSizeLimit)} bytes`);
+  if (bytes.length === 0) throw new Refusal('is empty');
+  if (bytes.toString('latin1', 0, 10) === '-----BEGIN')
+    throw new Refusal('is ASCII-armored; clusters read binary only');
+  const outer = withoutMarkers(readPackets(bytes));
+  const [first] = outer;
+  const packets =
+    first?.tag === compressed && outer.length === 1 ? withoutMarkers(readPackets(decompress(first.body))) : outer;
+  checkForm(packets);
+  const [onePass, document, signed] = packets;
+  if (!onePass || !document || !signed) throw new Refusal('is not a signed message');
+  return { onePass: onePass.body, data: readLiteral(document.body), signature: signed.body };
 }
 
-/** Puts a header (new format, five-octet length) before the body of a signature packet. */
-export function framePacket(body: Buffer): Buffer {
-  const header = Buffer.from([0xc0 | tags.signature, 0xff, 0, 0, 0, 0]);
-  header.writeUInt32BE(body.length, 2);
-  return Buffer.concat([header, body]);
+function withoutMarkers(packets: readonly Packet[]): Packet[] {
+  return packets.filter(({ tag, body }) => tag !== marker || body.toString('latin1') !== 'PGP');
 }
 
-function inflate(body: Buffer): Buffer {
-  const [algorithm] = body;
-  const compressed = body.subarray(1);
-  try {
-    if (algorithm === 0) return compressed;
-    if (algorithm === 1) return inflateRawSync(compressed, { maxOutputLength: inflatedLimit });
-    if (algorithm === 2) return inflateSync(compressed, { maxOutputLength: inflatedLimit });
-  } catch (cause) {
-    throw malformed('cannot be decompressed', cause);
+function checkForm(packets: readonly Packet[]): void {
+  const count = (wanted: number): number => packets.filter(({ tag }) => tag === wanted).length;
+  const special = packets.map(({ tag }) => kinds[tag]).find((kind) => kind !== undefined);
+  if (special !== undefined) throw new Refusal(special);
+  if (count(compressed) > 0) throw new Refusal('is compressed more than once, or in part');
+  if (count(onePassSignature) > 1 || count(signature) > 1)
+    throw new Refusal('holds several signatures; clusters read exactly one');
+  if (count(literal) === 0 && count(signature) > 0) throw new Refusal('is detached: it holds no statement');
+  if (count(literal) > 1) throw new Refusal(`holds ${String(count(literal))} documents instead of one`);
+  const other = packets.find(({ tag }) => ![onePassSignature, literal, signature].some((known) => known === tag));
+  if (other) throw new Refusal(`holds a packet of type ${String(other.tag)}`);
+  const order = packets.map(({ tag }) => tag).join();
+  if (order === [signature, literal].join()) throw new Refusal('lacks the one-pass packet that clusters require');
+  if (order !== signedOnce) throw new Refusal('is not a signed message');
+  for (const { tag, length } of packets) {
+    if (length === 'indeterminate') throw new Refusal('has a packet of unknown length');
+    // RFC 9580, section 4.2.1.4: only data may come in parts.
+    if (length === 'partial' && tag !== literal) throw new Refusal('has a signature packet in parts');
   }
-  throw malformed(`is compressed by an unknown algorithm (${String(algorithm)})`);
+}
+
+function decompress(body: Buffer): Buffer {
+  const [algorithm] = body;
+  const content = body.subarray(1);
+  try {
+    if (algorithm === 1) return inflate(content, inflateRawSync);
+    if (algorithm === 2) return inflate(content, inflateSync);
+    if (algorithm === 3) return decompressBzip2(content, inflatedLimit);
+  } catch (cause) {
+    if (cause instanceof RangeError)
+      throw new Refusal(`decompresses to more than ${String(inflatedLimit)} bytes`, 'other', cause);
+    throw new Refusal('cannot be decompressed', 'other', cause);
+  }
+  throw refuseAlgorithm(`compression algorithm ${String(algorithm)}`);
+}
+
+function inflate(content: Buffer, run: typeof inflateSync): Buffer {
+  const options = { maxOutputLength: inflatedLimit, info: true };
+  const { buffer, engine } = run(content, options) as unknown as { buffer: Buffer; engine: { bytesWritten: number } };
+  if (engine.bytesWritten !== content.length) throw new Error('trailing data');
+  return buffer;
 }
 
 // Literal data is a format octet, a file name with its length, four octets of date, and the document.
 function readLiteral(body: Buffer): Buffer {
   const start = 2 + (body[1] ?? 0) + 4;
-  if (body.length < start) throw malformed('is cut short');
+  if (body.length < start) throw new Refusal('is cut short');
+  const format = String.fromCharCode(body.readUInt8(0));
+  if (!['b', 't', 'u'].includes(format))
+    throw new Refusal(`holds a document of an unknown format (${String(body[0])})`);
   return body.subarray(start);
-}
-
-function readPackets(bytes: Buffer): Packet[] {
-  const packets: Packet[] = [];
-  let at = 0;
-  const take = (length: number): Buffer => {
-    if (at + length > bytes.length) throw malformed('is cut short');
-    return bytes.subarray(at, (at += length));
-  };
-  const takeNumber = (octets: number): number => take(octets).readUIntBE(0, octets);
-
-  const takeOldBody = (lengthType: number): Buffer =>
-    // Type 3 has no length: the packet goes on to the end.
-    take(lengthType === 3 ? bytes.length - at : takeNumber(2 ** lengthType));
-
-  const takeNewBody = (): Buffer => {
-    const chunks: Buffer[] = [];
-    for (;;) {
-      const first = takeNumber(1);
-      if (first >= 224 && first < 255) {
-        chunks.push(take(2 ** (first & 31)));
-        continue;
-      }
-      chunks.push(
-        take(first < 192 ? first : first === 255 ? takeNumber(4) : (first - 192) * 256 + takeNumber(1) + 192),
-      );
-      return Buffer.concat(chunks);
-    }
-  };
-
-  while (at < bytes.length) {
-    const header = takeNumber(1);
-    if ((header & 0x80) === 0) throw malformed('is not binary OpenPGP');
-    const isNew = (header & 0x40) !== 0;
-    packets.push(
-      isNew
-        ? { tag: header & 0x3f, body: takeNewBody() }
-        : { tag: (header >> 2) & 0x0f, body: takeOldBody(header & 3) },
-    );
-  }
-  return packets;
-}
-
-function malformed(what: string, cause?: unknown): Error {
-  return new Error(what, { cause });
 }

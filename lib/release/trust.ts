@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Keyring } from './keyring.ts';
-import { verifySignature, type VerifiedSignature } from './signature.ts';
+import { verifySignature, type RejectedSignature, type VerifiedSignature } from './signature.ts';
 import { findSignatures, type FetchFile, type StoreAnswer } from './signatureStore.ts';
 
 /** By what a release is judged. */
@@ -21,8 +21,8 @@ export interface SignatureFindings {
   readonly good: readonly VerifiedSignature[];
   /** The good ones by keys that are not trusted. */
   readonly untrusted: readonly VerifiedSignature[];
-  /** Why each of the others is not good: the rest of a sentence that begins with “the signature”. */
-  readonly rejected: readonly string[];
+  /** The others, and why each is not good. */
+  readonly rejected: readonly RejectedSignature[];
   /** What the stores answered; empty where none was asked. */
   readonly answers: readonly StoreAnswer[];
 }
@@ -67,7 +67,7 @@ async function judge(
 ): Promise<Omit<SignatureFindings, 'answers'>> {
   const good: VerifiedSignature[] = [];
   const untrusted: VerifiedSignature[] = [];
-  const rejected: string[] = [];
+  const rejected: RejectedSignature[] = [];
   // Two stores have the same signatures as a rule.
   const distinct = new Map(signatures.map((bytes) => [bytes.toString('base64'), bytes])).values();
   for (const bytes of distinct) {
@@ -75,7 +75,7 @@ async function judge(
     const second = verdict.good ? verdict : await verifySignature(bytes, digest, keyring.untrusted);
     if (verdict.good) good.push(verdict);
     else if (second.good) untrusted.push(second);
-    else rejected.push(verdict.reason);
+    else rejected.push(verdict);
   }
   return { good, untrusted, rejected };
 }
@@ -94,13 +94,24 @@ function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring
       },
     );
   }
-  const reasons = [...new Set(findings.rejected)].map((reason) => `the signature ${reason}`);
-  return new PluginError('untrusted', `no trusted key vouches for ${digest}: ${reasons.join('; ')}`, {
-    hint:
-      keyring.trusted.length === 0
-        ? 'None of the trusted keys is at hand: give a file that holds one with --signature-keyring.'
-        : 'Give the key that signs such releases with --signature-keyring and --trust-fingerprint. If the key is the right one, do not use this release.',
+  const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
+  return new PluginError('untrusted', `cannot verify ${digest}: ${reasons.join('; ')}`, {
+    hint: adviseOn(findings.rejected, keyring),
   });
+}
+
+function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): string {
+  const kinds = rejected.map(({ kind }) => kind);
+  if (kinds.includes('expired')) {
+    return 'Get a newer signature from the signer of the release (--signature-store), and check the clock of this machine.';
+  }
+  if (kinds.includes('unsupported')) {
+    return 'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: clusters verify no others.';
+  }
+  if (keyring.trusted.length === 0) {
+    return 'No trusted key was found: name a file that holds one with --signature-keyring.';
+  }
+  return 'Give the key that signs such releases with --signature-keyring and --trust-fingerprint. If the key is the right one, do not use this release.';
 }
 
 function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError {

@@ -52,9 +52,9 @@ describe('verifySignature', () => {
       altered[altered.length - 1] = (altered.at(-1) ?? 0) ^ 1;
       const reworded = Buffer.from(bytes.toString('latin1').replace('Test signer', 'Test singer'), 'latin1');
       expect(await reason(bytes, other)).to.equal(`is for ${digest}`);
-      expect(await reason(bytes, digest, stranger)).to.match(/is by the key [0-9A-F]{16}, which is not among/);
-      expect(await reason(altered)).to.match(/^was refused/);
-      expect(await reason(reworded)).to.match(/^was refused/);
+      expect(await reason(bytes, digest, stranger)).to.match(/^was made with another key, [0-9A-F]{16,40}$/);
+      expect(await reason(altered)).to.match(/^is not genuine/);
+      expect(await reason(reworded)).to.match(/^(does not match its statement|is not genuine)/);
     });
   }
 
@@ -70,7 +70,7 @@ describe('verifySignature', () => {
 
   it('rejects a signature that has expired itself', async () => {
     expect(await reason(await signDigest(signer, digest, { expired: true }))).to.equal(
-      'was refused: Signature is expired',
+      'expired on 2023-02-01T00:00:00.000Z',
     );
   });
 
@@ -81,7 +81,7 @@ describe('verifySignature', () => {
   it('takes signatures of subkeys and reports the primary key', async () => {
     const { privateKey, publicKey } = await generateKey({
       type: 'ecc',
-      curve: 'ed25519Legacy',
+      curve: 'nistP256',
       userIDs: { name: 'With a subkey' },
       subkeys: [{ sign: true }],
       format: 'object',
@@ -103,7 +103,7 @@ describe('verifySignature', () => {
     // The hash of a version 3 packet stands 17 octets into it; the packet is the last 282.
     const at = bytes.lastIndexOf(Buffer.from([3, 5, 0])) + 16;
     bytes[at] = 2;
-    expect(await reason(bytes)).to.equal('uses a hash weaker than SHA-256');
+    expect(await reason(bytes)).to.equal('uses a hash weaker than SHA-256 (SHA-1)');
   });
 
   describe('of the signed statement', () => {
@@ -153,7 +153,7 @@ describe('verifySignature', () => {
   describe('of bytes that are no signature', () => {
     it('gives a reason for anything, and never throws', async () => {
       const bytes = await signDigest(signer, digest, { version: 3 });
-      expect(await reason(Buffer.alloc(0))).to.match(/holds 0 documents/);
+      expect(await reason(Buffer.alloc(0))).to.equal('is empty');
       expect(await reason(Buffer.from('<html>not found</html>'))).to.equal('is not binary OpenPGP');
       for (let length = 1; length < bytes.length; length += 7) {
         expect(await reason(bytes.subarray(0, length)), String(length)).not.to.equal('good');
@@ -161,11 +161,12 @@ describe('verifySignature', () => {
     });
 
     it('refuses what would inflate without bounds, and what is compressed twice', async () => {
-      const bomb = Buffer.concat([Buffer.from([0xa3, 2]), deflateSync(Buffer.alloc(64 * 1024 * 1024))]);
+      const bomb = Buffer.concat([Buffer.from([0xa3, 2]), deflateSync(Buffer.alloc(8 * 1024 * 1024))]);
       const twice = Buffer.concat([Buffer.from([0xa3, 2]), deflateSync(Buffer.from([0xa3, 0]))]);
-      expect(await reason(bomb)).to.equal('cannot be decompressed');
-      expect(await reason(twice)).to.equal('is compressed more than once');
-      expect(await reason(Buffer.from([0xa3, 3, 0]))).to.match(/unknown algorithm \(3\)/);
+      expect(await reason(bomb)).to.equal('decompresses to more than 1048576 bytes');
+      expect(await reason(twice)).to.equal('is compressed more than once, or in part');
+      expect(await reason(Buffer.from([0xa3, 3, 0]))).to.equal('cannot be decompressed');
+      expect(await reason(Buffer.from([0xa3, 4, 0]))).to.match(/unsupported algorithm.*compression algorithm 4/);
     });
 
     it('refuses a second document beside the signed one', async () => {
@@ -201,7 +202,7 @@ describe('verifySignature', () => {
 
       itWithSharedData(`rejects ${row.digest.slice(0, 15)}… with the other key, and for any other digest`, async () => {
         const combined = await read('combined');
-        expect(await reason(bytes(), row.digest, await read(row.foreign))).to.match(/not among the known ones/);
+        expect(await reason(bytes(), row.digest, await read(row.foreign))).to.match(/was made with another key/);
         expect(await reason(bytes(), row.digest === version3 ? version4 : version3, combined)).to.equal(
           `is for ${row.digest}`,
         );

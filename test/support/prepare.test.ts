@@ -35,7 +35,7 @@ describe('prepare', () => {
 
   async function addPeers(): Promise<void> {
     const shells = ['zsh', 'fish', 'tmux'];
-    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'readelf', 'qemu-aarch64', ...shells])
+    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'gpg', 'readelf', 'qemu-aarch64', ...shells])
       await addCommand(name, 'true');
   }
 

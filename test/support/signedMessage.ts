@@ -9,70 +9,129 @@ export interface SignedMessageOptions {
   readonly compressed: boolean;
   readonly date: Date;
   readonly lifetime?: number | undefined;
+  /** OpenPGP's number of the hash; SHA-256 by default. */
+  readonly hash?: number;
+  /** OpenPGP's number of the kind of signature; of a binary document by default. */
+  readonly type?: number;
+  /** More subpackets, for version 4: signed ones, and unsigned ones. */
+  readonly hashed?: readonly Buffer[];
+  readonly unhashed?: readonly Buffer[];
+}
+
+/** The bodies of the packets of a signed message. */
+export interface MessageParts {
+  readonly onePass: Buffer;
+  readonly literal: Buffer;
+  readonly signature: Buffer;
 }
 
 const rsa = 1;
-const sha256 = 8;
-const binaryDocument = 0;
+const ecdsa = 19;
+const hashes: Readonly<Record<number, string>> = {
+  2: 'sha1',
+  8: 'sha256',
+  9: 'sha384',
+  10: 'sha512',
+  11: 'sha224',
+  12: 'sha3-256',
+};
 
 /**
- * An OpenPGP message signed in one pass with RSA and SHA-256, packet by packet (RFC 4880, 5.2.2, 5.2.3, 5.4 and 5.9),
+ * An OpenPGP message signed in one pass with RSA, packet by packet (RFC 4880, 5.2.2, 5.2.3, 5.4 and 5.9),
  * for the signatures that the openpgp package does not make: version 3, compressed, expiring.
  */
 export function rsaSignedMessage(data: Buffer, options: SignedMessageOptions): Buffer {
-  const keyId = Buffer.from(options.fingerprint.slice(-16), 'hex');
-  const time = number(options.date.getTime() / 1000, 4);
-  const onePass = packet(4, Buffer.from([3, binaryDocument, sha256, rsa]), keyId, Buffer.from([1]));
-  const literal = packet(11, Buffer.from('b\0'), time, data);
-  const signature = options.version === 3 ? version3(data, time, keyId, options) : version4(data, time, keyId, options);
-  const message = Buffer.concat([onePass, literal, signature]);
+  const message = joinParts(signParts(data, options));
   // 0xa3: a compressed packet up to the end of the file; 1: ZIP.
   return options.compressed ? Buffer.concat([Buffer.from([0xa3, 1]), deflateRawSync(message)]) : message;
 }
 
-function version3(data: Buffer, time: Buffer, keyId: Buffer, { key }: SignedMessageOptions): Buffer {
-  const hashed = Buffer.concat([Buffer.from([binaryDocument]), time]);
+/** Signs with RSA, or with ECDSA in version 4, for messages that are put together otherwise. */
+export function signParts(data: Buffer, options: SignedMessageOptions): MessageParts {
+  const { hash = 8, type = 0, version } = options;
+  const keyId = Buffer.from(options.fingerprint.slice(-16), 'hex');
+  const time = number(options.date.getTime() / 1000, 4);
+  return {
+    onePass: Buffer.concat([Buffer.from([3, type, hash, algorithmOf(options.key)]), keyId, Buffer.from([1])]),
+    literal: Buffer.concat([Buffer.from('b\0'), time, data]),
+    signature: version === 3 ? version3(data, time, keyId, options) : version4(data, time, keyId, options),
+  };
+}
+
+/** Puts the packets of a message one after the other. */
+export function joinParts({ onePass, literal, signature }: MessageParts): Buffer {
+  return Buffer.concat([packet(4, onePass), packet(11, literal), packet(2, signature)]);
+}
+
+function version3(
+  data: Buffer,
+  time: Buffer,
+  keyId: Buffer,
+  { key, hash = 8, type = 0 }: SignedMessageOptions,
+): Buffer {
+  const hashed = Buffer.concat([Buffer.from([type]), time]);
   const signed = Buffer.concat([data, hashed]);
-  return packet(2, Buffer.from([3, 5]), hashed, keyId, Buffer.from([rsa, sha256]), rsaSignature(signed, key));
+  return Buffer.concat([Buffer.from([3, 5]), hashed, keyId, Buffer.from([rsa, hash]), signatureOf(signed, key, hash)]);
 }
 
 function version4(data: Buffer, time: Buffer, keyId: Buffer, options: SignedMessageOptions): Buffer {
-  const { key, fingerprint, lifetime } = options;
+  const { key, fingerprint, lifetime, hash = 8, type = 0 } = options;
   const subpackets = Buffer.concat([
     subpacket(2, time),
     ...(lifetime === undefined ? [] : [subpacket(3, number(lifetime, 4))]),
     subpacket(33, Buffer.from([4]), Buffer.from(fingerprint, 'hex')),
+    ...(options.hashed ?? []),
   ]);
-  const fixed = Buffer.from([4, binaryDocument, rsa, sha256]);
+  const fixed = Buffer.from([4, type, algorithmOf(key), hash]);
   const hashed = Buffer.concat([fixed, number(subpackets.length, 2), subpackets]);
   const trailer = Buffer.concat([Buffer.from([4, 0xff]), number(hashed.length, 4)]);
-  const unhashed = subpacket(16, keyId);
+  const unhashed = Buffer.concat([subpacket(16, keyId), ...(options.unhashed ?? [])]);
   const signed = Buffer.concat([data, hashed, trailer]);
-  return packet(2, hashed, number(unhashed.length, 2), unhashed, rsaSignature(signed, key));
+  return Buffer.concat([hashed, number(unhashed.length, 2), unhashed, signatureOf(signed, key, hash)]);
 }
 
-// The first 16 bits of the hash, then the signature as a multi-precision integer.
-function rsaSignature(signed: Buffer, key: KeyObject): Buffer {
-  const value = sign('sha256', signed, key);
+// The first 16 bits of the hash, then the signature as one or two multi-precision integers.
+function signatureOf(signed: Buffer, key: KeyObject, hash: number): Buffer {
+  const name = hashes[hash] ?? 'sha256';
+  const value = sign(name, signed, { key, dsaEncoding: 'ieee-p1363' });
+  const half = value.length / 2;
+  const numbers = algorithmOf(key) === rsa ? [value] : [value.subarray(0, half), value.subarray(half)];
+  const left16 = createHash(name).update(signed).digest().subarray(0, 2);
+  return Buffer.concat([left16, ...numbers.map(multiPrecision)]);
+}
+
+function multiPrecision(value: Buffer): Buffer {
   const start = value.findIndex((byte) => byte !== 0);
   const significant = value.subarray(start);
   const bits = significant.length * 8 - Math.clz32(significant[0] ?? 0) + 24;
-  const left16 = createHash('sha256').update(signed).digest().subarray(0, 2);
-  return Buffer.concat([left16, number(bits, 2), significant]);
+  return Buffer.concat([number(bits, 2), significant]);
 }
 
-// Old-format packets with a four-byte length, as GnuPG of the time wrote large ones.
-function packet(tag: number, ...parts: Buffer[]): Buffer {
-  const body = Buffer.concat(parts);
+function algorithmOf(key: KeyObject): number {
+  return key.asymmetricKeyType === 'ec' ? ecdsa : rsa;
+}
+
+/** An old-format packet with a four-byte length, as GnuPG of the time wrote large ones. */
+export function packet(tag: number, body: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0x80 | (tag << 2) | 2]), number(body.length, 4), body]);
 }
 
-function subpacket(type: number, ...parts: Buffer[]): Buffer {
+/** A new-format packet in parts of 512 bytes and a rest. */
+export function partialPacket(tag: number, body: Buffer): Buffer {
+  const parts: Buffer[] = [Buffer.from([0xc0 | tag])];
+  let at = 0;
+  for (; body.length - at > 512; at += 512) parts.push(Buffer.from([224 + 9]), body.subarray(at, at + 512));
+  return Buffer.concat([...parts, Buffer.from([255]), number(body.length - at, 4), body.subarray(at)]);
+}
+
+/** A subpacket of a signature. */
+export function subpacket(type: number, ...parts: Buffer[]): Buffer {
   const body = Buffer.concat(parts);
   return Buffer.concat([Buffer.from([body.length + 1, type]), body]);
 }
 
-function number(value: number, bytes: number): Buffer {
+/** A whole number, highest byte first. */
+export function number(value: number, bytes: number): Buffer {
   const buffer = Buffer.alloc(bytes);
   buffer.writeUIntBE(Math.floor(value), 0, bytes);
   return buffer;

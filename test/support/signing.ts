@@ -47,7 +47,7 @@ export async function makeSigningKey(options: SigningKeyOptions = {}): Promise<S
   const { name = 'Test release key', type = 'rsa', expired = false } = options;
   const created = new Date(expired ? '2020-01-01T00:00:00Z' : '2023-01-01T00:00:00Z');
   const { privateKey, publicKey } = await generateKey({
-    ...(type === 'rsa' ? { type, rsaBits: 2048 } : { type, curve: 'ed25519Legacy' }),
+    ...(type === 'rsa' ? { type, rsaBits: 2048 } : { type, curve: 'nistP256' }),
     userIDs: { name, email: 'release@example.com' },
     date: created,
     subkeys: [],

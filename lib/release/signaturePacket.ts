@@ -1,0 +1,167 @@
+import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
+import { refuseAlgorithm, Refusal } from './refusal.ts';
+import { objectionToSubpackets, readSubpackets, subpacketTypes, type Subpacket } from './subpackets.ts';
+
+/** A signature packet, of version 3 or 4 (RFC 4880, sections 5.2.2 and 5.2.3). */
+export interface SignaturePacket {
+  readonly algorithm: number;
+  /** Node’s name of the hash. */
+  readonly hash: string;
+  readonly created: Date;
+  /** When it ends; absent for one that does not. */
+  readonly expires: Date | undefined;
+  /** Upper-case hex. */
+  readonly keyId: string;
+  /** Upper-case hex; absent in older signatures. */
+  readonly fingerprint: string | undefined;
+  /** What is hashed after the document. */
+  readonly suffix: Buffer;
+  /** The first two bytes of the hash. */
+  readonly hashTag: Buffer;
+  /** The numbers of the signature itself: one for RSA, two for ECDSA. */
+  readonly numbers: readonly Buffer[];
+}
+
+type Fields = Omit<SignaturePacket, 'hash'> & { readonly type: number; readonly hash: number };
+
+const binaryDocument = 0;
+const rsa: readonly number[] = [1, 3];
+const ecdsa = 19;
+const hashes: Readonly<Record<number, string>> = { 8: 'sha256', 9: 'sha384', 10: 'sha512' };
+const weakHashes: readonly number[] = [1, 2, 3, 11];
+// Subpackets that only signatures on keys have, which the cluster’s verifier and gpg read differently.
+const forKeys: readonly number[] = [9, 25, 27, 29, 32];
+
+/**
+ * Reads a signature with its one-pass packet. It has to be one that clusters and gpg both accept: a signature of a binary
+ * document by RSA or ECDSA and a hash of the SHA-2 family. Throws a Refusal.
+ */
+export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
+  const [version = 0] = body;
+  // Versions 4 to 6 have the algorithm in the same place; a version that clusters do not know is named with it.
+  const algorithm = body[version === 3 ? 15 : 2] ?? 0;
+  if (version !== 3 && version !== 4) {
+    throw refuseAlgorithm(`OpenPGP version ${String(version)}, ${publicKeyAlgorithmName(algorithm)}`);
+  }
+  if (!rsa.includes(algorithm) && (algorithm !== ecdsa || version === 3)) {
+    throw refuseAlgorithm(publicKeyAlgorithmName(algorithm));
+  }
+  const fields = version === 3 ? readVersion3(body) : readVersion4(body);
+  if (fields.type !== binaryDocument) throw new Refusal('is not one of a binary document');
+  if (weakHashes.includes(fields.hash)) {
+    throw new Refusal(`uses a hash weaker than SHA-256 (${hashAlgorithmName(fields.hash)})`);
+  }
+  const hash = hashes[fields.hash];
+  if (hash === undefined) throw refuseAlgorithm(hashAlgorithmName(fields.hash));
+  checkOnePass(onePass, fields);
+  return { ...fields, hash };
+}
+
+// The one-pass packet comes first, and the cluster’s verifier hashes and looks for the key by it.
+function checkOnePass(onePass: Buffer, { type, hash, algorithm, keyId }: Fields): void {
+  if (onePass[0] !== 3) throw refuseAlgorithm(`one-pass packet of version ${String(onePass[0])}`);
+  if (onePass.length !== 13) throw new Refusal('has a one-pass packet of a wrong length');
+  if (onePass[12] === 0) throw new Refusal('is nested; clusters read exactly one signature');
+  const stated = onePass.subarray(1, 4).equals(Buffer.from([type, hash, algorithm]));
+  if (!stated || onePass.toString('hex', 4, 12).toUpperCase() !== keyId) {
+    throw new Refusal('differs from its one-pass packet (type, hash, algorithm or key)');
+  }
+}
+
+function readVersion3(body: Buffer): Fields {
+  if (body.length < 19) throw new Refusal('is cut short');
+  if (body[1] !== 5) throw new Refusal('is malformed');
+  const algorithm = body.readUInt8(15);
+  return {
+    type: body.readUInt8(2),
+    created: new Date(body.readUInt32BE(3) * 1000),
+    expires: undefined,
+    keyId: body.toString('hex', 7, 15).toUpperCase(),
+    fingerprint: undefined,
+    algorithm,
+    hash: body.readUInt8(16),
+    suffix: body.subarray(2, 7),
+    hashTag: body.subarray(17, 19),
+    numbers: readNumbers(body.subarray(19), algorithm),
+  };
+}
+
+function readVersion4(body: Buffer): Fields {
+  const { hashed, unhashed, rest, end } = splitVersion4(body);
+  const objection = objectionToSubpackets(hashed, unhashed);
+  if (objection !== undefined) throw new Refusal(objection);
+  const all = [...hashed, ...unhashed];
+  const odd = all.find(({ type }) => forKeys.includes(type));
+  if (odd) throw new Refusal(`has a subpacket of signatures on keys (type ${String(odd.type)})`);
+  const created = only(hashed, subpacketTypes.created)?.readUInt32BE(0) ?? 0;
+  const lifetime = only(hashed, subpacketTypes.lifetime)?.readUInt32BE(0);
+  const algorithm = body.readUInt8(2);
+  const trailer = Buffer.from([4, 0xff, 0, 0, 0, 0]);
+  trailer.writeUInt32BE(end, 2);
+  return {
+    type: body.readUInt8(1),
+    created: new Date(created * 1000),
+    expires: lifetime === undefined ? undefined : new Date((created + lifetime) * 1000),
+    ...readIssuer(all),
+    algorithm,
+    hash: body.readUInt8(3),
+    suffix: Buffer.concat([body.subarray(0, end), trailer]),
+    hashTag: rest.subarray(0, 2),
+    numbers: readNumbers(rest.subarray(2), algorithm),
+  };
+}
+
+function readIssuer(subpackets: readonly Subpacket[]): Pick<Fields, 'keyId' | 'fingerprint'> {
+  const issuer = only(subpackets, subpacketTypes.issuer)?.toString('hex').toUpperCase();
+  const stated = only(subpackets, subpacketTypes.issuerFingerprint);
+  if (stated && (stated[0] !== 4 || stated.length !== 21)) throw refuseAlgorithm('key that is not of version 4');
+  const fingerprint = stated?.toString('hex', 1).toUpperCase();
+  const keyId = issuer ?? fingerprint?.slice(-16);
+  if (keyId === undefined) throw new Refusal('does not say which key made it');
+  if (fingerprint !== undefined && !fingerprint.endsWith(keyId)) throw new Refusal('names two different keys');
+  return { keyId, fingerprint };
+}
+
+// Of two, the cluster’s verifier takes the last one and gpg the first.
+function only(subpackets: readonly Subpacket[], type: number): Buffer | undefined {
+  const [first, second] = subpackets.filter((each) => each.type === type);
+  if (second) throw new Refusal(`has a subpacket twice (type ${String(type)})`);
+  return first?.body;
+}
+
+interface Version4 {
+  readonly hashed: readonly Subpacket[];
+  readonly unhashed: readonly Subpacket[];
+  /** What follows the subpackets. */
+  readonly rest: Buffer;
+  /** Where the hashed part ends. */
+  readonly end: number;
+}
+
+/** Splits a signature packet of version 4 into its parts. Throws a Refusal. */
+export function splitVersion4(body: Buffer): Version4 {
+  const areaAt = (at: number): Buffer => {
+    if (at + 2 > body.length) throw new Refusal('is cut short');
+    const length = body.readUInt16BE(at);
+    if (at + 2 + length > body.length) throw new Refusal('is cut short');
+    return body.subarray(at + 2, at + 2 + length);
+  };
+  const hashed = areaAt(4);
+  const end = 6 + hashed.length;
+  const unhashed = areaAt(end);
+  const rest = body.subarray(end + 2 + unhashed.length);
+  if (rest.length < 2) throw new Refusal('is cut short');
+  return { hashed: readSubpackets(hashed), unhashed: readSubpackets(unhashed), rest, end };
+}
+
+// Multi-precision integers, each after its length in bits. Go’s own signer rounds that up to whole octets.
+function readNumbers(bytes: Buffer, algorithm: number): Buffer[] {
+  const numbers: Buffer[] = [];
+  for (let at = 0; at < bytes.length;) {
+    const length = at + 2 <= bytes.length ? Math.ceil(bytes.readUInt16BE(at) / 8) : Infinity;
+    if (at + 2 + length > bytes.length) throw new Refusal('has a number of a wrong length');
+    numbers.push(bytes.subarray(at + 2, (at += 2 + length)));
+  }
+  if (numbers.length !== (algorithm === ecdsa ? 2 : 1)) throw new Refusal('has a number of a wrong length');
+  return numbers;
+}
