@@ -57,14 +57,14 @@ export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
   return { ...fields, hash };
 }
 
-// The one-pass packet comes first, and the cluster’s verifier hashes and looks for the key by it.
-function checkOnePass(onePass: Buffer, { type, hash, algorithm, keyId }: Fields): void {
+// The cluster’s verifier hashes and looks for the key by the one-pass packet. Neither it nor gpg reads its key algorithm.
+function checkOnePass(onePass: Buffer, { type, hash, keyId }: Fields): void {
   if (onePass[0] !== 3) throw refuseAlgorithm(`one-pass packet of version ${String(onePass[0])}`);
   if (onePass.length !== 13) throw new Refusal('has a one-pass packet of a wrong length');
   if (onePass[12] === 0) throw new Refusal('is nested; clusters read exactly one signature');
-  const stated = onePass.subarray(1, 4).equals(Buffer.from([type, hash, algorithm]));
+  const stated = onePass.subarray(1, 3).equals(Buffer.from([type, hash]));
   if (!stated || onePass.toString('hex', 4, 12).toUpperCase() !== keyId) {
-    throw new Refusal('differs from its one-pass packet (type, hash, algorithm or key)');
+    throw new Refusal('differs from its one-pass packet (type, hash or key)');
   }
 }
 
