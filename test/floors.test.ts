@@ -29,7 +29,10 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     files: /^lib\/(store\/(archive|tar)\w*|bundle\/layout|release\/(release|payload|graphArchive))\.ts$/,
     reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
-  openpgp: { files: /^lib\/release\/(keyring|signature|signingKey)\.ts$/, reason: 'signatures are checked in one place' },
+  openpgp: {
+    files: /^lib\/release\/(keyring|signature|signingKey)\.ts$/,
+    reason: 'signatures are checked in one place',
+  },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
     files: /^lib\/(store\/mirrors|release\/verification|config\/\w+|host\/configuration)\.ts$|^cmd\/format\.ts$/,

@@ -432,7 +432,8 @@ describe('the forms of a release signature', () => {
     const document = packet(4, onePass).length + 5;
     const unsigned = document + literal.length + 5 + signature.indexOf(subpacket(16, onePass.subarray(4, 12))) - 2;
     const free = [
-      // The format, name and date of the document, the unsigned subpackets, and the last bits of a length.
+      // The key algorithm of the one-pass packet, the format, name and date of the document, the unsigned subpackets, and the last bits of a length.
+      8,
       ...Array.from({ length: 6 }, (_, index) => document + index),
       ...Array.from({ length: 12 }, (_, index) => unsigned + index),
       bytes.length - 257,
@@ -451,7 +452,9 @@ describe('the forms of a release signature', () => {
     before(async function () {
       requirePeer(this, 'gpg');
       home = await mkdtemp(join(tmpdir(), 'gpg-'));
-      await runSuccessfully('gpg', ['--homedir', home, '--batch', '--no-autostart', '--import'], { input: signer.publicKey });
+      await runSuccessfully('gpg', ['--homedir', home, '--batch', '--no-autostart', '--import'], {
+        input: signer.publicKey,
+      });
     });
 
     after(async () => {
