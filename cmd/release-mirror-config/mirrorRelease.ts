@@ -13,6 +13,7 @@ import { loadRelease, type SignedRelease } from '../../lib/release/load.ts';
 import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/store/registries.ts';
+import { RootFolder } from '../../lib/store/rootFolder.ts';
 import { openAccess } from '../access.ts';
 import { openCluster } from '../clusterAccess.ts';
 import type { Session } from '../command.ts';
@@ -89,7 +90,9 @@ async function load({ args, request, fetchFile, session }: Run, source: ReleaseS
   if (args.skipVerification) {
     context.log('info', '--skip-verification lets releases without a trusted signature pass; digests are checked');
   }
-  const written = request.configFolder === undefined ? [] : await readConfigFolder(request.configFolder);
+  const { configFolder } = request;
+  const written =
+    configFolder === undefined ? [] : await readConfigFolder(new RootFolder(configFolder), '', context.signal);
   const trust = {
     keyrings: args.signatureKeyring,
     fingerprints: args.trustFingerprint,

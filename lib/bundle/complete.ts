@@ -50,7 +50,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
     for (const base of bases) others.push(await openBundle(base, context));
     const named = layer(bundle, others);
     for (const path of (await listLacking(named)).length > 0 ? await listNeighbours(bundle) : []) {
-      const other = await openBundle(path, context).catch(passOver);
+      const other = await openBundle(path, context, { onMedium: true }).catch(passOver);
       if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
       else await other?.close();
     }

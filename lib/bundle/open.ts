@@ -57,19 +57,24 @@ export interface Bundle {
   close(): Promise<void>;
 }
 
+/** How a bundle is opened. */
+export interface OpenOptions {
+  /** A tar that is cut short is opened as far as it goes. */
+  readonly tolerant?: boolean;
+  /** It was found in a folder and named by nobody: only regular files in that folder are opened, and links are not followed. */
+  readonly onMedium?: boolean;
+}
+
 /**
  * Opens a bundle by the path of a file, device or mirror directory; one in volumes by any of them, the name they have in
  * common, or the folder where it is alone. A directory that another tool wrote, without
- * metadata.json, is described by the release in it. With `tolerant`, a tar that is cut short is opened as far as it goes.
+ * metadata.json, is described by the release in it.
  * Throws `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
  */
-export async function openBundle(
-  path: string,
-  context: Context,
-  { tolerant = false }: { readonly tolerant?: boolean } = {},
-): Promise<Bundle> {
+export async function openBundle(path: string, context: Context, options: OpenOptions = {}): Promise<Bundle> {
+  if (options.onMedium) return openTar(path, options, context);
   const split = await findSplit(path);
-  if (split !== undefined) return openTar(split, tolerant, context);
+  if (split !== undefined) return openTar(split, options, context);
   const found = await stat(path).catch(async (cause: unknown) => {
     const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
     const message = isMissing ? `there is no ${path}` : `${path} cannot be read: ${messageOf(cause)}`;
@@ -86,7 +91,7 @@ export async function openBundle(
       hint: 'Copy the bundle again from where it came from.',
     });
   }
-  return openTar(path, tolerant, context);
+  return openTar(path, options, context);
 }
 
 /** What there is in place of a bundle that is not. */

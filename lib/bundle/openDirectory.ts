@@ -1,13 +1,10 @@
-import { readdir, readlink, stat } from 'node:fs/promises';
-import { join, relative, sep } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readPayload } from '../release/release.ts';
 import { isReleaseTag, usualRepository } from '../release/version.ts';
 import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
-import { describeReadError, readFileContent } from '../store/fileContent.ts';
-import { readSmallFile } from '../store/smallFile.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import { parseVolumeName } from '../store/volumes.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
@@ -16,10 +13,11 @@ import { placeOf } from './place.ts';
 
 /** Opens a mirror directory, an unpacked bundle or one that another tool wrote. Throws `not-found`, `not-readable` and `invalid-bundle`. */
 export async function openDirectory(path: string, context: Context): Promise<Bundle> {
-  await requireMirror(path);
+  const folder = new RootFolder(path);
+  await requireMirror(folder);
   const content = new Directory(path, releaseRepository, {}, context);
-  const files = await listFiles(path);
-  const read = (file: string): Promise<Buffer> => readSmallFile(join(path, file), metadataSizeLimit);
+  const files = await listFiles(folder, context);
+  const read = (file: string): Promise<Buffer> => folder.read(file, metadataSizeLimit);
   const described = files.some((file) => placeOf(file).kind === 'metadata');
   return {
     path,
@@ -36,17 +34,18 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
     content,
     files,
     read,
-    scan: (scanner) => scanFiles(path, files, scanner, context),
+    scan: (scanner) => scanFiles(folder, files, scanner, context),
     close: () => content.close(),
   };
 }
 
 // Before anything else, because whatever was named by mistake may hold a million files.
-async function requireMirror(path: string): Promise<void> {
-  if ((await stat(join(path, 'v2', releaseRepository)).catch(() => undefined))?.isDirectory()) return;
-  const names = await readdir(path).catch((error: unknown) => {
-    throw describeReadError(error, path);
-  });
+async function requireMirror(folder: RootFolder): Promise<void> {
+  const { path } = folder;
+  // Throws if one of the folders is a link.
+  await folder.statOf(`v2/${releaseRepository}/manifests`);
+  if ((await folder.statOf(`v2/${releaseRepository}`))?.isDirectory()) return;
+  const names = (await folder.list()).map((entry) => entry.path);
   const tars = names.flatMap((name) => (name.endsWith('.tar') ? [name] : (parseVolumeName(name)?.path ?? [])));
   const bundles = [...new Set(tars)].sort();
   throw new PluginError('not-found', `${path} is not a mirror directory: it has no v2/${releaseRepository}`, {
@@ -58,7 +57,7 @@ async function requireMirror(path: string): Promise<void> {
 }
 
 async function scanFiles(
-  root: string,
+  folder: RootFolder,
   files: readonly BundleFile[],
   scanner: Scanner,
   context: Context,
@@ -66,25 +65,16 @@ async function scanFiles(
   for (const file of files) {
     if (file.target !== undefined) continue;
     scanner(file, Buffer.alloc(0));
-    for await (const chunk of readFileContent(join(root, file.path), context.signal)) scanner(file, chunk as Buffer);
+    for await (const chunk of folder.stream(file.path, context.signal)) scanner(file, chunk as Buffer);
   }
 }
 
-async function listFiles(root: string): Promise<BundleFile[]> {
-  try {
-    const entries = await readdir(root, { recursive: true, withFileTypes: true });
-    const files = entries
-      .filter((entry) => entry.isFile() || entry.isSymbolicLink())
-      .map(async (entry): Promise<BundleFile> => {
-        const absolute = join(entry.parentPath, entry.name);
-        const path = relative(root, absolute).split(sep).join('/');
-        if (!entry.isSymbolicLink()) return { path, size: (await stat(absolute)).size };
-        return { path, size: 0, target: await readlink(absolute) };
-      });
-    return (await Promise.all(files)).sort((a, b) => (a.path < b.path ? -1 : 1));
-  } catch (error) {
-    throw describeReadError(error, root);
-  }
+async function listFiles(folder: RootFolder, { signal }: Context): Promise<BundleFile[]> {
+  const entries = await folder.tree(signal);
+  return entries.flatMap(({ path, stats, target }) => {
+    if (target !== undefined) return [{ path, size: 0, target }];
+    return stats.isFile() ? [{ path, size: stats.size }] : [];
+  });
 }
 
 /** Describes a directory that oc or another tool wrote, by the one release that its tags name. */

@@ -4,12 +4,16 @@ import { Archive, type ArchiveEntry } from '../store/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { roundToBlock } from '../store/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
-import type { Bundle, BundlePart, Scanner } from './open.ts';
+import type { Bundle, BundlePart, OpenOptions, Scanner } from './open.ts';
 import { checkVolumes, volumeError } from './split.ts';
 
 /** Opens a bundle in a tar, which may be in volumes. Throws `invalid-bundle` and `not-readable`. */
-export async function openTar(path: string, tolerant: boolean, context: Context): Promise<Bundle> {
-  const archive = await Archive.open(path, context, true);
+export async function openTar(
+  path: string,
+  { tolerant = false, onMedium = false }: OpenOptions,
+  context: Context,
+): Promise<Bundle> {
+  const archive = await Archive.open(path, context, true, onMedium);
   try {
     if (archive.entries.keys().next().value !== metadataPath) {
       const what = `${path} is a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;

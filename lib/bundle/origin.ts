@@ -1,4 +1,3 @@
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
@@ -9,8 +8,8 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { Registries, type RegistryAccess } from '../store/registries.ts';
 import { listRepositories } from '../store/repositories.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import { Slots } from '../store/slots.ts';
-import { readSmallFile } from '../store/smallFile.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { StoredBlob } from './contents.ts';
 import { openComplete } from './complete.ts';
@@ -88,9 +87,10 @@ async function openLocal(
 ): Promise<Pick<Bundle, 'content' | 'close'> & Pick<Origin, 'signatures' | 'repository'>> {
   // A mirror directory may hold several releases, and then it is no bundle.
   if ((await listRepositories(path)).includes(releaseRepository)) {
+    const folder = new RootFolder(path);
     const content = new Directory(path, releaseRepository, {}, context);
-    const signatures = readAllSignatures(await readConfigFolder(join(path, 'config')));
-    const repository = await readRepository(path, context);
+    const signatures = readAllSignatures(await readConfigFolder(folder, 'config', context.signal));
+    const repository = await readRepository(folder, context);
     return { content, signatures, repository, close: () => content.close() };
   }
   const bundle = await openComplete(path, { bases: [] }, context);
@@ -105,10 +105,10 @@ async function openLocal(
 }
 
 /** The repository of the release that an unpacked bundle is of, as its metadata.json says; undefined for any other folder. */
-async function readRepository(folder: string, context: Context): Promise<string | undefined> {
+async function readRepository(folder: RootFolder, context: Context): Promise<string | undefined> {
   try {
-    const bytes = await readSmallFile(join(folder, metadataPath), metadataSizeLimit);
-    return repositoryOf(parseMetadata(bytes, folder));
+    const bytes = await folder.read(metadataPath, metadataSizeLimit);
+    return repositoryOf(parseMetadata(bytes, folder.path));
   } catch (error) {
     if (!isPluginError(error)) throw error;
     if (error.code !== 'not-found') context.log('warn', `${error.message}: the repository of the release is not known`);
@@ -122,9 +122,17 @@ function repositoryOf({ release }: BundleMetadata): string {
   return formatReference({ registry, repository });
 }
 
-/** Reads the manifests of a `config` folder as texts; none where there is no folder. Throws what readSmallFile does. */
-export async function readConfigFolder(folder: string): Promise<{ path: string; text: string }[]> {
-  const names = await readdir(folder, { recursive: true }).catch(() => []);
-  const paths = names.filter((name) => /\.(?:ya?ml|json)$/.test(name)).map((name) => join(folder, name));
-  return Promise.all(paths.map(async (path) => ({ path, text: String(await readSmallFile(path, metadataSizeLimit)) })));
+/** Reads the manifests in a folder below a root as texts; none where there is no folder. Throws what RootFolder does. */
+export async function readConfigFolder(
+  root: RootFolder,
+  folder: string,
+  signal: AbortSignal,
+): Promise<{ path: string; text: string }[]> {
+  const files = (await root.tree(signal, folder)).filter(({ path }) => /\.(?:ya?ml|json)$/.test(path));
+  return Promise.all(
+    files.map(async ({ path }) => ({
+      path: join(root.path, path),
+      text: String(await root.read(path, metadataSizeLimit)),
+    })),
+  );
 }

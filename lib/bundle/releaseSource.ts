@@ -1,4 +1,4 @@
-import { join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -16,6 +16,7 @@ import {
 import { releaseRepository } from '../store/directory.ts';
 import { openLocation, parseLocation, type Location, type OpenedLocation } from '../store/location.ts';
 import type { Registries } from '../store/registries.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import type { ContentSource } from '../store/store.ts';
 import { openComplete } from './complete.ts';
 import { openBundle } from './open.ts';
@@ -207,7 +208,8 @@ async function isPath(text: string): Promise<boolean> {
 async function readSignaturesBeside(location: Location, context: Context): Promise<SignaturesByDigest> {
   if (location.kind === 'registry') return new Map();
   const { kind, path } = location;
-  if (kind === 'directory') return readAllSignatures(await readConfigFolder(join(path, 'config')));
+  if (kind === 'directory')
+    return readAllSignatures(await readConfigFolder(new RootFolder(path), 'config', context.signal));
   const bundle = await openBundle(path, context);
   try {
     return await readSignatures(bundle);

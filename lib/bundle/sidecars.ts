@@ -1,3 +1,4 @@
+import { constants } from 'node:fs';
 import { open, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
@@ -5,6 +6,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
 import { takeLock } from '../store/lock.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { isBegun } from '../store/unfinished.ts';
@@ -92,7 +94,8 @@ export async function readCurrentDigest(
 
 /** The digests that `<bundle>.sha256` gives, by the names of the files: of a bundle, and of its volumes. */
 export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
-  const text = String(await readSmallFile(`${path}.sha256`, sizeLimit).catch(() => ''));
+  const folder = new RootFolder(dirname(path));
+  const text = String(await folder.read(`${basename(path)}.sha256`, sizeLimit).catch(() => ''));
   // Of a name that is there twice the first line counts.
   return new Map(
     parseDigests(text)
@@ -138,7 +141,9 @@ function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): KubernetesOb
 }
 
 async function writeDurably(path: string, content: string): Promise<void> {
-  await using file = await open(path, 'w', 0o644);
+  // What lies there already may be a link that somebody else made.
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  await using file = await open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644);
   await file.writeFile(content);
   await file.sync();
 }

@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { releaseRepository } from '../store/directory.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import {
   findArchive,
   listVolumeSets,
@@ -33,7 +34,7 @@ export async function findSplit(path: string): Promise<string | undefined> {
   const found = await stat(path).catch(() => undefined);
   if (found && !found.isDirectory()) return parseVolumeName(path)?.path;
   if (!found) return (await findArchive(path))?.path;
-  if (await stat(join(path, 'v2', releaseRepository)).catch(() => undefined)) return undefined;
+  if (await new RootFolder(path).statOf(`v2/${releaseRepository}`)) return undefined;
   const [name, ...others] = await listVolumeSets(path).catch(() => []);
   return name === undefined || others.length > 0 ? undefined : join(path, name);
 }

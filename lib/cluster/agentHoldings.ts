@@ -4,6 +4,7 @@ import { openBundle, type Bundle } from '../bundle/open.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
+import { isFileOn, type FoundBundle } from '../node/medium.ts';
 import { checkBundleDigest, replicaPath } from '../node/replica.ts';
 import type { Digest } from '../oci/digest.ts';
 import { gatherFacts, recallFacts, type BundleFacts } from './bundleFacts.ts';
@@ -44,15 +45,15 @@ export class AgentHoldings {
   async openCopy(digest: Digest, context: Context): Promise<Holding | undefined> {
     const path = replicaPath(this.#folder, digest);
     const found = await stat(path).catch(() => undefined);
-    return found && this.#open(path, digest, context, () => Promise.resolve());
+    return found && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
   }
 
   /**
    * Verifies a bundle on a medium, which takes reading it whole: its digest, and who signed the release in it. Throws
    * `digest-mismatch`, `interrupted`, and what reading it and checking signatures throw.
    */
-  async verify(path: string, digest: Digest, context: Context): Promise<Holding> {
-    return this.#open(path, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
+  async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<Holding> {
+    return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
   /** Reads a bundle whole once more: whether it is what it was. Throws `interrupted`. */
@@ -84,12 +85,12 @@ export class AgentHoldings {
   }
 
   async #open(
-    path: string,
+    { path, device }: Pick<FoundBundle, 'path' | 'device'>,
     digest: Digest,
     context: Context,
     check: (bundle: Bundle) => Promise<void>,
   ): Promise<Holding> {
-    const bundle = await openBundle(path, context);
+    const bundle = await openBundle(path, context, { onMedium: isFileOn({ device }, path) });
     try {
       await check(bundle);
       return { bundle, facts: await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context) };

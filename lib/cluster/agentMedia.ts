@@ -1,8 +1,8 @@
-import { access, stat } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { lstat, stat } from 'node:fs/promises';
+import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { isPluginError, messageOf } from '../errors.ts';
 import { DeviceEvents } from '../node/deviceEvents.ts';
 import { pathOnHost, type Host } from '../node/host.ts';
 import { Media, type MediaOptions } from '../node/media.ts';
@@ -67,7 +67,10 @@ export class AgentMedia {
     const places = await Promise.all(
       this.#folders.map(async (folder) => {
         const path = pathOnHost(this.#host, folder);
-        const files = await listFiles(path).catch(() => new Map<string, string>());
+        const files = await listFiles(path).catch((error: unknown) => {
+          this.#tell(messageOf(error));
+          return new Map<string, string>();
+        });
         return this.#examine(path, files.keys(), [...files].join());
       }),
     );
@@ -107,18 +110,24 @@ export class AgentMedia {
 
   async #lookAtPath(named: string): Promise<readonly FoundBundle[]> {
     const path = pathOnHost(this.#host, named);
-    const found = await access(path).then(
-      () => stat(path),
-      () => undefined,
-    );
+    // Devices have links such as /dev/disk/by-label; files of a medium may have links to anything.
+    const isInDev = resolve('/', named).startsWith('/dev/');
+    const found = await (isInDev ? stat : lstat)(path).catch(() => undefined);
     if (!found) return [];
-    return this.#examine(dirname(path), [basename(path)], `${named} ${String(found.size)} ${String(found.mtimeMs)}`);
+    const device = isInDev && found.isBlockDevice() ? path : dirname(path);
+    const fingerprint = `${named} ${String(found.size)} ${String(found.mtimeMs)}`;
+    return this.#examine(dirname(path), [basename(path)], fingerprint, device);
   }
 
-  async #examine(folder: string, names: Iterable<string>, fingerprint: string): Promise<readonly FoundBundle[]> {
+  async #examine(
+    folder: string,
+    names: Iterable<string>,
+    fingerprint: string,
+    device = folder,
+  ): Promise<readonly FoundBundle[]> {
     const known = this.#examined.get(folder);
     if (known?.fingerprint === fingerprint) return known.findings.bundles;
-    const findings = await examineFiles(folder, names, { device: folder }, this.#context);
+    const findings = await examineFiles(folder, names, { device }, this.#context);
     for (const rejected of findings.rejected) this.#tell(complain(rejected));
     // What is still being copied changes, and is looked at again.
     this.#examined.set(folder, { fingerprint, findings });

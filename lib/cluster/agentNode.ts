@@ -101,7 +101,6 @@ export class AgentNode {
     else if (this.#isLoaded) this.#pin(bundle, node);
     else if (this.#holding && mayLoad(bundle, node)) this.#load(this.#holding, bundle);
     else if (!this.#holding && mayFetch(bundle, node)) this.#fetch();
-    else this.#verdicts.forgive();
   }
 
   /** What the node has to say of itself. */
@@ -158,7 +157,7 @@ export class AgentNode {
     this.#job.start('verify', `verifying ${describe(found)}`, async (context) => {
       this.#lost = undefined;
       try {
-        const holding = await this.#tools.holdings.verify(found.path, this.digest, context);
+        const holding = await this.#tools.holdings.verify(found, this.digest, context);
         this.#verdicts.set(found, 'verified');
         this.#hold(holding, found);
       } catch (error) {
@@ -186,8 +185,6 @@ export class AgentNode {
       );
       const copy = path === undefined ? undefined : await holdings.openCopy(this.digest, context);
       if (copy) this.#hold(copy, undefined);
-      else this.#verdicts.forgive();
-      // Later again, and then with the medium, which is all there is.
       if (!copy && this.#spoilt) throw this.#spoilt;
       // Whoever has it has enough to do: to ask at once again would only keep them, and the cluster, from it.
       return copy !== undefined;

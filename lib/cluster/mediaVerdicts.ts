@@ -10,7 +10,9 @@ export class MediaVerdicts {
   /** What is known of the bundle by now. */
   facts: BundleFacts | undefined;
   readonly #digest: Digest;
-  readonly #verdicts = new Map<string, Verdict>();
+  readonly #verdicts = new Map<string, Exclude<Verdict, 'unreadable'>>();
+  /** Not read again until they change, and are other objects then. */
+  readonly #unreadable = new WeakSet<FoundBundle>();
   #seen = '';
 
   constructor(digest: Digest) {
@@ -31,7 +33,7 @@ export class MediaVerdicts {
   judge(found: FoundBundle): Verdict | undefined {
     if (this.facts && identityOf(this.facts.metadata) !== found.identity) return 'another';
     if (found.digest !== undefined && found.digest !== this.#digest) return 'another';
-    return this.#verdicts.get(keyOf(found));
+    return this.#unreadable.has(found) ? 'unreadable' : this.#verdicts.get(keyOf(found));
   }
 
   /** The bundle that should not be there: another one, but for what may be the base of the one that is meant. */
@@ -48,12 +50,8 @@ export class MediaVerdicts {
   }
 
   set(found: FoundBundle, verdict: Verdict): void {
-    this.#verdicts.set(keyOf(found), verdict);
-  }
-
-  /** Lets media be read again that could not be. */
-  forgive(): void {
-    for (const [key, verdict] of this.#verdicts) if (verdict === 'unreadable') this.#verdicts.delete(key);
+    if (verdict === 'unreadable') this.#unreadable.add(found);
+    else this.#verdicts.set(keyOf(found), verdict);
   }
 }
 

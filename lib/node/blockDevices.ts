@@ -92,7 +92,11 @@ export function parseProbe(output: string): Probe {
     fields.set(name, value.replace(/\\(.)/g, '$1'));
   }
   const filesystem = fields.get('TYPE');
-  const label = fields.get('LABEL');
+  // Whoever made the file system chose it.
+  const label = fields
+    .get('LABEL')
+    ?.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\u{fffd}')
+    .slice(0, 64);
   return { ...(filesystem !== undefined && { filesystem }), ...(label !== undefined && { label }) };
 }
 

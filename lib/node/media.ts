@@ -18,6 +18,7 @@ import {
   listFiles,
   readHead,
   readSequence,
+  readWrites,
   type Findings,
   type FoundBundle,
   type Rejected,
@@ -148,14 +149,15 @@ export class Media {
     const head = await readHead(pathOnHost(host, device.path));
     const probe = await this.#probe(device);
     const candidate = classify(seen, head, probe, devices.includes(device.path));
-    const sequence = await readSequence(device, pathOnHost(host, '/sys'));
-    const fingerprint = JSON.stringify([device.size, sequence, seen.mountpoint, probe, digestOf(head)]);
+    const sys = pathOnHost(host, '/sys');
+    const sequence = await readSequence(device, sys);
+    // A tar may still be on its way onto the device; otherwise one that could not be read is not read again.
+    const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
+    const fingerprint = JSON.stringify([device.size, sequence, writes, seen.mountpoint, probe, digestOf(head)]);
     const folder = this.#folderOf(device, known);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
-    // A tar may still be on its way onto the device.
-    const isUnfinished = candidate.kind === 'tar' && known?.findings.bundles.length === 0;
-    if (known?.fingerprint === changed && !isUnfinished && (folder === undefined || files)) return;
+    if (known?.fingerprint === changed && (folder === undefined || files)) return;
     if (known) await this.#forget(known);
     await this.#examine(seen, candidate, fingerprint);
   }

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { lstat, open, readdir, readFile } from 'node:fs/promises';
+import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../bundle/open.ts';
 import { metadataPath, type BundleMetadata } from '../bundle/metadata.ts';
@@ -9,10 +9,11 @@ import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
+import { RootFolder } from '../store/rootFolder.ts';
 import { parseVolumeName } from '../store/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
-/** A bundle on a medium. Nothing in it has been verified. */
+/** A bundle on a medium. Nothing in it has been verified. It is the same object in each look for as long as nothing on the medium changes. */
 export interface FoundBundle {
   /** The device, as this machine calls it. */
   readonly device: string;
@@ -87,15 +88,39 @@ export async function readSequence({ kernelName }: BlockDevice, sys: string): Pr
   return '';
 }
 
-/** The files in the uppermost folder of a medium that are called as bundles are, with what tells that they have changed. Throws what readdir does. */
+/** How many sectors this machine has written to a device since it is there; empty if the kernel does not tell. `sys` is where sysfs is. */
+export async function readWrites({ kernelName }: BlockDevice, sys: string): Promise<string> {
+  const text = await readFile(join(sys, 'class/block', kernelName, 'stat'), 'utf8').catch(() => '');
+  return text.trim().split(/\s+/)[6] ?? '';
+}
+
+/** What the name of a bundle on a medium looks like: it can be shown as it is. */
+const fileName = /^upgrade-[^\p{C}\p{Zl}\p{Zp}]{1,120}\.tar(?:\.\d{3})?$/u;
+const entryLimit = 10_000;
+const bundleLimit = 64;
+
+/**
+ * The regular files in the uppermost folder of a medium that are called as bundles are, with what tells that they have changed. Throws `not-readable`,
+ * and `too-large` if there are too many files or bundles to look at.
+ */
 export async function listFiles(folder: string): Promise<ReadonlyMap<string, string>> {
-  const names = (await readdir(folder)).filter((name) => /^upgrade-.+\.tar(?:\.\d{3})?$/.test(name)).sort();
-  const files = names.map(async (name): Promise<[string, string][]> => {
-    // A link may lead to anything on this machine.
-    const found = await lstat(join(folder, name));
-    return found.isFile() ? [[name, `${String(found.size)} ${String(found.mtimeMs)}`]] : [];
-  });
-  return new Map((await Promise.all(files)).flat());
+  const entries = await new RootFolder(folder).list('', (name) => fileName.test(name), entryLimit);
+  const files = entries
+    .filter(({ stats }) => stats.isFile())
+    .map(({ path, stats }): [string, string] => [
+      path,
+      `${String(stats.size)} ${String(stats.mtimeMs)} ${String(stats.ino)}`,
+    ])
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+  if (listBundles(files.map(([name]) => name)).length > bundleLimit)
+    throw new PluginError('too-large', `${folder} has more than ${String(bundleLimit)} bundles`, {
+      hint: 'Leave those on it that are needed.',
+    });
+  return new Map(files);
+}
+
+function listBundles(names: Iterable<string>): string[] {
+  return [...new Set([...names].map((name) => parseVolumeName(name)?.path ?? name))];
 }
 
 /** Opens what may be bundles in a folder. */
@@ -105,18 +130,14 @@ export async function examineFiles(
   place: Place,
   context: Context,
 ): Promise<Findings> {
-  const whole = new Set([...names].map((name) => parseVolumeName(name)?.path ?? name));
-  return examine(
-    [...whole].map((name) => join(folder, name)),
-    place,
-    context,
-  );
+  const paths = listBundles(names).map((name) => join(folder, name));
+  return examine(paths, place, context);
 }
 
 /** Opens the tar on a device. */
 export async function examineTar(path: string, firstEntry: string, place: Place, context: Context): Promise<Findings> {
   if (firstEntry === metadataPath) return examine([path], place, context);
-  const reason = `it holds a tar, but no upgrade bundle: the first file in it is ${firstEntry}`;
+  const reason = `it holds a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
   return { bundles: [], rejected: [{ device: place.device, path, reason, hint: undefined }] };
 }
 
@@ -136,7 +157,7 @@ async function examine(paths: readonly string[], place: Place, context: Context)
 }
 
 async function describe(path: string, place: Place, context: Context): Promise<FoundBundle> {
-  const bundle = await openBundle(path, context);
+  const bundle = await openBundle(path, context, { onMedium: isFileOn(place, path) });
   try {
     const { metadata, volumes } = bundle;
     const { version, arch, release, size, base } = metadata;
@@ -157,6 +178,11 @@ async function describe(path: string, place: Place, context: Context): Promise<F
   } finally {
     await bundle.close();
   }
+}
+
+/** Whether a path is that of a file that was found on a medium, to which no link may lead, and not the medium itself. */
+export function isFileOn({ device }: Pick<Place, 'device'>, path: string): boolean {
+  return path !== device;
 }
 
 /** Bundles that are there for their own sake: not those of which a delta that is there too leaves out what they have. */

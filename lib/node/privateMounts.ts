@@ -4,7 +4,7 @@ import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { takeLock } from '../store/lock.ts';
 import { mountOptions } from './blockDevices.ts';
-import { pathOnHost, runProgram, type Host } from './host.ts';
+import { pathOnHost, runProgram, type Host, type ProgramResult } from './host.ts';
 
 /**
  * A folder for mounts that only this process is to use: nobody but root may enter it, and what is mounted in it is not handed on to other
@@ -48,20 +48,19 @@ export class PrivateMounts {
     }
   }
 
-  /** Mounts a device for reading, with nothing on it that counts as a program or a device, and gives the path for this process. Throws `not-readable`. */
+  /** Mounts a device for reading, with nothing on it that counts as a program, a device or, as far as the kernel can, a symbolic link, and gives the path for this process. Throws `not-readable`. */
   async mount(device: string, name: string, filesystem: string): Promise<string> {
     const folder = join(this.#place, name);
     await mkdir(pathOnHost(this.#host, folder), { recursive: true, mode: 0o700 });
-    const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])].join();
-    const result = await runProgram(
-      this.#host,
-      'mount',
-      ['-t', filesystem, '-o', options, device, folder],
-      this.#context,
-    );
+    const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];
+    const mount = (given: readonly string[]): Promise<ProgramResult> =>
+      runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);
+    let result = await mount([...options, 'nosymfollow']);
+    // Kernels before 5.10, and older mount programs, do not know it.
+    if (result.code !== 0) result = await mount(options);
     if (result.code === 0) return pathOnHost(this.#host, folder);
     await rmdir(pathOnHost(this.#host, folder));
-    const [words = ''] = result.stderr.trim().split('\n');
+    const words = (result.stderr.trim().split('\n')[0] ?? '').slice(0, 200);
     throw new PluginError('not-readable', `${device} cannot be mounted: ${words}`, {
       hint: words.includes('unknown filesystem')
         ? `The kernel of this machine has no ${filesystem}: use ext4 or XFS, or write the bundle onto the device itself.`

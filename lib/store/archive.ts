@@ -1,13 +1,12 @@
-import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
-import { messageOf, PluginError } from '../errors.ts';
+import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
 import { readChunks, readFully, readRange } from './fileRange.ts';
 import { verifyStream, type ContentSource, type LocalContent } from './store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
-import { findArchive, volumeName, Volumes, type FoundArchive } from './volumes.ts';
+import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from './volumes.ts';
 
 export type { ArchiveEntry };
 
@@ -44,21 +43,17 @@ export class Archive {
   /**
    * Opens a tar by its name, or by that of any of its volumes, and lists what is in it. Throws `not-readable`, and `invalid-bundle` when
    * it is not a tar, is cut short, lacks a volume, or has entries that no mirror directory has (hard links, devices, paths that
-   * leave it, a name twice). When `tolerant`, it is opened up to the damage instead.
+   * leave it, a name twice). When `tolerant`, it is opened up to the damage instead; `onMedium` as for findArchive.
    */
-  static async open(path: string, context: Context, tolerant = false): Promise<Archive> {
-    const found = await findArchive(path);
+  static async open(path: string, context: Context, tolerant = false, onMedium = false): Promise<Archive> {
+    const found = await findArchive(path, onMedium);
     const [first] = found?.volumes ?? [];
     if (!found || !first) {
       const missing = found ? volumeName(found.path, 0) : path;
       const why = found ? 'it is missing, the first volume of the bundle' : 'there is no such file';
       throw new PluginError('not-readable', `${missing} cannot be read: ${why}`);
     }
-    const file = await Volumes.open(found.volumes, async (volume) => {
-      return open(volume.path, 'r').catch((cause: unknown) => {
-        throw new PluginError('not-readable', `${volume.path} cannot be read: ${messageOf(cause)}`, { cause });
-      });
-    });
+    const file = await Volumes.open(found.volumes, (volume) => openVolume(volume, onMedium));
     try {
       const listed = await listEntries(file, found.path, context.signal);
       const listing = found.volumes.length > 1 ? nameVolume(listed, file) : listed;

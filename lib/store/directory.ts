@@ -1,4 +1,4 @@
-import { lstat, mkdir, open, readdir, readlink, type FileHandle } from 'node:fs/promises';
+import { mkdir, open, readlink, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join, resolve as resolvePath } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
@@ -9,10 +9,8 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import type { ContentPlace } from './archiveWriter.ts';
 import { describeWriteError, syncFolder } from './disk.ts';
-import { describeReadError, fileSize, isMissing, readFileContent } from './fileContent.ts';
-import { readFileChunks } from './fileRange.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
-import { readSmallFile } from './smallFile.ts';
+import { RootFolder, type FolderEntry } from './rootFolder.ts';
 import { verifyStream, type ContentStore, type LocalContent } from './store.ts';
 
 /** How much a directory believes of what is in it. */
@@ -31,12 +29,13 @@ const digestName = /^sha256[:-]([0-9a-f]{64})$/;
  * One repository in a mirror directory, as `oc adm release mirror --to-dir` writes and `oc image mirror --from-dir`
  * reads: `<root>/v2/<repository>/blobs/sha256:<hex>` holds blobs and manifests, `manifests/sha256:<hex>` is a hard link
  * to a manifest, `manifests/<tag>` a relative symbolic link to that (openshift/oc, pkg/cli/image/imagesource/file.go).
- * Nothing is created before the first push.
+ * Nothing is created before the first push. No link but those of tags is followed, and none out of `manifests/`.
  */
 export class Directory implements ContentStore, LocalContent {
   readonly name: string;
   readonly root: string;
   readonly repository: string;
+  readonly #files: RootFolder;
   readonly #options: DirectoryOptions;
   readonly #context: Context;
   #prepared: Promise<void> | undefined;
@@ -49,6 +48,7 @@ export class Directory implements ContentStore, LocalContent {
     this.name = join(root, 'v2', repository);
     this.root = root;
     this.repository = repository;
+    this.#files = new RootFolder(root);
     this.#options = options;
     this.#context = context;
   }
@@ -60,7 +60,7 @@ export class Directory implements ContentStore, LocalContent {
       ? await this.#find('manifests', tagOrDigest)
       : await this.#followTag(tagOrDigest);
     if (path === undefined) throw this.#notFound(`image ${tagOrDigest}`);
-    const bytes = await readSmallFile(path, manifestSizeLimit);
+    const bytes = await this.#files.read(path, manifestSizeLimit);
     const digest = digestOf(bytes);
     const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(path));
     if (named !== undefined && named !== digest) {
@@ -73,13 +73,13 @@ export class Directory implements ContentStore, LocalContent {
     checkInterrupted(this.#context.signal);
     const path = await this.#locate(descriptor);
     if (path === undefined) throw this.#notFound(descriptor.digest);
-    return verifyStream(readFileContent(path, this.#context.signal, start), descriptor, this.name, start);
+    return verifyStream(this.#files.stream(path, this.#context.signal, start), descriptor, this.name, start);
   }
 
   async *chunks(descriptor: Descriptor, start: number, end: number): AsyncGenerator<Buffer> {
     const path = await this.#locate(descriptor);
     if (path === undefined) throw this.#notFound(descriptor.digest);
-    yield* readFileChunks(path, start, end - start, this.#context.signal);
+    yield* this.#files.chunks(path, start, end - start, this.#context.signal);
   }
 
   /**
@@ -90,8 +90,8 @@ export class Directory implements ContentStore, LocalContent {
     checkInterrupted(this.#context.signal);
     if (!isManifest(descriptor)) return this.#isWhole(await this.#locate(descriptor), descriptor);
     const path = await this.#find('manifests', descriptor.digest);
-    if (path === undefined || (await fileSize(path)) !== descriptor.size) return false;
-    const bytes = await readSmallFile(path, manifestSizeLimit);
+    if (path === undefined || (await this.#files.sizeOf(path)) !== descriptor.size) return false;
+    const bytes = await this.#files.read(path, manifestSizeLimit);
     if (digestOf(bytes) !== descriptor.digest) return false;
     for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
       if (!(await this.exists(child))) return false;
@@ -102,19 +102,15 @@ export class Directory implements ContentStore, LocalContent {
   /** The size in bytes of a blob or manifest of which only the digest is known; undefined where it is not there. */
   async sizeOf(digest: Digest): Promise<number | undefined> {
     const path = (await this.#find('blobs', digest)) ?? (await this.#find('manifests', digest));
-    return path === undefined ? undefined : fileSize(path);
+    return path === undefined ? undefined : this.#files.sizeOf(path);
   }
 
   async tags(): Promise<string[]> {
     checkInterrupted(this.#context.signal);
-    const entries = await readdir(this.#path('manifests'), { withFileTypes: true }).catch((error: unknown) => {
-      if (isMissing(error)) return [];
-      throw describeReadError(error, this.#path('manifests'));
-    });
-    return entries
-      .filter((entry) => entry.isSymbolicLink() || (entry.isFile() && !digestName.test(entry.name)))
-      .map((entry) => entry.name)
-      .filter((name) => isTag(name) && !unfinished.test(name));
+    const entries = await this.#files.list(this.#path('manifests'), (name) => isTag(name) && !unfinished.test(name));
+    const isTagged = ({ path, stats }: FolderEntry): boolean =>
+      stats.isSymbolicLink() || (stats.isFile() && !digestName.test(basename(path)));
+    return entries.filter(isTagged).map(({ path }) => basename(path));
   }
 
   /** As every store's; throws `disk-full` and `not-writable` too. */
@@ -126,7 +122,9 @@ export class Directory implements ContentStore, LocalContent {
       if (!(await this.#isWhole(blob, descriptor))) await this.#write(descriptor, open);
       if (!isManifest(descriptor) || (await this.#isWhole(await this.#find('manifests', digest), descriptor))) return;
       const written = (await this.#find('blobs', digest)) ?? this.#path('blobs', fileNameOf(digest));
-      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) => linkOrCopy(written, partial));
+      await this.#place(this.#path('manifests', fileNameOf(digest)), (partial) =>
+        linkOrCopy(this.#absolute(written), partial),
+      );
     });
   }
 
@@ -153,7 +151,7 @@ export class Directory implements ContentStore, LocalContent {
     if (path === undefined || !(await this.#isWhole(path, descriptor))) return false;
     await this.#writing(() => {
       const to = this.#path('blobs', fileNameOf(descriptor.digest));
-      return this.#place(to, (partial) => linkOrCopy(path, partial));
+      return this.#place(to, (partial) => linkOrCopy(this.#absolute(path), partial));
     });
     return true;
   }
@@ -167,14 +165,14 @@ export class Directory implements ContentStore, LocalContent {
     const manifest = await this.#find('manifests', descriptor.digest);
     if (manifest === undefined) throw this.#notFound(descriptor.digest);
     const path = this.#path('manifests', tag);
-    if ((await readlink(path).catch(() => undefined)) === basename(manifest)) return;
-    await this.#writing(() => this.#place(path, (partial) => symlinkOrCopy(manifest, partial)));
+    if ((await readlink(this.#absolute(path)).catch(() => undefined)) === basename(manifest)) return;
+    await this.#writing(() => this.#place(path, (partial) => symlinkOrCopy(this.#absolute(manifest), partial)));
   }
 
   async close(): Promise<void> {
     if (this.#prepared === undefined) return;
     await this.#prepared;
-    for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#path(folder));
+    for (const folder of ['blobs', 'manifests'] as const) await syncFolder(this.#absolute(this.#path(folder)));
   }
 
   #write(descriptor: Descriptor, openContent: () => Promise<Readable>): Promise<void> {
@@ -199,7 +197,7 @@ export class Directory implements ContentStore, LocalContent {
   // On its way everything lies in blobs/: oc takes every symbolic link in manifests/, one that a crash left too, for a tag.
   async #place(path: string, make: (partial: string) => Promise<void>): Promise<void> {
     const what = basename(path).replace(/^sha256[:-]/, '');
-    await placeFile(this.#path('blobs', partialName(what)), path, async (partial) => {
+    await placeFile(this.#absolute(this.#path('blobs', partialName(what))), this.#absolute(path), async (partial) => {
       await make(partial);
       checkInterrupted(this.#context.signal);
     });
@@ -212,14 +210,11 @@ export class Directory implements ContentStore, LocalContent {
     } catch (error) {
       checkInterrupted(this.#context.signal);
       if ((error as NodeJS.ErrnoException).code === 'EINVAL') {
-        throw new PluginError(
-          'not-writable',
-          `the file system of ${this.name} cannot hold names such as sha256:<hex>`,
-          {
-            hint: 'FAT and exFAT have no colons in names and no links; use ext4 or XFS, or carry a bundle (one tar file) instead.',
-            cause: error,
-          },
-        );
+        const what = `the file system of ${this.name} cannot hold names such as sha256:<hex>`;
+        throw new PluginError('not-writable', what, {
+          hint: 'FAT and exFAT have no colons in names and no links; use ext4 or XFS, or carry a bundle (one tar file) instead.',
+          cause: error,
+        });
       }
       throw describeWriteError(error, this.name);
     }
@@ -227,10 +222,13 @@ export class Directory implements ContentStore, LocalContent {
 
   async #prepare(): Promise<void> {
     for (const folder of ['blobs', 'manifests'] as const) {
-      await mkdir(this.#path(folder), { recursive: true, mode: 0o755 });
+      // Throws if a link is on the way, before anything is made where it leads.
+      await this.#files.statOf(this.#path(folder, 'any'));
+      await mkdir(this.#absolute(this.#path(folder)), { recursive: true, mode: 0o755 });
     }
-    for (const name of await removeAbandoned(this.#path('blobs'))) {
-      this.#context.log('debug', `removed ${name}, which an earlier run left in ${this.#path('blobs')}`);
+    const blobs = this.#absolute(this.#path('blobs'));
+    for (const name of await removeAbandoned(blobs)) {
+      this.#context.log('debug', `removed ${name}, which an earlier run left in ${blobs}`);
     }
   }
 
@@ -238,17 +236,14 @@ export class Directory implements ContentStore, LocalContent {
   async #followTag(tag: string): Promise<string | undefined> {
     if (!isTag(tag) || unfinished.test(tag)) return undefined;
     const path = this.#path('manifests', tag);
-    const found = await lstat(path).catch(() => undefined);
+    const found = await this.#files.statOf(path);
     if (found === undefined) return undefined;
     if (!found.isSymbolicLink()) return found.isFile() && !digestName.test(tag) ? path : undefined;
-    const target = await readlink(path);
+    const target = await this.#files.readLink(path);
     const digest = digestNamed(basename(target));
-    const folder = this.#path('manifests');
-    if (digest === undefined || dirname(resolvePath(folder, target)) !== resolvePath(folder)) {
-      throw new PluginError(
-        'incomplete',
-        `the tag ${tag} in ${this.name} leads to ${target}, not to one of its manifests`,
-      );
+    const folder = resolvePath(this.#absolute(this.#path('manifests')));
+    if (digest === undefined || dirname(resolvePath(folder, target)) !== folder) {
+      throw new PluginError('incomplete', `the tag ${tag} in ${this.name} leads to none of its manifests`);
     }
     return this.#find('manifests', digest);
   }
@@ -260,18 +255,18 @@ export class Directory implements ContentStore, LocalContent {
 
   async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<string | undefined> {
     const path = this.#path(folder, digest);
-    if ((await fileSize(path)) !== undefined) return path;
+    if ((await this.#files.sizeOf(path)) !== undefined) return path;
     // oc on Windows, where no name has a colon, writes a dash.
     const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
     // A link of that name is a tag: where registries keep what refers to an image.
-    return (await lstat(dashed).catch(() => undefined))?.isFile() ? dashed : undefined;
+    return (await this.#files.statOf(dashed))?.isFile() ? dashed : undefined;
   }
 
   async #isWhole(path: string | undefined, descriptor: Descriptor): Promise<boolean> {
-    if (path === undefined || (await fileSize(path)) !== descriptor.size) return false;
+    if (path === undefined || (await this.#files.sizeOf(path)) !== descriptor.size) return false;
     if (!this.#options.verifyExisting && !isManifest(descriptor)) return true;
     try {
-      await finished(verifyStream(readFileContent(path, this.#context.signal), descriptor, this.name).resume());
+      await finished(verifyStream(this.#files.stream(path, this.#context.signal), descriptor, this.name).resume());
       return true;
     } catch (error) {
       if (isPluginError(error, 'digest-mismatch') || isPluginError(error, 'size-mismatch')) return false;
@@ -279,8 +274,13 @@ export class Directory implements ContentStore, LocalContent {
     }
   }
 
+  /** Relative to the root. */
   #path(folder: 'blobs' | 'manifests', ...name: string[]): string {
-    return join(this.name, folder, ...name);
+    return ['v2', this.repository, folder, ...name].join('/');
+  }
+
+  #absolute(path: string): string {
+    return join(this.root, path);
   }
 
   #notFound(what: string): PluginError {

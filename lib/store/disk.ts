@@ -1,4 +1,5 @@
-import { mkdir, open, rename, statfs, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { mkdir, open, rename, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 
@@ -54,7 +55,12 @@ export async function syncFolder(path: string): Promise<void> {
 export async function writeWhole(path: string, content: Buffer | string, mode = 0o666): Promise<void> {
   try {
     await mkdir(dirname(path), { recursive: true });
-    await writeFile(`${path}.partial`, content, { flush: true, mode });
+    const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+    // What lies there already may be a link that somebody else made.
+    const flag = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
+    await using file = await open(`${path}.partial`, flag, mode);
+    await file.writeFile(content);
+    await file.sync();
     await rename(`${path}.partial`, path);
     await syncFolder(dirname(path));
   } catch (error) {

@@ -1,29 +1,28 @@
-import { open, stat } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 
 const chunkSize = 256 * 1024;
 
-/** The size of a regular file in bytes; undefined where there is none. Throws `not-readable`. */
-export async function fileSize(path: string): Promise<number | undefined> {
-  try {
-    const found = await stat(path);
-    return found.isFile() ? found.size : undefined;
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw describeReadError(error, path);
-  }
-}
-
 /**
  * Streams a file from an offset in bytes, unverified. The file is opened with the first byte that somebody wants, so
  * that a stream nobody reads holds nothing. The stream fails with `not-readable`, `not-found` and `interrupted`.
  */
 export function readFileContent(path: string, signal: AbortSignal, start = 0): Readable {
+  return readOpenFile(() => open(path, 'r'), path, signal, start);
+}
+
+/** Streams what `openFile` opens as readFileContent does; `path` is for the message. */
+export function readOpenFile(
+  openFile: () => Promise<FileHandle>,
+  path: string,
+  signal: AbortSignal,
+  start = 0,
+): Readable {
   const read = async function* (): AsyncGenerator<Buffer> {
     try {
-      await using file = await open(path, 'r');
+      await using file = await openFile();
       for (let position = start; ;) {
         checkInterrupted(signal);
         const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(chunkSize), 0, chunkSize, position);

@@ -1,5 +1,4 @@
 import { readSync, writeSync } from 'node:fs';
-import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { describeReadError } from './fileContent.ts';
@@ -51,19 +50,6 @@ export async function* readChunks(
   } finally {
     if (isLarge) spare.push(...buffers.slice(0, spareLimit - spare.length));
   }
-}
-
-/** Reads bytes of a file that is not open as readChunks does those of one that is. Fails with `not-found` too. */
-export async function* readFileChunks(
-  path: string,
-  start: number,
-  size: number,
-  signal: AbortSignal,
-): AsyncGenerator<Buffer> {
-  await using file = await open(path, 'r').catch((error: unknown) => {
-    throw describeReadError(error, path);
-  });
-  yield* readChunks(file, path, start, size, signal);
 }
 
 async function* read(

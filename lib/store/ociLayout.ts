@@ -1,11 +1,9 @@
-import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { fileSize, readFileContent } from './fileContent.ts';
-import { readSmallFile } from './smallFile.ts';
+import { RootFolder } from './rootFolder.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
 /** The file by which an image layout is known. */
@@ -16,17 +14,19 @@ const tagAnnotation = 'org.opencontainers.image.ref.name';
 /** A folder with images as other tools write it (OCI image-spec, image-layout.md), read in place as one repository. */
 export class OciLayout implements ContentSource {
   readonly name: string;
+  readonly #folder: RootFolder;
   readonly #context: Context;
 
   constructor(path: string, context: Context) {
     this.name = path;
+    this.#folder = new RootFolder(path);
     this.#context = context;
   }
 
   /** What its index.json names, in the order in which that does. Throws `not-found` and `invalid-manifest`. */
   async entries(): Promise<readonly Descriptor[]> {
-    const path = join(this.name, 'index.json');
-    return parseManifest(await readSmallFile(path, manifestSizeLimit), path).manifests;
+    const path = 'index.json';
+    return parseManifest(await this.#folder.read(path, manifestSizeLimit), `${path} in ${this.name}`).manifests;
   }
 
   async resolve(tagOrDigest: string): Promise<Descriptor> {
@@ -34,7 +34,7 @@ export class OciLayout implements ContentSource {
     if (digest === undefined || (await this.#sizeOf(digest)) === undefined) {
       throw new PluginError('not-found', `${this.name} has no ${tagOrDigest}`);
     }
-    const bytes = await readSmallFile(this.#pathOf(digest), manifestSizeLimit);
+    const bytes = await this.#folder.read(pathOf(digest), manifestSizeLimit);
     const { mediaType } = parseManifest(bytes, `${digest} in ${this.name}`);
     return { mediaType, digest, size: bytes.length };
   }
@@ -43,7 +43,7 @@ export class OciLayout implements ContentSource {
     if ((await this.#sizeOf(descriptor.digest)) === undefined) {
       throw new PluginError('not-found', `${this.name} has no ${descriptor.digest}`);
     }
-    const content = readFileContent(this.#pathOf(descriptor.digest), this.#context.signal, start);
+    const content = this.#folder.stream(pathOf(descriptor.digest), this.#context.signal, start);
     return verifyStream(content, descriptor, this.name, start);
   }
 
@@ -60,10 +60,10 @@ export class OciLayout implements ContentSource {
   }
 
   #sizeOf(digest: Digest): Promise<number | undefined> {
-    return fileSize(this.#pathOf(digest));
+    return this.#folder.sizeOf(pathOf(digest));
   }
+}
 
-  #pathOf(digest: Digest): string {
-    return join(this.name, 'blobs/sha256', hexOf(digest));
-  }
+function pathOf(digest: Digest): string {
+  return `blobs/sha256/${hexOf(digest)}`;
 }

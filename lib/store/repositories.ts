@@ -1,22 +1,17 @@
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename } from 'node:path';
 import { isRepository } from '../oci/reference.ts';
-import { describeReadError, isMissing } from './fileContent.ts';
+import { RootFolder } from './rootFolder.ts';
 
-/** The names of the repositories in a mirror directory, sorted; empty where it has none. */
+/** The names of the repositories in a mirror directory, sorted; empty where it has none. Throws what RootFolder.list does. */
 export async function listRepositories(root: string): Promise<string[]> {
+  const folder = new RootFolder(root);
   const names: string[] = [];
   const list = async (name: string): Promise<void> => {
-    const path = join(root, 'v2', name);
-    const entries = await readdir(path, { withFileTypes: true }).catch((error: unknown) => {
-      if (isMissing(error)) return [];
-      throw describeReadError(error, path);
-    });
-    const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    const path = name === '' ? 'v2' : `v2/${name}`;
+    const entries = await folder.list(path, (each) => each !== 'blobs');
+    const folders = entries.filter(({ stats }) => stats.isDirectory()).map((entry) => basename(entry.path));
     if (folders.includes('manifests') && isRepository(name)) names.push(name);
-    for (const folder of folders) {
-      if (folder !== 'manifests' && folder !== 'blobs') await list(name === '' ? folder : `${name}/${folder}`);
-    }
+    for (const each of folders) if (each !== 'manifests') await list(name === '' ? each : `${name}/${each}`);
   };
   await list('');
   return names.sort();

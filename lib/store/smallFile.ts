@@ -19,23 +19,27 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
     const found = await file.stat();
     if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
     if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is no regular file`);
-    const chunks: Buffer[] = [];
-    for (let length = 0; length <= limit;) {
-      const chunk = await readChunk(file, Math.min(64 * 1024, limit + 1 - length), path);
-      if (chunk.length === 0) {
-        if (length === 0 && found.isFIFO())
-          throw new PluginError('not-readable', `${path} is a pipe that nobody writes to`);
-        return Buffer.concat(chunks);
-      }
-      chunks.push(chunk);
-      length += chunk.length;
-    }
-    throw new PluginError('too-large', `${path} has more than the ${String(limit)} bytes that it may have`);
+    const bytes = await readWhole(file, path, limit);
+    if (bytes.length === 0 && found.isFIFO())
+      throw new PluginError('not-readable', `${path} is a pipe that nobody writes to`);
+    return bytes;
   } catch (cause) {
     if (isPluginError(cause)) throw cause;
     if (isMissing(cause)) throw new PluginError('not-found', `${path} does not exist`, { cause });
     throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
   }
+}
+
+/** Reads an open file whole. Throws `too-large` above the limit (bytes), and what the file system does; `path` is for the message. */
+export async function readWhole(file: FileHandle, path: string, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for (let length = 0; length <= limit;) {
+    const chunk = await readChunk(file, Math.min(64 * 1024, limit + 1 - length), path);
+    if (chunk.length === 0) return Buffer.concat(chunks);
+    chunks.push(chunk);
+    length += chunk.length;
+  }
+  throw new PluginError('too-large', `${path} has more than the ${String(limit)} bytes that it may have`);
 }
 
 async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {

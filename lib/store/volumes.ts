@@ -1,7 +1,9 @@
-import { readdir, rm, stat, type FileHandle } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open, rm, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { PluginError } from '../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeReadError, isMissing } from './fileContent.ts';
+import { RootFolder } from './rootFolder.ts';
 
 /** A file with a part of an archive, or with all of it. */
 export interface Volume {
@@ -66,13 +68,18 @@ export interface FoundArchive {
 }
 
 /**
- * Finds the files of an archive by its name, or by that of any of its volumes; undefined where there is none, and for a
- * folder. Throws `not-readable`.
+ * Finds the files of an archive by its name, or by that of any of its volumes; undefined where there is none, and for a folder. Volumes have to be
+ * regular files, and with `onMedium` an archive in one file too, so that nothing else can be found by a link. Throws `not-readable`.
  */
-export async function findArchive(path: string): Promise<FoundArchive | undefined> {
+export async function findArchive(path: string, onMedium = false): Promise<FoundArchive | undefined> {
   try {
     const named = parseVolumeName(path);
-    const found = named ? undefined : await stat(path).catch(passOverMissing);
+    const folder = new RootFolder(dirname(path));
+    if (!named && onMedium) {
+      const size = await folder.sizeOf(basename(path));
+      if (size !== undefined) return { path, volumes: [{ path, size }], severed: [] };
+    }
+    const found = named || onMedium ? undefined : await stat(path).catch(passOverMissing);
     if (found?.isDirectory()) return undefined;
     if (found) return { path, volumes: [{ path, size: found.isFile() ? found.size : Infinity }], severed: [] };
     const whole = named?.path ?? path;
@@ -86,10 +93,29 @@ export async function findArchive(path: string): Promise<FoundArchive | undefine
   }
 }
 
-/** The archives that lie in a folder as volumes, by their own names, sorted. Throws as readdir does. */
+/**
+ * Opens a file of an archive for reading: volumes, and with `onMedium` every file, only if they are regular files and no links. What somebody named
+ * may be a link, and a block device. Throws `not-readable`.
+ */
+export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boolean): Promise<FileHandle> {
+  try {
+    if (onMedium || parseVolumeName(path)) return await new RootFolder(dirname(path)).open(basename(path));
+    // A pipe that nobody writes to would be waited for without end.
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isFile() || found.isBlockDevice()) return file;
+    await file.close();
+    throw new PluginError('not-readable', `${path} is neither a file nor a block device`);
+  } catch (cause) {
+    if (isPluginError(cause)) throw cause;
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** The archives that lie in a folder as volumes, by their own names, sorted. Throws `not-readable`. */
 export async function listVolumeSets(folder: string): Promise<string[]> {
-  const names = await readdir(folder);
-  return [...new Set(names.flatMap((name) => parseVolumeName(name)?.path ?? []))].sort();
+  const entries = await new RootFolder(folder).list('', (name) => parseVolumeName(name) !== undefined);
+  return [...new Set(entries.flatMap(({ path }) => parseVolumeName(path)?.path ?? []))].sort();
 }
 
 /** Removes the volumes of an archive. */
@@ -98,14 +124,17 @@ export async function removeVolumes(path: string): Promise<void> {
 }
 
 async function listVolumes(path: string): Promise<Volume[]> {
-  const names = (await readdir(dirname(path)).catch(passOverMissing)) ?? [];
-  const own = names.filter((name) => parseVolumeName(name)?.path === basename(path)).sort();
-  const files = own.map(async (name) => {
-    const volume = join(dirname(path), name);
-    const found = await stat(volume).catch(passOverMissing);
-    return found?.isFile() ? [{ path: volume, size: found.size }] : [];
-  });
-  return (await Promise.all(files)).flat();
+  const folder = new RootFolder(dirname(path));
+  const own = await folder.list('', (name) => parseVolumeName(name)?.path === basename(path));
+  const link = own.find(({ stats }) => stats.isSymbolicLink());
+  if (link) {
+    const what = `${join(dirname(path), link.path)} is a symbolic link, which is not followed`;
+    throw new PluginError('not-readable', what, { hint: 'Put the volume itself there, beside the others.' });
+  }
+  return own
+    .filter(({ stats }) => stats.isFile())
+    .map(({ path: name, stats }) => ({ path: join(dirname(path), name), size: stats.size }))
+    .sort((a, b) => (a.path < b.path ? -1 : 1));
 }
 
 function passOverMissing(error: unknown): undefined {

@@ -73,7 +73,7 @@ describe('agents among each other', () => {
     closing.push(() => server.close());
     const holdings = new AgentHoldings(join(folder, name), trust);
     if (holds) {
-      const holding = await holdings.verify(made.path, digest, makeContext());
+      const holding = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
       closing.push(() => holding.bundle.close());
       server.offer(holding.bundle, digest);
     }
@@ -211,15 +211,18 @@ describe('agents among each other', () => {
 
   it('take nothing that is another bundle, or that nobody trusted signed', async () => {
     const holdings = new AgentHoldings(join(folder, 'a'), trust);
-    await failureOf(holdings.verify(made.path, digestOf('other'), makeContext()), 'digest-mismatch');
+    await failureOf(
+      holdings.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
+      'digest-mismatch',
+    );
     const strict = new AgentHoldings(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
-    await failureOf(strict.verify(made.path, digest, makeContext()), 'untrusted');
+    await failureOf(strict.verify({ path: made.path, device: made.folder }, digest, makeContext()), 'untrusted');
     expect(await readdir(join(folder, 'a')).catch(() => [])).to.deep.equal([]);
   });
 
   it('remove what is not needed any more', async () => {
     const holdings = new AgentHoldings(folder, trust);
-    const { bundle } = await holdings.verify(made.path, digest, makeContext());
+    const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
     await bundle.close();
     for (const name of ['bundle-0123456789ab.tar.partial', 'other']) await writeFile(join(folder, name), '');
     await holdings.discard(new Set([digest]), makeContext());

@@ -265,7 +265,7 @@ describe('media', () => {
     await sticks.plug(image);
     const [event] = (await look(await openMedia())) as { event: string; reason: string }[];
     expect(event?.event).to.equal('rejected');
-    expect(event?.reason).to.equal('it holds a tar, but no upgrade bundle: the first file in it is bin/');
+    expect(event?.reason).to.equal('it holds a tar, but no upgrade bundle: it does not begin with metadata.json');
   });
 
   it('follows no link, reads no pipe, and looks into no folder', async () => {

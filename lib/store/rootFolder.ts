@@ -1,0 +1,246 @@
+import { constants, type Stats } from 'node:fs';
+import { lstat, open, opendir, readFile, readlink, stat, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { checkInterrupted } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { isMissing, readOpenFile } from './fileContent.ts';
+import { readChunks } from './fileRange.ts';
+import { readWhole } from './smallFile.ts';
+
+/** Something in a folder: what lstat says of it, and where it leads if it is a symbolic link. */
+export interface FolderEntry {
+  /** Relative to the root, with `/`. */
+  readonly path: string;
+  readonly stats: Stats;
+  readonly target?: string;
+}
+
+/** How much of a tree is listed. */
+export interface ListLimits {
+  readonly depth: number;
+  readonly entries: number;
+}
+
+const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
+const isLinux = process.platform === 'linux';
+/** O_PATH of open(2): the descriptor tells what is there and opens nothing, neither a pipe nor a device. */
+const placeOnly = 0o10000000;
+const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
+
+/**
+ * A folder and the tree below it, to which all access is confined: no symbolic link below it is followed, nothing but regular files on the same
+ * file system is opened, and the folder has to remain the one that it was at the first access. The path of the folder itself may be a link. On Linux each
+ * check is made on the descriptor that is then read, elsewhere on the path just before it is opened.
+ */
+export class RootFolder {
+  readonly path: string;
+  #identity: string | undefined;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Opens a regular file for reading. Throws `not-found`, and `not-readable` for a link, a device, a pipe, a folder, another file system. */
+  async open(path: string): Promise<FileHandle> {
+    return this.#visit(path, (place) => this.#openFile(place, path));
+  }
+
+  /** The size of a regular file in bytes; undefined if nothing is there. Throws `not-readable` as `open` does. */
+  async sizeOf(path: string): Promise<number | undefined> {
+    return this.#visit(path, (place) => Promise.resolve(this.#requireFile(place, path).size)).catch(passOverMissing);
+  }
+
+  /** What lstat says of something; undefined if nothing is there. Throws `not-readable` if a link or another file system is on the way. */
+  async statOf(path: string): Promise<Stats | undefined> {
+    return this.#visit(path, (place) => Promise.resolve(place.stats)).catch(passOverMissing);
+  }
+
+  /** Reads a file whole. Throws as `open` does, and `too-large` above the limit in bytes. */
+  async read(path: string, limit: number): Promise<Buffer> {
+    await using file = await this.open(path);
+    return await readWhole(file, join(this.path, path), limit);
+  }
+
+  /** Streams a file from an offset in bytes, unverified. The file is opened with the first byte that is read. The stream fails as `open` does. */
+  stream(path: string, signal: AbortSignal, start = 0): Readable {
+    return readOpenFile(() => this.open(path), join(this.path, path), signal, start);
+  }
+
+  /** Reads `size` bytes of a file from `start` on. Each chunk is overwritten with the one after the next. Fails as `open` does. */
+  async *chunks(path: string, start: number, size: number, signal: AbortSignal): AsyncGenerator<Buffer> {
+    await using file = await this.open(path);
+    yield* readChunks(file, join(this.path, path), start, size, signal);
+  }
+
+  /** Where a symbolic link leads, as it is written there. Throws `not-found` and `not-readable`. */
+  async readLink(path: string): Promise<string> {
+    const [, folder = '', name = ''] = /^(?:(.*)\/)?([^/]*)$/s.exec(path) ?? [];
+    return this.#visit(folder, (place) => readlink(join(place.path, name)));
+  }
+
+  /**
+   * What is in a folder, without what is further below, in no order; empty if there is no such folder. Names that `isWanted` refuses are not
+   * looked at. Throws `not-readable`, and `too-large` if there are more than so many entries.
+   */
+  async list(
+    folder = '',
+    isWanted = (_name: string): boolean => true,
+    limit = usualLimits.entries,
+  ): Promise<FolderEntry[]> {
+    const found: FolderEntry[] = [];
+    await this.#visit(folder, (place) => this.#list(place, folder, limit, found, isWanted)).catch(passOverMissing);
+    return found;
+  }
+
+  /** All files and links below a folder, sorted by path. Throws `not-readable`, and `too-large` if there is more than the limits allow. */
+  async tree(signal: AbortSignal, folder = '', { depth, entries }: ListLimits = usualLimits): Promise<FolderEntry[]> {
+    const found: FolderEntry[] = [];
+    const visit = async (place: Place, inside: string, level: number): Promise<void> => {
+      checkInterrupted(signal);
+      const start = found.length;
+      await this.#list(place, inside, entries, found);
+      const folders = found.slice(start).filter(({ stats }) => stats.isDirectory());
+      if (folders.length > 0 && level >= depth)
+        throw new PluginError(
+          'too-large',
+          `${join(this.path, folder)} has more than ${String(depth)} levels of folders`,
+        );
+      for (const { path } of folders) await this.#step(place, path, (next) => visit(next, path, level + 1));
+    };
+    await this.#visit(folder, (place) => visit(place, folder, 0)).catch(passOverMissing);
+    return found.filter(({ stats }) => !stats.isDirectory()).sort((a, b) => (a.path < b.path ? -1 : 1));
+  }
+
+  async #list(
+    place: Place,
+    folder: string,
+    limit: number,
+    found: FolderEntry[],
+    isWanted = (_name: string): boolean => true,
+  ): Promise<void> {
+    this.#requireFolder(place, folder);
+    let count = 0;
+    for await (const { name } of await opendir(place.path)) {
+      if ((count += 1) > limit || found.length >= limit)
+        throw new PluginError('too-large', `${join(this.path, folder)} has more than ${String(limit)} files`);
+      if (!isWanted(name)) continue;
+      const inside = join(place.path, name);
+      const stats = await lstat(inside).catch(passOverMissing);
+      const target = stats?.isSymbolicLink() ? await readlink(inside).catch(passOverMissing) : undefined;
+      const path = folder === '' ? name : `${folder}/${name}`;
+      if (stats) found.push({ path, stats, ...(target !== undefined && { target }) });
+    }
+  }
+
+  /** Goes from the root to what a path names, and has something done with that. */
+  async #visit<T>(path: string, use: (place: Place) => Promise<T>): Promise<T> {
+    const names = path === '' ? [] : path.split('/');
+    if (names.some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
+      throw new PluginError('not-readable', `${JSON.stringify(path)} leads out of ${this.path}`);
+    const go = async (place: Place, depth: number): Promise<T> => {
+      if (depth === names.length) return use(place);
+      return this.#step(place, names.slice(0, depth + 1).join('/'), (next) => {
+        if (depth + 1 < names.length) this.#requireFolder(next, names.slice(0, depth + 1).join('/'));
+        return go(next, depth + 1);
+      });
+    };
+    try {
+      await using root = await openPlace(this.path, O_DIRECTORY);
+      this.#recognize(root);
+      return await go(root, 0);
+    } catch (error) {
+      throw describeError(error, join(this.path, path));
+    }
+  }
+
+  async #step<T>(from: Place, path: string, use: (place: Place) => Promise<T>): Promise<T> {
+    await using next = await openPlace(join(from.path, path.slice(path.lastIndexOf('/') + 1)), O_NOFOLLOW);
+    if (!(await isSameFilesystem(from, next))) throw this.#refuse(path, 'is on another file system');
+    return await use(next);
+  }
+
+  async #openFile(place: Place, path: string): Promise<FileHandle> {
+    const expected = this.#requireFile(place, path);
+    // On Linux this opens the very file that the descriptor stands for.
+    const file = await open(place.path, O_RDONLY | O_NONBLOCK | (isLinux ? 0 : O_NOFOLLOW));
+    const found = await file.stat();
+    if (found.isFile() && identityOf(found) === identityOf(expected)) return file;
+    await file.close();
+    throw this.#refuse(path, 'was replaced while it was opened');
+  }
+
+  #requireFile({ stats }: Place, path: string): Stats {
+    if (stats.isFile()) return stats;
+    const what = stats.isSymbolicLink() ? 'is a symbolic link, which is not followed' : 'is not a regular file';
+    throw this.#refuse(path, what);
+  }
+
+  #requireFolder({ stats }: Place, path: string): void {
+    if (stats.isSymbolicLink()) throw this.#refuse(path, 'is a symbolic link, which is not followed');
+  }
+
+  #recognize({ stats }: Place): void {
+    const identity = identityOf(stats);
+    this.#identity ??= identity;
+    if (identity !== this.#identity)
+      throw new PluginError('not-readable', `${this.path} was replaced by another folder while it was read`);
+  }
+
+  #refuse(path: string, what: string): PluginError {
+    return new PluginError('not-readable', `${join(this.path, path)} ${what}`, {
+      hint: 'Only regular files inside of the folder are read: put the file itself there.',
+    });
+  }
+}
+
+/** Something that is there, found without opening it. */
+interface Place extends AsyncDisposable {
+  /** Leads to it as long as it is not disposed of, whatever happens to its name meanwhile (on Linux). */
+  readonly path: string;
+  readonly stats: Stats;
+}
+
+async function openPlace(path: string, flags: number): Promise<Place> {
+  if (!isLinux) {
+    const stats = await (flags === O_NOFOLLOW ? lstat : stat)(path);
+    return { path, stats, [Symbol.asyncDispose]: () => Promise.resolve() };
+  }
+  const handle = await open(path, placeOnly | flags);
+  try {
+    const stats = await handle.stat();
+    return { path: `/proc/self/fd/${String(handle.fd)}`, stats, [Symbol.asyncDispose]: () => handle.close() };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+async function isSameFilesystem(a: Place, b: Place): Promise<boolean> {
+  if (a.stats.dev === b.stats.dev) return true;
+  // On overlayfs and btrfs a file may have another device number than its folder.
+  const [mountA, mountB] = await Promise.all([a, b].map(mountOf));
+  return mountA !== undefined && mountA === mountB;
+}
+
+async function mountOf({ path }: Place): Promise<string | undefined> {
+  const info = await readFile(path.replace('/fd/', '/fdinfo/'), 'latin1').catch(() => '');
+  return isLinux ? /^mnt_id:\s*(\d+)$/m.exec(info)?.[1] : undefined;
+}
+
+/** Words for an error of the file system, which names a path that only this process knows. */
+function describeError(error: unknown, path: string): PluginError {
+  if (isPluginError(error)) return error;
+  const words = messageOf(error).replace(/, \w+ '.*$/s, '');
+  return new PluginError(isMissing(error) ? 'not-found' : 'not-readable', `${path} cannot be read: ${words}`, {
+    cause: error,
+  });
+}
+
+function identityOf({ dev, ino }: Stats): string {
+  return `${String(dev)}:${String(ino)}`;
+}
+
+function passOverMissing(error: unknown): undefined {
+  if (!isMissing(error) && !isPluginError(error, 'not-found')) throw error;
+}
