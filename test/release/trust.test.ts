@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile, mkdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { createMessage, generateKey, sign } from 'openpgp';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, type PluginError } from '../../lib/errors.ts';
 import { digestOf, hexOf, parseDigest } from '../../lib/oci/digest.ts';
@@ -19,6 +20,7 @@ import {
   signatureStore,
   signDigest,
   signOversized,
+  statementOf,
   writeSignatureStore,
   type SigningKey,
 } from '../support/signing.ts';
@@ -230,6 +232,22 @@ describe('the trust in a release', () => {
       expect(error.message).to.contain(`signed by ${stranger.fingerprint} (Stranger <release@example.com>)`);
       expect(error.hint).to.match(/by another way/);
       expect(error.hint).to.contain(`--trust-fingerprint=${stranger.fingerprint}`);
+    });
+
+    it('advises on what is wrong: an algorithm that clusters do not know, or a signature that expired', async () => {
+      const curve = { type: 'ecc', curve: 'ed25519Legacy', userIDs: { name: 'Other' }, format: 'object' } as const;
+      const { privateKey } = await generateKey(curve);
+      const message = await createMessage({ binary: Buffer.from(statementOf(digest)) });
+      const edwards = (await sign({ message, signingKeys: privateKey, format: 'binary' })) as Uint8Array;
+      const unsupported = await failure(verify([serve(server, Buffer.from(edwards))]));
+      expect(unsupported.code).to.equal('untrusted');
+      expect(unsupported.message).to.match(
+        /^cannot verify sha256:.*: the signature uses an unsupported algorithm.*EdDSA/,
+      );
+      expect(unsupported.hint).to.match(/^Sign the release with an RSA key/);
+      const expired = await failure(verify([serve(server, await signDigest(signer, digest, { expired: true }))]));
+      expect(expired.message).to.match(/the signature expired on 20\d\d-/);
+      expect(expired.hint).to.match(/^Get a newer signature/);
     });
 
     it('throws untrusted with each reason, and never believes a payload’s own key', async () => {
