@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { hostname } from 'node:os';
 import { openComplete } from '../../lib/bundle/complete.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
@@ -26,6 +27,11 @@ export const command = defineCommand({
       default: '127.0.0.1:0',
       describe: 'Address and port to listen at; port 0 is any that is free',
     },
+    host: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Another name by which clients reach this server, besides its addresses and its host name',
+    },
     ...baseOption,
     'token-file': {
       type: 'string',
@@ -40,10 +46,12 @@ export const command = defineCommand({
     ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
     ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a stick at a port of your choice'],
     ['/dev/sdb --listen=0.0.0.0:5000 --token-file=token', 'Serve it to other machines that have the token'],
+    ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under another name, too'],
   ],
   async run(args, { context, terminal, environment }) {
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
-    const listen = { ...parseListen(args.listen), token };
+    const place = parseListen(args.listen);
+    const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };
     const bundle = await openComplete(args.bundle, { bases: args.base }, context);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
@@ -60,10 +68,10 @@ export const command = defineCommand({
       }
       context.log('info', `The release is signed by ${nameSigners(signed)}`);
       context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
-      const place = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
+      const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
       context.log(
         'info',
-        `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${place}/${releaseRepository}:${version}-${arch}`,
+        `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
       );
       // Being interrupted is how a server ends, and no failure.
       if (!context.signal.aborted) await once(context.signal, 'abort');
@@ -74,6 +82,12 @@ export const command = defineCommand({
     }
   },
 });
+
+/** The name of this machine, with its domain and without. */
+function ownNames(): string[] {
+  const name = hostname();
+  return [...new Set([name, name.replace(/\..*/, '')])];
+}
 
 function isLoopback(host: string): boolean {
   return host === '::1' || /^(?:::ffff:)?127\./.test(host);

@@ -4,11 +4,21 @@ import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { derivePreSharedKey } from '../store/preSharedKey.ts';
-import { serveContent, type ContentServer, type ServedAnswer, type ServedFile } from '../store/server.ts';
+import {
+  serveContent,
+  type ContentServer,
+  type ServedAnswer,
+  type ServedFile,
+  type ServeOptions,
+} from '../store/server.ts';
 import { peerPath } from './agentPeers.ts';
 
 /** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
 const mostUploads = 2;
+/** What the node at the other end has to keep up with to hold one of these: it goes on where it was, here or elsewhere. */
+const limits = { grace: 30_000, leastRate: 64 * 1024, longest: 60 * 60_000 };
+/** The name of the Service that leads to all agents. */
+const serviceName = 'bundle';
 
 /** Where an agent listens, and for whom. */
 export interface AgentServerOptions {
@@ -18,6 +28,7 @@ export interface AgentServerOptions {
   readonly token: string;
   /** The executable that this agent runs from, for nodes that have none yet. */
   readonly executable?: ServedExecutable | undefined;
+  readonly limits?: NonNullable<ServeOptions['limits']>;
   /** Is told of every request for a bundle. */
   readonly onAnswer?: (answer: ServedAnswer) => void;
 }
@@ -49,7 +60,7 @@ export class AgentServer {
     const files = new Map<string, ServedFile>();
     const { executable, token, ...listen } = options;
     const preSharedKey = derivePreSharedKey(token);
-    const server = await serveContent(() => undefined, { ...listen, preSharedKey, files }, context);
+    const server = await serveContent(() => undefined, { limits, ...listen, preSharedKey, files }, context);
     try {
       const program = executable && (await serveExecutable(options.host, executable, context));
       return new AgentServer(files, server, program);
@@ -77,7 +88,7 @@ export class AgentServer {
   /** Offers a verified bundle that has the digest, in place of any other. */
   offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
     this.withdraw();
-    if (chunks) this.#files.set(peerPath(digest), limitUploads({ size, chunks }));
+    if (chunks) this.#files.set(peerPath(digest), { size, chunks, mostClients: mostUploads });
     this.#offered = digest;
   }
 
@@ -102,21 +113,5 @@ async function serveExecutable(
   const chunks = (start: number, length: number): AsyncIterable<Buffer> =>
     createReadStream(path, { start, end: start + length - 1 });
   const files = new Map<string, ServedFile>([[`/executable/${digest}`, { size, chunks }]]);
-  return serveContent(() => undefined, { host, port, files }, context);
-}
-
-function limitUploads(file: ServedFile): ServedFile {
-  let active = 0;
-  return {
-    size: file.size,
-    isFree: () => active < mostUploads,
-    async *chunks(start, length) {
-      active += 1;
-      try {
-        yield* file.chunks(start, length);
-      } finally {
-        active -= 1;
-      }
-    },
-  };
+  return serveContent(() => undefined, { host, port, files, names: [serviceName], limits }, context);
 }

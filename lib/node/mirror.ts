@@ -14,6 +14,9 @@ import { readToml, stringsOf } from './toml.ts';
 /** The drop-in that sends the runtimes of a host to the mirror. It sorts after all others; what they say of other prefixes stays. */
 export const mirrorFile = '/etc/containers/registries.conf.d/999-oc-upgrade-bundle.conf';
 
+/** How many different requests are counted. */
+const mostCounted = 10_000;
+
 /** How to mirror. */
 export interface MirrorOptions {
   readonly host: Host;
@@ -60,7 +63,9 @@ export async function startMirror(bundle: Bundle, options: MirrorOptions, contex
   const counted = new Map<string, MirrorRequest>();
   const onAnswer = ({ method, path, status, client }: ServedAnswer): void => {
     const key = [method, path, status, client].join(' ');
-    counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
+    // A program that asks for something else each time must not fill the memory.
+    if (counted.size < mostCounted || counted.has(key))
+      counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
     context.log(
       'info',
       `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${String(status)} (${client})`,

@@ -1,14 +1,14 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { childrenOf, parseManifest } from '../oci/descriptor.ts';
+import { isPluginError, messageOf } from '../errors.ts';
+import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
-import { beginContent, Refusal, sendChunks, sendJson } from './serverAnswer.ts';
-import { hasToken, readPage, type Page } from './serverRequest.ts';
+import { ContentSender, type SendLimits } from './contentSender.ts';
+import { openListener, type ConnectionLimits, type Listener } from './listener.ts';
+import type { PreSharedKey } from './preSharedKey.ts';
+import { beginContent, Refusal, sendJson } from './serverAnswer.ts';
+import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
 import { readContent, Verifier, type ContentSource, type LocalContent } from './store.ts';
 
 /** A source that knows the size in bytes of content of which only the digest is known. */
@@ -22,6 +22,9 @@ export interface ServeOptions {
   readonly host?: string;
   /** 0 or nothing for any free port. */
   readonly port?: number;
+  /** Names that clients may know this server by, besides addresses and `localhost`; requests with another Host are refused (421). */
+  readonly names?: readonly string[];
+  readonly limits?: ConnectionLimits & SendLimits;
   /** The names for `/v2/_catalog`; without it the catalog is empty. */
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
   /** The bearer token that every request must have; without one nobody needs any. */
@@ -44,8 +47,8 @@ export interface ServedFile {
   readonly size: number;
   /** Its bytes from `start` on, unverified, as LocalContent gives them. */
   chunks(start: number, size: number): AsyncIterable<Buffer>;
-  /** Whether one more may have it now; whoever may not is asked to come back (503). */
-  readonly isFree?: () => boolean;
+  /** To how many clients it is sent at a time; others are asked to come back (503). */
+  readonly mostClients?: number;
 }
 
 /** A request and what became of it. */
@@ -58,15 +61,8 @@ export interface ServedAnswer {
   readonly client: string;
 }
 
-/** A server at work. */
-export interface ContentServer {
-  /** `http://127.0.0.1:41234`; https with a pre-shared key. */
-  readonly url: string;
-  readonly host: string;
-  readonly port: number;
-  /** Stops at once, in the middle of answers too. */
-  close(): Promise<void>;
-}
+/** A server at work. Its URL is `http://127.0.0.1:41234`, with https if it has a pre-shared key. */
+export type ContentServer = Listener;
 
 type Served = ContentSource & Partial<LocalContent & SizedContent>;
 type Find = (repository: string) => Served | undefined | Promise<Served | undefined>;
@@ -78,25 +74,20 @@ type Find = (repository: string) => Served | undefined | Promise<Served | undefi
  * taken, `not-writable` when it may not be used.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
-  const { host = '127.0.0.1', port = 0 } = options;
-  const handler = new Handler(find, options, context);
-  const { preSharedKey } = options;
-  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    void handler.handle(request, response);
-  };
-  const server = preSharedKey ? createTlsServer(serverTlsOf(preSharedKey), onRequest) : createServer(onRequest);
-  await listen(server, host, port);
+  const { host = '127.0.0.1', port = 0, preSharedKey, limits } = options;
+  const handler = new Handler(find, { ...options, host }, context);
+  const listener = await openListener(
+    { host, port, preSharedKey, limits },
+    (...exchange) => handler.handle(...exchange),
+    context,
+  );
   const close = (): Promise<void> => {
     context.signal.removeEventListener('abort', onAbort);
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    server.closeAllConnections();
-    return closed;
+    return listener.close();
   };
   const onAbort = (): void => void close();
   context.signal.addEventListener('abort', onAbort, { once: true });
-  const address = server.address() as AddressInfo;
-  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${String(address.port)}`;
-  return { url: `${preSharedKey ? 'https' : 'http'}://${authority}`, host: address.address, port: address.port, close };
+  return { ...listener, close };
 }
 
 class Handler {
@@ -105,11 +96,15 @@ class Handler {
   readonly #context: Context;
   /** What manifests said of blobs, for sources that cannot tell sizes themselves. */
   readonly #sizes = new Map<Digest, number>();
+  readonly #sender: ContentSender;
+  /** To how many clients each file is being sent. */
+  readonly #clients = new Map<ServedFile, number>();
 
   constructor(find: Find, options: ServeOptions, context: Context) {
     this.#find = find;
     this.#options = options;
     this.#context = context;
+    this.#sender = new ContentSender(options.limits);
   }
 
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -122,14 +117,18 @@ class Handler {
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');
+    // A body is nothing that this server reads: what follows on the connection might be a part of it.
+    if (hasBody(request)) response.shouldKeepAlive = false;
     try {
       await this.#route(request, response);
+      await this.#sender.finish(response);
     } catch (error) {
-      const refusal = error instanceof Refusal ? error : new Refusal(500, 'UNKNOWN', messageOf(error));
+      const refusal = error instanceof Refusal ? error : new Refusal(500, 'UNKNOWN', 'the content cannot be read');
       if (refusal !== error) this.#context.log('warn', `serve: ${line}: ${messageOf(error)}`);
       // Once the headers are out, breaking off is the only way to say that the bytes are not right.
       if (response.headersSent) response.destroy();
       else sendJson(response, { errors: [{ code: refusal.code, message: refusal.message }] }, refusal.status);
+      await this.#sender.finish(response).catch(() => undefined);
     }
   }
 
@@ -138,7 +137,11 @@ class Handler {
       response.setHeader('Allow', 'GET, HEAD');
       throw new Refusal(405, 'UNSUPPORTED', 'this registry is for reading only');
     }
-    const { token, files, repositories = () => [] } = this.#options;
+    const { token, files, repositories = () => [], names = [], host = '', preSharedKey } = this.#options;
+    // Nobody who has the key is a browser.
+    if (!preSharedKey && !isOwnHost(request.headers.host, [host, ...names])) {
+      throw new Refusal(421, 'DENIED', `this server does not answer for the host ${String(request.headers.host)}`);
+    }
     if (token !== undefined && !hasToken(request.headers.authorization, token)) {
       response.setHeader('WWW-Authenticate', 'Bearer');
       throw new Refusal(401, 'UNAUTHORIZED', 'the token of this server is needed');
@@ -148,13 +151,7 @@ class Handler {
     const file = files?.get(path);
     const [, name = '', kind, rest = ''] = /^\/v2\/(.+)\/(manifests|blobs|tags)\/([^/]+)$/.exec(path) ?? [];
     if (file) {
-      if (request.method === 'GET' && file.isFree?.() === false) {
-        response.setHeader('Retry-After', '5');
-        throw new Refusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
-      }
-      const { start, end } = beginContent(request, response, { size: file.size, type: 'application/x-tar' });
-      if (request.method === 'HEAD') response.end();
-      else await sendChunks(file.chunks(start, end - start), end - start, response);
+      await this.#sendFile(file, request, response);
     } else if (path === '/v2/' || path === '/v2') {
       sendJson(response, {});
     } else if (path === '/v2/_catalog') {
@@ -166,6 +163,25 @@ class Handler {
       if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);
       if (rest !== 'list') throw new Refusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
       sendPage(response, path, readPage(await source.tags(), query), (tags) => ({ name, tags }));
+    }
+  }
+
+  async #sendFile(file: ServedFile, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { size, mostClients = Infinity } = file;
+    const clients = this.#clients.get(file) ?? 0;
+    if (request.method === 'GET' && clients >= mostClients) {
+      response.setHeader('Retry-After', '5');
+      throw new Refusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
+    }
+    const { start, end } = beginContent(request, response, { size, type: 'application/x-tar' });
+    if (request.method === 'HEAD') return;
+    this.#clients.set(file, clients + 1);
+    try {
+      await this.#sender.send((at, length) => file.chunks(start + at, length), end - start, response);
+    } finally {
+      const left = (this.#clients.get(file) ?? 1) - 1;
+      if (left > 0) this.#clients.set(file, left);
+      else this.#clients.delete(file);
     }
   }
 
@@ -197,16 +213,30 @@ class Handler {
     const blob = { mediaType: 'application/octet-stream', digest, size };
     if (!(await source.exists(blob))) throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
     const { start, end } = beginContent(request, response, { size, type: blob.mediaType, digest });
-    if (request.method === 'HEAD') return void response.end();
-    const chunks = source.chunks?.(blob, start, end) ?? (await source.fetch(blob, start));
+    if (request.method === 'HEAD') return;
+    const read = (at: number, length: number): AsyncIterable<Buffer> =>
+      source.chunks?.(blob, start + at, start + at + length) ?? fetchPart(source, blob, start + at, length);
     const { unverified = false, onSent } = this.#options;
     const verifier = unverified || end - start < size ? undefined : new Verifier(blob, source.name);
-    await sendChunks(chunks, end - start, response, (part, left) => {
+    await this.#sender.send(read, end - start, response, (part, left) => {
       verifier?.update(part);
       if (left === 0) verifier?.finish();
       onSent?.(digest, part.length);
     });
   }
+}
+
+/** Reads a part of a blob of which a source can only tell where it begins. */
+async function* fetchPart(source: ContentSource, blob: Descriptor, start: number, size: number) {
+  let left = size;
+  for await (const chunk of (await source.fetch(blob, start)) as AsyncIterable<Buffer>) {
+    yield chunk.subarray(0, left);
+    if ((left -= chunk.length) <= 0) return;
+  }
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) !== 0;
 }
 
 async function notFoundAsNothing<T>(answer: Promise<T>): Promise<T | undefined> {
@@ -234,16 +264,4 @@ function sendPage(
 ): void {
   if (next !== undefined) response.setHeader('Link', `<${path}?${next}>; rel="next"`);
   sendJson(response, wrap(items));
-}
-
-function listen(server: Server, host: string, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', (cause: NodeJS.ErrnoException) => {
-      const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
-      const hint = code === 'busy' ? 'Choose another port, or port 0 for any that is free.' : undefined;
-      const message = `cannot listen at ${host}:${String(port)}: ${cause.message}`;
-      reject(new PluginError(code, message, { hint, cause }));
-    });
-    server.listen(port, host, resolve);
-  });
 }

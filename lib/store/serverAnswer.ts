@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { PluginError } from '../errors.ts';
 import { parseRange } from './serverRequest.ts';
 
 /** A registry's error: status, code of the distribution-spec, and words. */
@@ -41,50 +40,6 @@ export function beginContent(
     ...(range && { 'Content-Range': `bytes ${String(start)}-${String(end - 1)}/${String(size)}` }),
   });
   return { start, end };
-}
-
-/**
- * Sends `size` bytes, which is all that the answer has. A chunk may be overwritten when the one after it has been read, and the last
- * when this has ended. `check` sees each before it goes out, and how many bytes are left then: where it throws at the last one, damaged
- * content never arrives whole. A client that goes away is no failure. Throws what the chunks and the check do, and `size-mismatch` where
- * the chunks end early.
- */
-export async function sendChunks(
-  chunks: AsyncIterable<Buffer>,
-  size: number,
-  response: ServerResponse,
-  check: (part: Buffer, left: number) => void = () => undefined,
-): Promise<void> {
-  let left = size;
-  let written = Promise.resolve();
-  for await (const chunk of chunks) {
-    const part = chunk.subarray(0, left);
-    left -= part.length;
-    check(part, left);
-    // What was written last goes out while this one was being read.
-    await written;
-    if (response.destroyed) return;
-    written = write(part, response, left === 0);
-    if (left === 0) {
-      await written;
-      return;
-    }
-  }
-  if (left > 0) throw new PluginError('size-mismatch', `the content ends ${String(left)} bytes early`);
-  response.end();
-}
-
-/** Resolves when the bytes are out or nobody wants them any more. */
-function write(bytes: Buffer, response: ServerResponse, isLast: boolean): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      response.off('close', done);
-      resolve();
-    };
-    response.once('close', done);
-    if (isLast) response.end(bytes, done);
-    else response.write(bytes, done);
-  });
 }
 
 /** Answers with a value as JSON. */

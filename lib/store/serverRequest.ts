@@ -1,4 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
+import { isIP } from 'node:net';
 import { digestOf } from '../oci/digest.ts';
 
 /**
@@ -42,4 +43,16 @@ export function readPage(list: readonly string[], query: string): Page {
 export function hasToken(header: string | undefined, token: string): boolean {
   const given = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1] ?? '';
   return timingSafeEqual(Buffer.from(digestOf(given)), Buffer.from(digestOf(token)));
+}
+
+/**
+ * Tells whether a server answers for a Host header: for any address, `localhost` and its own names. A web page that has its own name
+ * lead to this machine (DNS rebinding) can read nothing so: browsers send that name.
+ */
+export function isOwnHost(header: string | undefined, names: readonly string[]): boolean {
+  if (header === undefined) return true;
+  const [, bracketed, plain = ''] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(header.trim()) ?? [];
+  if (bracketed !== undefined) return isIP(bracketed) === 6;
+  const bare = (name: string): string => name.toLowerCase().replace(/\.$/, '');
+  return isIP(plain) !== 0 || ['localhost', ...names.map(bare)].includes(bare(plain));
 }

@@ -2,7 +2,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
@@ -279,6 +281,22 @@ describe('serve', () => {
     expect(stderr)
       .to.match(/warning: .*whoever reads the token/)
       .and.not.to.contain(token);
+  });
+
+  it('answers under its own names and those that it is given, and under no others', async () => {
+    const { child, ended, address } = await start('--listen=0.0.0.0:0', '--host=registry.example.com');
+    const port = Number(address.split(':').at(-1));
+    const ask = async (name: string): Promise<string> => {
+      const socket = connect(port, '127.0.0.1');
+      socket.write(`GET /v2/ HTTP/1.1\r\nHost: ${name}:${String(port)}\r\nConnection: close\r\n\r\n`);
+      return (await text(socket)).slice(9, 12);
+    };
+    expect(await ask('registry.example.com')).to.equal('200');
+    expect(await ask(hostname())).to.equal('200');
+    expect(await ask('localhost')).to.equal('200');
+    expect(await ask('evil.example')).to.equal('421');
+    child.kill('SIGTERM');
+    expect((await ended).code).to.equal(0);
   });
 
   it('says that a port is taken', async () => {

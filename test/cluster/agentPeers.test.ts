@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { connect, createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { PassThrough, type Readable } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { AgentHoldings } from '../../lib/cluster/agentHoldings.ts';
@@ -23,6 +23,11 @@ import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 
 const token = '0123456789abcdef0123';
 const namespace = 'oc-upgrade-bundle';
+
+/** A chunk over and over, up to a length. */
+function* cut(chunk: Buffer, length: number): Generator<Buffer> {
+  for (let left = length; left > 0; left -= chunk.length) yield chunk.subarray(0, left);
+}
 
 describe('agents among each other', () => {
   let made: TestBundle;
@@ -151,6 +156,27 @@ describe('agents among each other', () => {
     expect(await text((await late).body)).to.equal('abc');
     server.withdraw();
     expect((await ask(server, tar)).status).to.equal(404);
+  });
+
+  it('take a bundle away from nodes that stall, and send it to the next', async () => {
+    const limits = { grace: 2000, leastRate: 2 ** 30 };
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, limits }, makeContext());
+    closing.push(() => server.close());
+    const chunk = Buffer.alloc(1024 * 1024);
+    const size = 32 * chunk.length;
+    server.offer({ size, chunks: (_, length) => Readable.from(cut(chunk, length)) }, digest);
+    const tar = peerPath(digest);
+    const stalled = await Promise.all([ask(server, tar), ask(server, tar)]);
+    expect(stalled.map(({ status }) => status)).to.deep.equal([200, 200]);
+    await until(async () => {
+      const { status, body } = await ask(server, tar);
+      if (status === 503) return void body.resume();
+      let got = 0;
+      for await (const chunk of body as AsyncIterable<Buffer>) got += chunk.length;
+      expect(got).to.equal(size);
+      return true;
+    });
+    for (const { body } of stalled) body.destroy();
   });
 
   it('send nothing in clear, and nothing to those that lack the token', async () => {

@@ -68,6 +68,30 @@ describe('serveContent', () => {
     expect(server.port).to.be.above(0);
   });
 
+  it('answers for addresses, localhost and its own names, and for no other host', async () => {
+    const own = ['127.0.0.1', '10.1.2.3:5000', '[::1]:5000', 'localhost:80', 'LOCALHOST', 'node-1', 'Node-1.:5000'];
+    const named = await serveContent(() => source, { names: ['node-1'] }, context);
+    const at = (host: string) =>
+      new Promise<number | undefined>((resolve, reject) => {
+        const target = { host: '127.0.0.1', port: named.port, path: '/v2/', headers: { host } };
+        sendRequest(target, (response) => {
+          resolve(response.resume().statusCode);
+        })
+          .on('error', reject)
+          .end();
+      });
+    try {
+      for (const host of own) expect(await at(host), host).to.equal(200);
+      const others = ['evil.example', 'node-1.evil.example', 'node-11', '127.0.0.1.evil.example', '[evil', 'a b', '@'];
+      for (const host of others) expect(await at(host), host).to.equal(421);
+    } finally {
+      await named.close();
+    }
+    const { status, body } = await ask('/v2/', { host: 'evil.example' });
+    expect(status).to.equal(421);
+    expect(body.toString()).to.contain('does not answer for the host evil.example');
+  });
+
   it('says which version of the protocol it speaks', async () => {
     for (const path of ['/v2/', '/v2']) {
       const { status, headers } = await ask(path);

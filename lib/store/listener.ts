@@ -1,0 +1,131 @@
+import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
+
+/** Where to listen, and for how many clients. */
+export interface ListenerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** Listens by TLS, and only to clients that have this key. */
+  readonly preSharedKey?: PreSharedKey | undefined;
+  readonly limits?: ConnectionLimits | undefined;
+}
+
+/** How many connections are open at a time, and how long a client may take to send a request, in milliseconds. */
+export interface ConnectionLimits {
+  /** In all; default 512. */
+  readonly connections?: number;
+  /** From one address; default 128. */
+  readonly connectionsPerAddress?: number;
+  /** For the head of a request, and twice that for all of it; default 15 s. */
+  readonly headTime?: number;
+}
+
+/** A listening server. */
+export interface Listener {
+  readonly url: string;
+  readonly host: string;
+  readonly port: number;
+  /** Stops at once, in the middle of answers too. */
+  close(): Promise<void>;
+}
+
+/** How many requests a client may send ahead on one connection. */
+const mostAhead = 16;
+/** How often refused connections are logged, in milliseconds. */
+const logInterval = 60_000;
+
+type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+/**
+ * Listens for HTTP requests and has them handled, those of one connection one after the other. Closes connections beyond the limits,
+ * and those whose requests do not arrive in time. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
+ */
+export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
+  const { host, port, preSharedKey, limits = {} } = options;
+  const { headTime = 15_000 } = limits;
+  const settings: ServerOptions = {
+    headersTimeout: headTime,
+    requestTimeout: 2 * headTime,
+    connectionsCheckingInterval: headTime / 4,
+    // Finds clients that are gone without a word.
+    keepAlive: true,
+    keepAliveInitialDelay: 30_000,
+  };
+  const inTurn = takeTurns(handle);
+  const server = preSharedKey
+    ? createTlsServer({ ...settings, ...serverTlsOf(preSharedKey) }, inTurn)
+    : createServer(settings, inTurn);
+  limitConnections(server, limits, context);
+  await listen(server, host, port);
+  const address = server.address() as AddressInfo;
+  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${String(address.port)}`;
+  const url = `${preSharedKey ? 'https' : 'http'}://${authority}`;
+  const close = (): Promise<void> => {
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    return closed;
+  };
+  return { url, host: address.address, port: address.port, close };
+}
+
+/** Has each request of a connection wait for the answers before it: they would all be held in memory until their turn. */
+function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerResponse) => void {
+  const queues = new WeakMap<Socket, { last: Promise<void>; length: number }>();
+  return (request, response) => {
+    const { socket } = request;
+    const queue = queues.get(socket) ?? { last: Promise.resolve(), length: 0 };
+    queues.set(socket, queue);
+    if (queue.length >= mostAhead) return void socket.destroy();
+    queue.length += 1;
+    queue.last = queue.last.then(async () => {
+      if (!socket.destroyed) await handle(request, response);
+      queue.length -= 1;
+    });
+  };
+}
+
+function limitConnections(
+  server: Server,
+  { connections = 512, connectionsPerAddress = 128 }: ConnectionLimits,
+  context: Context,
+): void {
+  const open = new Map<string, number>();
+  let all = 0;
+  let logged = -Infinity;
+  server.prependListener('connection', (socket: Socket) => {
+    const { remoteAddress: address = '' } = socket;
+    const own = open.get(address) ?? 0;
+    if (all >= connections || own >= connectionsPerAddress) {
+      socket.destroy();
+      if (performance.now() - logged < logInterval) return;
+      logged = performance.now();
+      const which = all >= connections ? `${String(all)} are open` : `${String(own)} of that address are open`;
+      context.log('warn', `serve: a connection from ${address} was refused: ${which}`);
+      return;
+    }
+    all += 1;
+    open.set(address, own + 1);
+    socket.once('close', () => {
+      all -= 1;
+      const left = (open.get(address) ?? 1) - 1;
+      if (left > 0) open.set(address, left);
+      else open.delete(address);
+    });
+  });
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => {
+      const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
+      const hint = code === 'busy' ? 'Choose another port, or port 0 for any that is free.' : undefined;
+      const message = `cannot listen at ${host}:${String(port)}: ${cause.message}`;
+      reject(new PluginError(code, message, { hint, cause }));
+    });
+    server.listen(port, host, resolve);
+  });
+}
