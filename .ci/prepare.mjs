@@ -1,5 +1,5 @@
-// Makes a fresh clone ready for the tests and the demonstration: installs the packages, and the programs of others
-// that tests check ours against. Runs on Node 18 or newer with nothing installed; quick when there is nothing to do.
+// Makes a fresh clone ready: installs the npm packages. With the word `peers` it also installs the Debian packages of the programs that tests
+// check ours against. Runs on Node 18 or newer with nothing installed, and is quick if there is nothing to do.
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -22,7 +22,7 @@ const peers = {
 };
 
 installPackages();
-installPeers();
+if (process.argv.includes('peers')) installPeers();
 
 function installPackages() {
   const installed = join(root, 'node_modules', '.package-lock.json');
@@ -45,7 +45,7 @@ function installPeers() {
   if (missing.length === 0) return;
   const wanted = missing.flatMap((command) => peers[command].split(' '));
   if (process.getuid?.() === 0 && onPath('apt-get')) {
-    say(`Installing ${wanted.join(', ')} (apt-get) …`);
+    say(`Installing these Debian packages for the tests: ${wanted.join(', ')} (apt-get) …`);
     // The lists of a fresh machine are absent or too old; where they are good, fetching them again costs most of the time.
     if (!aptGet('install', wanted)) {
       aptGet('update', []);

@@ -1,48 +1,125 @@
-// Runs all tests in several processes side by side, one more than there are processors, since many tests only wait. The last line is the sum
-// of all: `N passed, N failed, N skipped`.
+// Runs test files from one queue, the longest first, by one process more than there are processors, since many tests only wait:
+// `node .ci/test.mjs` all but those in test/system, `node .ci/test.mjs system` those, `node .ci/test.mjs FILE...` some. Files that use loop
+// devices run one after the other. The last line is the sum of all: `N passed, N failed, N skipped`.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { availableParallelism } from 'node:os';
-import { createInterface } from 'node:readline';
+import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-// The longest first; each without what is in those before it. What looks at the devices of the machine is all in the first, and so happens one
-// after the other.
-const parts = [
-  ['test/{cluster,node}/**/*.test.ts', 'test/cmd/watch.test.ts', 'test/store/archive.test.ts'],
-  ['test/host/**/*.test.ts'],
-  ['test/bundle/create*.test.ts'],
-  ['test/{bundle,release}/**/*.test.ts'],
-  ['test/cmd/**/*.test.ts'],
-  ['test/**/*.test.ts'],
-];
-const queue = parts.map((patterns, index) => [
-  ...patterns,
-  ...parts.slice(0, index).flatMap((before) => before.map((pattern) => `--ignore=${pattern}`)),
-]);
+const root = fileURLToPath(new URL('..', import.meta.url));
+const cache = join(root, 'node_modules/.cache');
+/** How long each file took when it ran last, in milliseconds. */
+const timesFile = join(cache, 'test-times.json');
+const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
+/** To start mocha takes half a second: short files share a process, for so long and no longer. */
+const shortest = 10_000;
 
-// Programs are started some thousand times: what was compiled once is kept.
-const NODE_COMPILE_CACHE = fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url));
+process.chdir(root);
+const times = readTimes();
+const reports = mkdtempSync(join(tmpdir(), 'tests-'));
+const queue = plan(listFiles(process.argv.slice(2)));
+const sum = { passed: 0, failed: 0, skipped: [] };
+let isSerialRunning = false;
+let wake = Promise.withResolvers();
 
-const counts = /^(\d+) passed, (\d+) failed, (\d+) skipped$/;
-const sums = [0, 0, 0];
-let code = 0;
+const started = Date.now();
+await Promise.all(Array.from({ length: availableParallelism() + 1 }, runNext));
+finish();
+
+function listFiles(words) {
+  if (words.length > 0 && words[0] !== 'system') return words;
+  const isSystem = words[0] === 'system';
+  const files = globSync('test/**/*.test.ts').map((path) => path.replaceAll('\\', '/'));
+  return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
+}
+
+/** Gives what each process gets: files, whether no other of its kind may run meanwhile, and the time to expect. */
+function plan(files) {
+  const jobs = [];
+  let batch;
+  const sorted = files.map((path) => ({ path, time: estimate(path) })).sort((a, b) => b.time - a.time);
+  for (const { path, time } of sorted) {
+    const serial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
+    if (serial || time >= shortest) {
+      jobs.push({ paths: [path], time, serial });
+      continue;
+    }
+    if (!batch || batch.time + time > shortest) jobs.push((batch = { paths: [], time: 0, serial: false }));
+    batch.paths.push(path);
+    batch.time += time;
+  }
+  // What has to run one after the other begins at once.
+  return jobs.sort((a, b) => Number(b.serial) - Number(a.serial) || b.time - a.time);
+}
+
+/** How long a file is likely to take: as the last time, else by its size. */
+function estimate(path) {
+  return times[path] ?? statSync(path).size / 4;
+}
 
 async function runNext() {
-  for (let args = queue.shift(); args; args = queue.shift()) {
-    const env = { ...process.env, NODE_COMPILE_CACHE };
-    const mocha = spawn('mocha', args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
-    for await (const line of createInterface({ input: mocha.stdout })) {
-      const found = counts.exec(line);
-      if (found) sums.forEach((sum, index) => (sums[index] = sum + Number(found[index + 1])));
-      else console.log(line);
+  while (queue.length > 0) {
+    const index = queue.findIndex(({ serial }) => !serial || !isSerialRunning);
+    if (index < 0) {
+      await wake.promise;
+      continue;
     }
-    if (mocha.exitCode === null) await once(mocha, 'exit');
-    code = Math.max(code, mocha.exitCode ?? 1);
+    const [job] = queue.splice(index, 1);
+    if (job.serial) isSerialRunning = true;
+    await run(job.paths);
+    if (job.serial) {
+      isSerialRunning = false;
+      wake.resolve();
+      wake = Promise.withResolvers();
+    }
   }
 }
 
-await Promise.all(Array.from({ length: availableParallelism() + 1 }, runNext));
-const [passed, failed, skipped] = sums;
-console.log(`\n${passed} passed, ${failed} failed, ${skipped} skipped`);
-process.exitCode = code;
+async function run(paths) {
+  const TEST_REPORT = join(reports, `${String(Math.random()).slice(2)}.json`);
+  // What was compiled once is kept.
+  const env = { ...process.env, TEST_REPORT, NODE_COMPILE_CACHE: join(cache, 'compile') };
+  const child = spawn(process.execPath, [mocha, ...paths], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text) => {
+      output += text;
+    });
+  const [code, signal] = await once(child, 'close');
+  process.stdout.write(output.replace(/^\d+ passed, \d+ failed, \d+ skipped\n/gm, '').replace(/\n{2,}/g, '\n'));
+  let report;
+  try {
+    report = JSON.parse(readFileSync(TEST_REPORT, 'utf8'));
+  } catch {
+    report = { passed: 0, failed: 0, skipped: [], times: {} };
+  }
+  sum.passed += report.passed;
+  sum.failed += report.failed;
+  sum.skipped.push(...report.skipped);
+  Object.assign(times, report.times);
+  if (code !== 0 && report.failed === 0) {
+    sum.failed += 1;
+    console.log(`  FAILED  ${paths.join(' ')} ended with ${String(signal ?? code)}`);
+  }
+}
+
+function finish() {
+  mkdirSync(cache, { recursive: true });
+  writeFileSync(timesFile, JSON.stringify(times, undefined, 1));
+  rmSync(reports, { recursive: true });
+  if (sum.skipped.length > 0) console.log(`\n  SKIPPED (${String(sum.skipped.length)}):`);
+  for (const title of sum.skipped) console.log(`    - ${title}`);
+  console.log(`\n  ${String(Math.round((Date.now() - started) / 1000))} s`);
+  console.log(`\n${String(sum.passed)} passed, ${String(sum.failed)} failed, ${String(sum.skipped.length)} skipped`);
+  process.exitCode = sum.failed > 0 ? 1 : 0;
+}
+
+function readTimes() {
+  try {
+    return JSON.parse(readFileSync(timesFile, 'utf8'));
+  } catch {
+    return {};
+  }
+}

@@ -27,9 +27,9 @@ describe('prepare', () => {
     await chmod(join(root, 'bin', name), 0o755);
   }
 
-  async function prepare(): Promise<RunResult & { log: string }> {
+  async function prepare(...words: string[]): Promise<RunResult & { log: string }> {
     const env = { PATH: join(root, 'bin'), LOG: join(root, 'log') };
-    const result = await run(process.execPath, [join(root, '.ci/prepare.mjs')], { env });
+    const result = await run(process.execPath, [join(root, '.ci/prepare.mjs'), ...words], { env });
     return { ...result, log: await readFile(join(root, 'log'), 'utf8').catch(() => '') };
   }
 
@@ -56,6 +56,12 @@ describe('prepare', () => {
   it('says and does nothing when everything is there', async () => {
     await addPeers();
     await writeFile(join(root, 'node_modules/.package-lock.json'), '{}');
+    expect(await prepare('peers')).to.include({ code: 0, stdout: '', stderr: '', log: '' });
+  });
+
+  it('leaves the programs of others alone unless it is asked for them', async () => {
+    await writeFile(join(root, 'node_modules/.package-lock.json'), '{}');
+    await addCommand('apt-get', 'echo "apt-get $*" >> "$LOG"');
     expect(await prepare()).to.include({ code: 0, stdout: '', stderr: '', log: '' });
   });
 
@@ -70,10 +76,11 @@ describe('prepare', () => {
   it('goes on with a loud warning when a peer cannot be installed', async () => {
     await writeFile(join(root, 'node_modules/.package-lock.json'), '{}');
     await addCommand('apt-get', 'echo "apt-get $*" >> "$LOG"; echo "E: no network" >&2; exit 100');
-    const { code, stderr, log } = await prepare();
+    const { code, stderr, log } = await prepare('peers');
     expect(code).to.equal(0);
     expect(stderr).to.include('NOT INSTALLED: docker-registry, skopeo, podman, openssl');
     if (process.getuid?.() === 0) {
+      expect(stderr).to.match(/^Installing these Debian packages for the tests: docker-registry, skopeo/);
       expect(log).to.include('apt-get -qq update');
       expect(stderr).to.include('E: no network');
     }

@@ -6,13 +6,13 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { list } from 'tar';
 import { parse } from 'yaml';
-import { makeZip } from '../.config/zip.ts';
-import manifest from '../package.json' with { type: 'json' };
-import { describeCarriedPackages } from './support/carriedPackages.ts';
-import { checkMachOSignature } from './support/machO.ts';
-import { requirePeer, run, runSuccessfully } from './support/peers.ts';
+import { makeZip } from '../../.config/zip.ts';
+import manifest from '../../package.json' with { type: 'json' };
+import { describeCarriedPackages } from '../support/carriedPackages.ts';
+import { checkMachOSignature } from '../support/machO.ts';
+import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 
 interface Plugin {
   spec: { platforms: { uri: string; sha256: string; bin: string; files: { from: string; to: string }[] }[] };

@@ -4,17 +4,17 @@ import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { bashCompletion } from '../../../cmd/completion/bashCompletion.ts';
-import { fishCompletion } from '../../../cmd/completion/fishCompletion.ts';
-import { zshCompletion } from '../../../cmd/completion/zshCompletion.ts';
-import { fishHook } from '../../../cmd/upgrade-bundle/fishHook.ts';
-import { posixHook } from '../../../cmd/upgrade-bundle/posixHook.ts';
-import { upgradeBundleKind } from '../../../lib/cluster/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../../support/apiServer.ts';
-import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { bashCompletion } from '../../cmd/completion/bashCompletion.ts';
+import { fishCompletion } from '../../cmd/completion/fishCompletion.ts';
+import { zshCompletion } from '../../cmd/completion/zshCompletion.ts';
+import { fishHook } from '../../cmd/upgrade-bundle/fishHook.ts';
+import { posixHook } from '../../cmd/upgrade-bundle/posixHook.ts';
+import { upgradeBundleKind } from '../../lib/cluster/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
+import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
-const root = fileURLToPath(new URL('../../..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Each shell with a completion of oc that was there before, which offers `get` and `own-thing`, ours, and the hook. */
 const shells = {

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { requirePeer, run } from './support/peers.ts';
+import { requirePeer, run } from '../support/peers.ts';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 
 /** What differs from run to run, as the same everywhere. */
 const settle = (text: string): string =>
