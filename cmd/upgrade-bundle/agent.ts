@@ -1,24 +1,18 @@
 import { constants, hostname, setPriority } from 'node:os';
 import { runAgent } from '../../lib/cluster/agent.ts';
 import type { ServedExecutable } from '../../lib/cluster/agentServer.ts';
-import { executablePort, stateFolder, tokenPath } from '../../lib/cluster/agentStart.ts';
+import { executablePort, tokenPath } from '../../lib/cluster/agentStart.ts';
 import { pathOnHost } from '../../lib/node/host.ts';
 import { usualPlace } from '../../lib/node/media.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand } from '../command.ts';
-import { clusterOptions } from '../options.ts';
 import { parseSize } from '../size.ts';
-import { hostOptions } from './host.ts';
+import { agentOptions } from './agentOptions.ts';
 import { parseListen } from './listen.ts';
 import { readToken } from './token.ts';
-import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
+import { offlineTrustOf } from './trust.ts';
 
 const options = {
-  'node-name': {
-    type: 'string',
-    describe: 'Name of the node ($NODE_NAME, or the name of this machine)',
-    suggest: 'nodes',
-  },
   listen: {
     type: 'string',
     describe: 'Address and port for the agents of other nodes (port 8080 of $POD_IP, or of every address)',
@@ -41,12 +35,6 @@ const options = {
     suggest: 'files',
     describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
   },
-  interval: {
-    type: 'number',
-    default: 15,
-    range: [1, 3600],
-    describe: 'Look at the cluster and at the media every so many seconds, more or less',
-  },
   'disk-floor': {
     type: 'string',
     describe: 'How much is to stay free where images are kept (16Gi, or 15 % where that is more)',
@@ -58,21 +46,7 @@ const options = {
     suggest: 'folders',
     describe: 'Folder for the mounts, made if absent',
   },
-  'download-dir': {
-    type: 'string',
-    default: stateFolder,
-    suggest: 'folders',
-    describe: 'Where bundles from other nodes are kept',
-  },
-  ...hostOptions,
-  ...offlineTrustOptions,
-  ...clusterOptions,
-  'certificate-authority': {
-    type: 'string',
-    suggest: 'files',
-    describe: 'PEM file with the authority that the certificate of the API server is from',
-    group: 'Cluster:',
-  },
+  ...agentOptions,
 } as const;
 
 /** `agent`: the agent of one node. */

@@ -73,6 +73,11 @@ export const upgradeBundle: Program = {
       load: () => import('./agent.ts'),
     },
     {
+      usage: 'controller',
+      describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
+      load: () => import('./controller.ts'),
+    },
+    {
       usage: 'uninstall',
       describe: 'Remove from a cluster what install has made',
       spellings: dryRunSpellings,

@@ -102,6 +102,7 @@ export const command = defineCommand({
       const tried = dryRun === 'none' ? {} : { dryRun };
       const result = await install(cluster, { ...options, ...tried }, uploading);
       for (const { object, outcome } of result.objects) terminal.print(formatObject(object, outcome, dryRun));
+      for (const object of result.removed) terminal.print(formatObject(object, 'deleted', dryRun));
       terminal.print(formatEnd(result, dryRun));
     } finally {
       cluster.close();

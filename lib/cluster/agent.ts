@@ -1,9 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
-import { messageOf } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
-import { agentNamespace } from './agentAccess.ts';
 import { AgentHoldings } from './agentHoldings.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
@@ -11,7 +7,6 @@ import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import type { Cluster } from './client.ts';
-import { controlRollout, type RolloutOptions } from './rollout.ts';
 
 /** What an agent is, and what it works with. */
 export interface AgentSettings {
@@ -30,7 +25,7 @@ export interface AgentSettings {
 
 /**
  * Is the agent of one node until the signal ends it: finds bundles, verifies the one that is allowed, gives it to other nodes, loads
- * its images, and says how far it is; and leads the rollout when it is this one’s turn. Nothing of a bundle is ever run. It can be killed at any point, and goes on from the cluster and its
+ * its images, and says how far it is. Nothing of a bundle is ever run. It can be killed at any point, and goes on from the cluster and its
  * disk. Throws `busy` where another agent runs, and what listening throws; whatever fails later is tried again.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
@@ -42,38 +37,18 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     closing.push(() => server.close());
     const media = await AgentMedia.open(where, context);
     closing.push(() => media.close());
-    let trouble: string | undefined;
     const tools = {
       holdings: new AgentHoldings(folder, trust),
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, connections),
       server,
-      remarks: () => [...media.complaints.slice(0, 3), ...(trouble === undefined ? [] : [trouble])],
+      remarks: () => media.complaints.slice(0, 3),
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());
-    const readBundle = (digest: Digest) => tools.holdings.recall(digest, context);
-    const onTrouble = (words: string | undefined): void => {
-      trouble = words;
-    };
-    const rollout = { identity: node, namespace: agentNamespace, readBundle, onTrouble, pace: interval };
-    await Promise.all([loop.run(), keepControlling(cluster, rollout, context)]);
+    await loop.run();
   } finally {
     for (const close of closing.toReversed()) await close();
     connections.close();
-  }
-}
-
-/** Controls the rollout until the signal ends it, whatever the cluster says meanwhile. */
-async function keepControlling(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
-  const { signal } = context;
-  const isOver = (): boolean => signal.aborted;
-  while (!isOver()) {
-    try {
-      await controlRollout(cluster, options, context);
-    } catch (error) {
-      context.log('warn', `the rollout is not controlled from here: ${messageOf(error)}`);
-    }
-    await sleep(options.pace, undefined, { signal }).catch(() => undefined);
   }
 }

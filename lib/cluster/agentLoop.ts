@@ -1,7 +1,6 @@
-import { upgradeBundleName } from '../bundle/sidecars.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import { withoutBases, type FoundBundle } from '../node/medium.ts';
+import type { FoundBundle } from '../node/medium.ts';
 import { isDigest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
@@ -13,9 +12,8 @@ import { clusterVersionReference, listNeededReleases } from './clusterVersion.ts
 import { readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { servesPins } from './pinning.ts';
-import { activeBundle, phaseOf, upgradeBundleKind, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
-
-const { apiVersion, kind } = upgradeBundleKind;
+import { chooseProposal } from './proposal.ts';
+import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
 
 /** What the loop of an agent works with. */
 export interface AgentLoopOptions {
@@ -84,7 +82,8 @@ export class AgentLoop {
     }
     if (!active) {
       await this.#discard(bundles);
-      await this.#propose(bundles, found);
+      // The controller makes an UpgradeBundle of it, which goes no further until its digest is allowed.
+      await this.#report.propose(chooseProposal(found), await this.#offerOf(found));
       await this.#unpin(bundles);
       return;
     }
@@ -125,25 +124,6 @@ export class AgentLoop {
       await images.unpin(rest, this.#context);
     }
     this.#tidied = updates;
-  }
-
-  /** Tells the cluster of a bundle that appeared of itself. It goes no further until somebody allows its digest. */
-  async #propose(bundles: readonly UpgradeBundle[], found: readonly FoundBundle[]): Promise<void> {
-    const meant = withoutBases(found);
-    const [first] = meant;
-    if (!first || meant.some(({ identity }) => identity !== first.identity)) return;
-    const name = upgradeBundleName(first);
-    if (bundles.some(({ metadata }) => metadata.name === name)) return;
-    const version = await this.#cluster.clusterVersion();
-    // A stick that stays in after the update is no wish for another one.
-    if (version?.version === first.version) return;
-    try {
-      await this.#cluster.create({ apiVersion, kind, metadata: { name }, spec: { bundle: {} } });
-      this.#context.log('info', `${describe(first)}: made UpgradeBundle ${name}`);
-    } catch (error) {
-      // Another node may have been faster.
-      if (!isPluginError(error, 'conflict')) throw error;
-    }
   }
 
   /** What to say of bundles none of which is allowed. */

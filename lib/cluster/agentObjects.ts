@@ -1,6 +1,7 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { agentAccess, agentNamespace } from './agentAccess.ts';
+import { accountPolicies } from './accountPolicies.ts';
+import { agentAccess, agentNamespace, type Account } from './agentAccess.ts';
 import {
   describeExecutables,
   executablePort,
@@ -8,6 +9,7 @@ import {
   startScript,
   tokenPath,
   type ExecutableDigests,
+  executablePath,
 } from './agentStart.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
@@ -23,12 +25,17 @@ export interface AgentOptions {
   readonly trust?: AgentTrust;
   /** What to do about workloads that pull at every start; undefined for nothing. */
   readonly admission: AdmissionMode | undefined;
+  /** The cluster has ValidatingAdmissionPolicies (Kubernetes 1.30), which limit what the accounts may write; by default it does. */
+  readonly policies?: boolean;
   /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
   readonly rules: boolean;
 }
 
 /** The label of all agents, and of what belongs to them. */
 export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
+
+/** The label of the controllers. */
+const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controller` };
 
 /** The Secret with the token by which agents know each other, under `token`. It is in no file: whoever installs makes one of his own. */
 export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } as const;
@@ -43,7 +50,7 @@ const port = 8080;
  * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
  */
 export function agentObjects(options: AgentOptions): KubernetesObject[] {
-  const { admission, rules } = options;
+  const { admission, policies = true, rules } = options;
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
@@ -52,12 +59,9 @@ export function agentObjects(options: AgentOptions): KubernetesObject[] {
     { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec },
     { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
     ...(admission ? pullPolicyAdmission(admission) : []),
-    {
-      apiVersion: 'apps/v1',
-      kind: 'DaemonSet',
-      metadata: inNamespace('agent'),
-      spec: daemonSetSpec(options),
-    },
+    ...(policies ? accountPolicies() : []),
+    daemonSet('controller', options),
+    daemonSet('agent', options),
   ];
 }
 
@@ -103,14 +107,18 @@ const serviceSpec = {
   ],
 };
 
-function daemonSetSpec(options: AgentOptions): object {
+/** One controller on each node of the control plane, one of which leads; an agent on every node. */
+function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
+  const isAgent = account === 'agent';
   const { keys } = options.trust ?? noTrust;
-  return {
-    selector: { matchLabels: labels },
+  const own = isAgent ? labels : controllerLabels;
+  const metadata = { ...inNamespace(account), labels: own };
+  const spec = {
+    selector: { matchLabels: own },
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
     template: {
       metadata: {
-        labels,
+        labels: own,
         annotations: {
           'openshift.io/required-scc': 'privileged',
           'target.workload.openshift.io/management': '{"effect": "PreferredDuringScheduling"}',
@@ -118,21 +126,33 @@ function daemonSetSpec(options: AgentOptions): object {
         },
       },
       spec: {
-        serviceAccountName: 'agent',
+        serviceAccountName: account,
         priorityClassName: 'openshift-user-critical',
-        hostPID: true,
+        ...(isAgent ? { hostPID: true } : { affinity: controlPlane }),
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,
-        containers: [container(options)],
+        containers: [isAgent ? agentContainer(options) : controllerContainer(options)],
         volumes: [
           { name: 'host', hostPath: { path: '/', type: 'Directory' } },
-          { name: 'token', secret: { secretName: tokenSecret.name } },
+          ...(isAgent ? [{ name: 'token', secret: { secretName: tokenSecret.name } }] : []),
           ...(keys !== '' ? [{ name: 'keys', downwardAPI: { items: [keysFile] } }] : []),
         ],
       },
     },
   };
+  return { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec };
 }
+
+// Clusters before 4.12 have the first label only.
+const controlPlane = {
+  nodeAffinity: {
+    requiredDuringSchedulingIgnoredDuringExecution: {
+      nodeSelectorTerms: ['node-role.kubernetes.io/master', 'node-role.kubernetes.io/control-plane'].map((key) => ({
+        matchExpressions: [{ key, operator: 'Exists' }],
+      })),
+    },
+  },
+};
 
 // With the keys in the pod itself, agents that have others are others, and are started anew.
 const keysFile = {
@@ -140,32 +160,51 @@ const keysFile = {
   fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
 };
 
-function container({ image, executables, trust = noTrust }: AgentOptions): object {
+function container(name: Account, { image, trust = noTrust }: AgentOptions) {
   const args = describeTrust(trust);
   return {
-    name: 'agent',
+    name,
     image,
     imagePullPolicy: 'IfNotPresent',
-    command: ['/bin/bash', '-c', startScript, 'agent'],
+    command: ['/bin/bash', '-c', startScript, name],
     ...(args.length > 0 && { args }),
+    resources: { requests: { cpu: '10m', memory: '100Mi' } },
+    securityContext: { privileged: true, readOnlyRootFilesystem: true },
+    volumeMounts: [
+      { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
+      ...(trust.keys !== '' ? [{ name: 'keys', mountPath: dirname(keyringPath), readOnly: true }] : []),
+    ],
+  };
+}
+
+const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
+
+function controllerContainer(options: AgentOptions): object {
+  // The agent of its node brings the executable: it is ready as soon as it runs that.
+  const isRunning = `[[ $(readlink /proc/1/exe) == *${basename(executablePath)}* ]]`;
+  return {
+    ...container('controller', options),
+    env: [nodeName, ...describeExecutables(options.executables)],
+    readinessProbe: { exec: { command: ['/bin/bash', '-c', isRunning] }, periodSeconds: 5 },
+  };
+}
+
+function agentContainer(options: AgentOptions): object {
+  const { volumeMounts, ...rest } = container('agent', options);
+  return {
+    ...rest,
     env: [
-      { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
+      nodeName,
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       { name: 'PEERS', value: `http://bundle:${String(executablePort)}` },
-      ...describeExecutables(executables),
+      ...describeExecutables(options.executables),
     ],
     ports: [
       { name: 'bundle', containerPort: port, protocol: 'TCP' },
       { name: 'executable', containerPort: executablePort, protocol: 'TCP' },
     ],
-    resources: { requests: { cpu: '10m', memory: '100Mi' } },
-    securityContext: { privileged: true, readOnlyRootFilesystem: true },
     // An agent serves from its start on: one that does not is waiting for its executable.
     readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
-    volumeMounts: [
-      { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
-      { name: 'token', mountPath: dirname(tokenPath), readOnly: true },
-      ...(trust.keys !== '' ? [{ name: 'keys', mountPath: dirname(keyringPath), readOnly: true }] : []),
-    ],
+    volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],
   };
 }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from './client.ts';
-import { formatReport, type NodeReport } from './nodeReport.ts';
+import { formatReport, type NodeReport, type Proposal } from './nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from './upgradeBundle.ts';
 
 /** How often the cluster is told while only numbers change, in milliseconds: by all nodes together no more than ten times a second. */
@@ -35,6 +35,18 @@ export class AgentReport {
     const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
     const isUrgent = !isDeepStrictEqual(gist(report), this.#sent && gist(this.#sent));
     if (!isUrgent && age < (isSame ? heartbeat : pause)) return;
+    await this.#write(report);
+  }
+
+  /**
+   * Writes which bundle the node has found while no UpgradeBundle is at work, unless that is what it wrote last. Throws what asking the cluster throws.
+   */
+  async propose(proposal: Proposal | undefined, progress: NodeProgress): Promise<void> {
+    if (this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal)) return;
+    await this.#write({ bundle: '', progress, origin: this.#origin, proposal });
+  }
+
+  async #write(report: NodeReport): Promise<void> {
     await this.#cluster.apply(formatReport(report), { manager: 'agent', force: true });
     this.#sent = report;
     this.#sentAt = performance.now();

@@ -32,7 +32,7 @@ export function describeExecutables(digests: ExecutableDigests): { name: string;
 
 /**
  * What the container of an agent runs, with no more than bash, coreutils, curl and mount: waits until the node has the executable with the digest that is
- * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`, without any secret), and becomes the agent, which has
+ * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`, without any secret), and becomes the agent or, by its name ($0), the controller, which has
  * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Its arguments are those of the agent. Nothing that has another digest is ever run.
  */
 export const startScript = `set -o pipefail
@@ -48,6 +48,8 @@ intact() {
   echo "$EXECUTABLE  $1" | sha256sum --check --status 2>/dev/null && [ -x "$1" ]
 }
 fetch() {
+  # Where an agent runs too, it fetches.
+  [ -n "$PEERS" ] || return
   mkdir -p "\${file%/*}" || return
   curl --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 1024 \\
     --output "$file.fetched" "$PEERS/executable/$EXECUTABLE" || return
@@ -66,5 +68,5 @@ done
 mkdir -p /host/run/secrets
 # Of this container only: nothing is mounted on the node.
 mount --rbind /run/secrets /host/run/secrets || exit
-exec chroot /host ${executablePath} agent "$@"
+exec chroot /host ${executablePath} "$0" "$@"
 `;

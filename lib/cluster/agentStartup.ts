@@ -74,7 +74,7 @@ function describe({ pods }: AgentSurvey): string {
   const late = pods.filter(({ ready }) => !ready);
   const count = `agents ready on ${String(pods.length - late.length)} of ${String(pods.length)} nodes`;
   const [first] = late;
-  if (!first) return `${count}; waiting for their DaemonSet to say so`;
+  if (!first) return `${count}; waiting for the DaemonSets of agents and controllers to say so`;
   const more = late.length > 1 ? ` (and ${String(late.length - 1)} more)` : '';
   return `${count}; waiting for ${first.pod || 'a pod'} on ${first.node}: ${first.reason}${more}`;
 }
@@ -86,7 +86,7 @@ function explain({ pods }: AgentSurvey, timeout: number): PluginError {
   const words =
     listed.length > 0
       ? `The agents of ${String(late.length)} of ${String(pods.length)} nodes are not ready ${after}: ${listed.join('; ')}`
-      : `The DaemonSet of the agents is not up to date ${after}`;
+      : `The DaemonSets of the agents and the controllers are not up to date ${after}`;
   return new PluginError('not-ready', words, {
     hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again: it goes on. --timeout waits longer.',
   });

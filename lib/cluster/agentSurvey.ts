@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { agentNamespace } from './agentAccess.ts';
 import { agentLabels } from './agentObjects.ts';
-import type { Cluster } from './client.ts';
+import type { Cluster, StoredObject } from './client.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import { readNode, type ClusterNode } from './node.ts';
 
@@ -23,9 +23,16 @@ export interface AgentPod {
 export interface AgentSurvey {
   /** One for each node, by the nodes’ names. */
   readonly pods: readonly AgentPod[];
-  /** All nodes have one that is ready, and is of the present template. */
+  /** All nodes have one that is ready, and is of the present template; so have those of the control plane a controller, where these are installed. */
   readonly complete: boolean;
 }
+
+/** The DaemonSet of the controllers. */
+export const controllerSet = {
+  apiVersion: 'apps/v1',
+  kind: 'DaemonSet',
+  metadata: { name: 'controller', namespace: agentNamespace },
+} as const;
 
 /** The DaemonSet of the agents. */
 export const agentSet = {
@@ -39,21 +46,26 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
   const labelSelector = Object.entries(agentLabels)
     .map(([name, value]) => `${name}=${value}`)
     .join(',');
-  const [set, nodes, pods] = await Promise.all([
+  const [set, controllers, nodes, pods] = await Promise.all([
     cluster.read(agentSet),
+    cluster.read(controllerSet),
     cluster.list('v1', 'Node'),
     cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector }),
   ]);
-  const generation = Number(fieldsOf(set?.metadata)['generation'] ?? 0);
-  const status = fieldsOf(set?.['status']);
-  const counts = ['desiredNumberScheduled', 'updatedNumberScheduled', 'numberReady'].map((name) =>
-    Number(status[name] ?? 0),
-  );
-  const current = set !== undefined && Number(status['observedGeneration'] ?? 0) >= generation;
   const mine = pods.filter((pod) => pod.metadata['deletionTimestamp'] === undefined);
   const surveyed = nodes.map(readNode).map((node) => describe(node, mine));
-  const complete = current && counts.every((count) => count === counts[0]) && surveyed.every(({ ready }) => ready);
+  const settled = set !== undefined && isSettled(set) && (!controllers || isSettled(controllers));
+  const complete = settled && surveyed.every(({ ready }) => ready);
   return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
+}
+
+/** Whether all pods of a DaemonSet are of its present template, and ready. */
+function isSettled({ metadata, status }: StoredObject): boolean {
+  const { observedGeneration, ...counted } = fieldsOf(status);
+  const names = ['desiredNumberScheduled', 'updatedNumberScheduled', 'numberReady'];
+  const counts = names.map((name) => Number(counted[name] ?? 0));
+  const isCurrent = Number(observedGeneration ?? 0) >= Number(fieldsOf(metadata)['generation'] ?? 0);
+  return isCurrent && counts.every((count) => count === counts[0]);
 }
 
 function describe({ name, architecture, ready }: ClusterNode, pods: readonly KubernetesObject[]): AgentPod {

@@ -2,12 +2,14 @@ import { randomBytes } from 'node:crypto';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
+import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { Cluster } from './client.ts';
+import type { ObjectReference } from './discovery.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StorePatience } from './storeInstallation.ts';
-import { stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';
+import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';
 
 /** How to install. */
 export interface InstallOptions extends InstallationOptions, StateOptions {
@@ -20,6 +22,8 @@ export interface InstallOptions extends InstallationOptions, StateOptions {
 /** What an installation has done. */
 export interface InstallResult {
   readonly objects: readonly StatedObject[];
+  /** What an earlier version had installed and is not needed any more; in a dry run, what would be removed. */
+  readonly removed: readonly ObjectReference[];
   /** How many nodes have an agent that is ready; undefined where nobody waited. */
   readonly nodes?: number;
 }
@@ -31,18 +35,22 @@ export interface InstallResult {
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
   const store = options.store ? await installStore(cluster, options, options.store, context) : [];
+  const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
+  const others = objects.filter((object) => !sets.includes(object));
   // The agents come last: their pods want the token.
-  const stated = await stateObjects(cluster, objects.slice(0, -1), options, context);
+  const stated = await stateObjects(cluster, others, options, context);
   const token = await makeToken(cluster, options);
-  const agents = await stateObjects(cluster, objects.slice(-1), options, context).catch((error: unknown) => {
+  // What agents have in its place is there already.
+  const removed = await deleteObjects(cluster, formerAccess, options, context);
+  const agents = await stateObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run there is no namespace for them yet.
-    if (options.dryRun && isPluginError(error, 'not-found')) return objects.slice(-1).map(asCreated);
+    if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
     throw error;
   });
   const all = [...store, ...stated, ...token, ...agents];
-  if (options.dryRun || !options.startup) return { objects: all };
+  if (options.dryRun || !options.startup) return { objects: all, removed };
   const { pods } = await startAgents(cluster, options.executables, options.startup, context);
-  return { objects: all, nodes: pods.length };
+  return { objects: all, removed, nodes: pods.length };
 }
 
 /** Makes the Secret with the token, unless it is there: it is never replaced, since agents that run know the one that they have. */

@@ -47,7 +47,14 @@ export async function planInstallation(
     const words = `Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema keeps nonsense out`;
     context.log('warn', words);
   }
-  const admitted = await checkAdmission(cluster, admission);
+  const policies =
+    (await cluster.findKind('admissionregistration.k8s.io/v1', 'ValidatingAdmissionPolicy')) !== undefined;
+  if (!policies) {
+    const words =
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): only roles limit what agents and controllers write, and an agent can report for other nodes';
+    context.log('warn', words);
+  }
+  const admitted = checkAdmission(cluster, policies, admission);
   if (admission && !admitted) {
     const words =
       'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): nobody is warned of workloads that always pull';
@@ -60,13 +67,19 @@ export async function planInstallation(
   const before = agents ? readTrust(agents) : noTrust;
   const trust = await gatherTrust(wanted, before, context);
   for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
-  return agentObjects({ image, executables: digests, trust, admission: admitted ? admission : undefined, rules });
+  return agentObjects({
+    image,
+    executables: digests,
+    trust,
+    admission: admitted ? admission : undefined,
+    policies,
+    rules,
+  });
 }
 
-async function checkAdmission(cluster: Cluster, admission: AdmissionMode | undefined): Promise<boolean> {
+function checkAdmission(cluster: Cluster, policies: boolean, admission: AdmissionMode | undefined): boolean {
   if (!admission) return false;
-  const kind = await cluster.findKind('admissionregistration.k8s.io/v1', 'ValidatingAdmissionPolicy');
-  if (kind || admission === 'warn') return kind !== undefined;
+  if (policies || admission === 'warn') return policies;
   throw new PluginError(
     'unsupported',
     `${cluster.name} has no ValidatingAdmissionPolicy, which OpenShift has from 4.17 on`,

@@ -1,5 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
+import { architectures, type Architecture } from '../release/version.ts';
 import { agentNamespace } from './agentAccess.ts';
 import { fieldsOf, textOf, type Fields } from './fields.ts';
 import { isFields } from './kubeconfigMerge.ts';
@@ -14,6 +15,14 @@ export interface NodeReport {
   readonly origin?: string | undefined;
   /** The bundle that it offers to other nodes. */
   readonly offers?: Digest | undefined;
+  /** The bundle that it has found while the cluster has no UpgradeBundle at work. */
+  readonly proposal?: Proposal | undefined;
+}
+
+/** A bundle that an UpgradeBundle may be made for: it says of itself that it is this release. */
+export interface Proposal {
+  readonly version: string;
+  readonly arch: Architecture;
 }
 
 const { group } = upgradeBundleApi;
@@ -21,6 +30,7 @@ const annotation = `${group}/report`;
 const labels = { offers: `${group}/offers`, part: `${group}/part` } as const;
 /** Into how many parts nodes are divided by their names, so that one who looks for some of many need not read of all. */
 const parts = 16;
+const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
 /** Of what a node says, in characters. */
 const longest = 4000;
 
@@ -36,10 +46,16 @@ export const reportKind = {
 } as const;
 
 /** Makes the Lease in which a report stands, as of now. */
-export function formatReport({ bundle, progress, origin, offers }: NodeReport): KubernetesObject {
+export function formatReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
-  const said = { bundle, origin, ...progress, ...(message !== undefined && { message: message.slice(0, longest) }) };
+  const said = {
+    bundle,
+    origin,
+    proposal,
+    ...progress,
+    ...(message !== undefined && { message: message.slice(0, longest) }),
+  };
   return {
     apiVersion,
     kind,
@@ -58,12 +74,14 @@ export function formatReport({ bundle, progress, origin, offers }: NodeReport): 
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
   const said = parseJson(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
+  const proposal = parseProposal(said['proposal']);
   const phase = nodePhases.find((known) => known === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
   const more = { ...(isCount(free) && { free }), ...(typeof message === 'string' && { message }) };
-  return { bundle, origin: textOf(origin), progress: { name, phase, imagesLoaded, imagesTotal, bytes, ...more } };
+  const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
+  return { bundle, origin: textOf(origin), progress, ...(proposal && { proposal }) };
 }
 
 /** The node that a Lease of an agent is about, and when that was renewed last, as the node has the time. */
@@ -90,6 +108,14 @@ function partOf(node: string): string {
 /** Of a digest, what a label has room for. */
 function markOf(digest: Digest): string {
   return hexOf(digest).slice(0, 32);
+}
+
+/** Names objects: nothing counts but a version and an architecture. */
+function parseProposal(value: unknown): Proposal | undefined {
+  const { version, arch } = fieldsOf(value);
+  const known = architectures.find((each) => each === arch);
+  const isVersion = typeof version === 'string' && version.length <= 64 && versionPattern.test(version);
+  return known && isVersion ? { version, arch: known } : undefined;
 }
 
 function isCount(value: unknown): value is number {

@@ -21,8 +21,6 @@ export interface RolloutOptions {
   readonly namespace: string;
   /** Reads the facts of the bundle with a digest that this node has verified; undefined if it has not yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
-  /** Is told after each look why the rollout does not go on, where that does not show in the cluster; undefined when nothing is wrong, or somebody else leads. */
-  onTrouble?(words: string | undefined): void;
   /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
   readonly pace?: number;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'lookPeriod'>;
@@ -55,14 +53,12 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
   const rollout = new Rollout(cluster, view, options, context);
   const look = async (): Promise<boolean> => {
     try {
-      const moved = await rollout.look();
-      options.onTrouble?.(rollout.trouble);
-      return moved;
+      return await rollout.look();
     } catch (error) {
       checkInterrupted(signal);
       const words = `the rollout cannot go on: ${messageOf(error)}`;
       context.log('warn', words);
-      options.onTrouble?.(words);
+      await rollout.tellTrouble(words);
       return false;
     }
   };
@@ -77,7 +73,6 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
       checkInterrupted(signal);
     }
   } finally {
-    options.onTrouble?.(undefined);
     await watching;
   }
 }

@@ -6,12 +6,13 @@ import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import type { ClusterView } from './clusterView.ts';
 import { fieldsOf, listOf } from './fields.ts';
-import { mergeConditions } from './conditions.ts';
+import { mergeConditions, type BundleCondition } from './conditions.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from './nodeReport.ts';
 import { NodeReports } from './nodeReports.ts';
 import { pauseOthers, restoreOthers } from './pauses.ts';
+import { recordProposal } from './proposal.ts';
 import type { Site } from './readiness.ts';
 import type { RolloutOptions } from './rollout.ts';
 import { takeStep, type Look, type Step } from './rolloutStep.ts';
@@ -62,6 +63,8 @@ export class Rollout {
   readonly #context: Context;
   readonly #facts = new Map<Digest, BundleFacts>();
   #trouble: string | undefined;
+  /** The one that is at work, as it was read last. */
+  #bundle: UpgradeBundle | undefined;
   readonly #reports = new NodeReports();
   #tidied: unknown;
   #noted = -Infinity;
@@ -75,11 +78,6 @@ export class Rollout {
     this.#context = context;
   }
 
-  /** Why nothing could be learned about the bundle in the last look. */
-  get trouble(): string | undefined {
-    return this.#trouble;
-  }
-
   /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
   async look(): Promise<boolean> {
     this.#trouble = undefined;
@@ -91,6 +89,8 @@ export class Rollout {
     await this.#tidy(fresh ? [fresh, ...others] : others);
     const leases = await this.#listReports();
     const bundle = fresh && isActive(fresh) ? fresh : undefined;
+    this.#bundle = bundle;
+    if (!active) await recordProposal(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
@@ -182,18 +182,35 @@ export class Rollout {
     this.#tidied = of;
   }
 
+  /** Writes down why the last look failed, where the cluster takes that. */
+  async tellTrouble(words: string): Promise<void> {
+    const { metadata, status = {} } = this.#bundle ?? {};
+    if (!metadata) return;
+    const conditions = mergeConditions(status.conditions, describeStall(status, words), metadata.generation ?? 0);
+    if (isDeepStrictEqual(conditions, status.conditions)) return;
+    const reference = { ...upgradeBundleKind, metadata: { name: metadata.name } };
+    const patch = { metadata: { resourceVersion: metadata.resourceVersion }, status: { conditions } };
+    await this.#cluster
+      .patch(reference, patch, { subresource: 'status', manager: 'controller' })
+      .catch((error: unknown) => {
+        if (!isPluginError(error)) throw error;
+        this.#context.log('debug', messageOf(error));
+      });
+  }
+
   /** Writes down what is another now. The event goes first: the phase, once written, is not written again. */
   async #note({ bundle, load }: Look, step: Step): Promise<boolean> {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, phase } = step;
+    const stalled = describeStall(status, this.#trouble);
     const own = {
       phase,
       ...(version !== undefined && { version }),
       ...(release !== undefined && { release }),
       ...summarizeNodes(load.nodes),
       ...(load.turn !== undefined && { turn: load.turn }),
-      conditions: mergeConditions(status.conditions, step.conditions, generation),
+      conditions: mergeConditions(status.conditions, [...step.conditions, ...stalled], generation),
       observedGeneration: generation,
       nodes: shorten(load.known),
     };
@@ -244,6 +261,13 @@ export class Rollout {
       if (!isPluginError(error, 'conflict')) throw error;
     }
   }
+}
+
+/** Why the controller cannot go on, or that it goes on again. */
+function describeStall({ conditions }: UpgradeBundleStatus, trouble: string | undefined): BundleCondition[] {
+  if (trouble !== undefined) return [{ type: 'Stalled', status: 'True', reason: 'Failing', message: trouble }];
+  const isKnown = listOf(conditions).some(({ type }) => type === 'Stalled');
+  return isKnown ? [{ type: 'Stalled', status: 'False', reason: 'Progressing', message: 'the rollout goes on' }] : [];
 }
 
 /** What is written down at once when it changes. */

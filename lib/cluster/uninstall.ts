@@ -1,9 +1,9 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { agentNamespace } from './agentAccess.ts';
+import { agentNamespace, formerAccess } from './agentAccess.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
-import { agentSet, surveyAgents } from './agentSurvey.ts';
+import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
 import { listRecords } from './bundleRecord.ts';
 import type { Cluster } from './client.ts';
 import type { ObjectReference } from './discovery.ts';
@@ -48,19 +48,33 @@ export async function uninstall(
       hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same, and restores what it has paused.',
     });
   }
+  // It would pause again what is restored, and runs what is removed from the nodes.
+  const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
   const patience = timeout === undefined ? undefined : { ...options, timeout };
   const store = await removeStore(cluster, { dryRun }, patience, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
-  const references = [...pins, ...bundles, ...objects, { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret }];
-  const ordered = references.toSorted((a, b) => rank(a) - rank(b));
+  const references = [
+    ...pins,
+    ...bundles,
+    ...objects,
+    ...formerAccess,
+    { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret },
+  ];
+  const ordered = references
+    .filter((each) => !controllers.some((gone) => isSame(gone, each)))
+    .toSorted((a, b) => rank(a) - rank(b));
   const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
   // With agents about, these would pause again what is restored.
   if (dryRun === undefined) await restorePauses(cluster, context);
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
-  return [...store, ...gone];
+  return [...controllers, ...store, ...gone];
+}
+
+function isSame(a: ObjectReference, b: ObjectReference): boolean {
+  return a.kind === b.kind && a.metadata.name === b.metadata.name;
 }
 
 /** Agents go first, so that nobody acts on what goes next; the namespace last. */

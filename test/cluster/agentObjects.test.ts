@@ -20,10 +20,8 @@ describe('agentObjects', () => {
   it('come in an order in which they can be applied: what others need first, the agents last', () => {
     const order = kinds(agentObjects({ ...options, admission: 'warn' }));
     expect(order.slice(0, 3)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'ServiceAccount']);
-    expect(order.slice(-3)).to.deep.equal([
-      ...['ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding', 'DaemonSet'],
-    ]);
-    expect(kinds(agentObjects(options))).not.to.include('ValidatingAdmissionPolicy');
+    expect(order.slice(-3)).to.deep.equal([...['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']]);
+    expect(kinds(agentObjects({ ...options, policies: false }))).not.to.include('ValidatingAdmissionPolicy');
   });
 
   it('ask for no registry: an image by digest that is not pulled', () => {
@@ -43,6 +41,28 @@ describe('agentObjects', () => {
     expect(server.objects.revision).to.equal(revision);
     await connected.close();
     await server.stop();
+  });
+
+  it('give agents no right to change anything of the cluster but their report', () => {
+    const roles = agentObjects(options).filter(({ metadata }) => metadata.name === 'oc-upgrade-bundle-agent');
+    const rules = roles.flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
+    const writing = rules.filter(({ verbs = [] }) => verbs.some((verb) => !['get', 'list', 'watch'].includes(verb)));
+    expect(writing.map(({ resources, verbs }) => [resources, verbs])).to.deep.equal([
+      [['leases'], ['list', 'create', 'patch']],
+      [['securitycontextconstraints'], ['use']],
+    ]);
+    const bound = roles.filter(({ kind }) => kind === 'RoleBinding').map(({ metadata }) => metadata.namespace);
+    expect(bound).to.deep.equal(['oc-upgrade-bundle']);
+  });
+
+  it('run controllers on the control plane only, by an account of their own', () => {
+    const sets = agentObjects(options).filter(({ kind }) => kind === 'DaemonSet');
+    const pods = sets.map(({ spec }) => (spec as { template: { spec: Record<string, unknown> } }).template.spec);
+    expect(pods.map(({ serviceAccountName }) => serviceAccountName)).to.deep.equal(['controller', 'agent']);
+    expect(JSON.stringify(pods[0]?.['affinity'])).to.contain('node-role.kubernetes.io/control-plane');
+    expect(pods[1]).not.to.have.property('affinity');
+    // The token by which agents know each other is for these only.
+    expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');
   });
 
   it('have no right to everything, to secrets, or to write what is not theirs', () => {

@@ -53,6 +53,29 @@ describe('install', () => {
     expect(uploads()).to.have.length(1);
   });
 
+  it('leaves nothing of the rights behind that agents had in earlier versions', async () => {
+    const old = (kind: string, namespace?: string) => ({
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind,
+      metadata: { name: 'oc-upgrade-bundle', ...(namespace !== undefined && { namespace }) },
+    });
+    for (const kind of ['ClusterRole', 'ClusterRoleBinding']) site.server.put(old(kind));
+    for (const kind of ['Role', 'RoleBinding']) site.server.put(old(kind, 'openshift-config-managed'));
+    const names = ({ removed }: InstallResult): string[] => removed.map(({ kind }) => kind);
+    const all = ['ClusterRoleBinding', 'ClusterRole', 'RoleBinding', 'Role'];
+    expect(names(await run({ dryRun: 'client' }))).to.deep.equal(all);
+    expect(names(await run())).to.deep.equal(all);
+    expect(names(await run())).to.deep.equal([]);
+    expect(site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRole', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('waits for the controllers too', async () => {
+    const result = await run();
+    const controllers = site.server.find('apps/v1', 'DaemonSet', 'controller', 'oc-upgrade-bundle');
+    expect(controllers?.['status']).to.include({ desiredNumberScheduled: 1, numberReady: 1 });
+    expect(result.nodes).to.equal(3);
+  });
+
   it('replaces the executable on every node by another, and keeps the token', async () => {
     await run();
     const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['stringData'];
@@ -61,7 +84,7 @@ describe('install', () => {
     const result = await run({ executables: [executable] });
     expect(
       result.objects.filter(({ outcome }) => outcome === 'configured').map(({ object }) => object.kind),
-    ).to.deep.equal(['DaemonSet']);
+    ).to.deep.equal(['DaemonSet', 'DaemonSet']);
     for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(await readFile(executable.path));
     expect(token()).to.deep.equal(before);
     expect(before)
@@ -83,15 +106,15 @@ describe('install', () => {
     await run();
     const changed = ({ objects }: InstallResult): string[] =>
       objects.filter(({ outcome }) => outcome !== 'unchanged').map(({ object }) => object.kind);
-    expect(changed(await run({ trust, dryRun: 'client' }))).to.deep.equal(['DaemonSet']);
+    expect(changed(await run({ trust, dryRun: 'client' }))).to.deep.equal(['DaemonSet', 'DaemonSet']);
     expect(trusted()).to.deep.equal(noTrust);
-    expect(changed(await run({ trust }))).to.deep.equal(['DaemonSet']);
+    expect(changed(await run({ trust }))).to.deep.equal(['DaemonSet', 'DaemonSet']);
     expect(trusted()).to.deep.include({ fingerprints }).and.to.have.property('keys').that.contains('PGP PUBLIC KEY');
     expect(said().at(-1)).to.equal(`info: agents are to trust the key ${key.fingerprint}`);
     const before = trusted();
     expect(changed(await run({ trust: { ...trust, keyrings: [] } }))).to.deep.equal([]);
     expect(trusted()).to.deep.equal(before);
-    expect(changed(await run())).to.deep.equal(['DaemonSet']);
+    expect(changed(await run())).to.deep.equal(['DaemonSet', 'DaemonSet']);
     expect(trusted()).to.deep.equal(noTrust);
     expect(said().at(-1)).to.match(/^warn: agents are not to trust the key .* any more: to keep that, add --trust/);
   });

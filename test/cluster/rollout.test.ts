@@ -1,5 +1,6 @@
 import { expect } from 'chai';
-import { agentAccess } from '../../lib/cluster/agentAccess.ts';
+import { accountPolicies } from '../../lib/cluster/accountPolicies.ts';
+import { agentAccess, userOf } from '../../lib/cluster/agentAccess.ts';
 import { formatReport } from '../../lib/cluster/nodeReport.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../support/apiAccess.ts';
@@ -65,20 +66,17 @@ describe('controlRollout', () => {
     rollout.unreadable = new PluginError('denied', 'nobody may list pods');
     put();
     const controller = await rollout.control();
-    await rollout.until(() => rollout.trouble !== undefined);
-    expect(rollout.trouble).to.equal('the bundle cannot be verified: nobody may list pods');
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True'));
+    expect(rollout.condition('Stalled')).to.equal('True Failing: the bundle cannot be verified: nobody may list pods');
     rollout.unreadable = undefined;
     rollout.server.fault(/pinnedimagesets\/oc-upgrade-bundle/, { answer: { status: 403 } });
-    await rollout.until(() => rollout.trouble?.startsWith('the rollout cannot go on: ') === true);
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the rollout cannot go on: '));
     expect(rollout.bundle()?.status?.phase).to.equal('Loaded');
-    // Whoever leads then says what is wrong.
     await controller.stop();
-    expect(rollout.trouble).to.equal(undefined);
     await rollout.control('worker-0');
-    await rollout.until(() => rollout.trouble !== undefined);
     rollout.server.clearFaults();
     await rollout.untilPhase('Completed');
-    expect(rollout.trouble).to.equal(undefined);
+    expect(rollout.condition('Stalled')).to.match(/^False Progressing/);
   });
 
   it('has nodes of the control plane load one at a time', async () => {
@@ -91,7 +89,7 @@ describe('controlRollout', () => {
     expect(rollout.bundle()?.status?.nodesReady).to.equal('5/5');
   });
 
-  it('needs no right that the agents do not have, and all of them but those that agents need themselves', async () => {
+  it('needs no right that the controller does not have, and all of them, and does nothing that a policy refuses', async () => {
     const refused: string[] = [];
     const used = new Set<string>();
     const allow = (attempt: Attempt): boolean => {
@@ -100,7 +98,8 @@ describe('controlRollout', () => {
       if (!allowed) refused.push(`${attempt.verb} ${attempt.resource} ${attempt.namespace} ${attempt.name}`);
       return allowed;
     };
-    await start({ tokens: new Map([['t', 'system:serviceaccount:oc-upgrade-bundle:agent']]), allow });
+    await start({ tokens: new Map([['t', userOf('controller')]]), allow, policies: true });
+    for (const policy of accountPolicies()) rollout.server.put({ ...policy });
     put();
     const old = {
       name: 'oc-upgrade-bundle-old-worker',
@@ -120,8 +119,8 @@ describe('controlRollout', () => {
     );
     // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
-      ...['create upgradebundles', 'get nodes', 'create pinnedimagesets', 'patch machineconfigpools'],
-      ...['create leases', 'patch leases', 'use securitycontextconstraints', 'create configmaps'],
+      ...['create upgradebundles', 'create pinnedimagesets', 'patch machineconfigpools'],
+      ...['use securitycontextconstraints', 'create configmaps'],
     ]);
   });
 
@@ -556,6 +555,8 @@ function isAllowed({ verb, group, resource, namespace, name }: Attempt): boolean
 function rulesOf(namespace?: string): Record<string, string[]>[] {
   return agentAccess().flatMap(({ kind, metadata, rules }) => {
     const holds = kind === 'ClusterRole' || namespace === undefined || metadata.namespace === namespace;
-    return kind.endsWith('Role') && holds ? (rules as Record<string, string[]>[]) : [];
+    return kind.endsWith('Role') && metadata.name.endsWith('-controller') && holds
+      ? (rules as Record<string, string[]>[])
+      : [];
   });
 }

@@ -59,7 +59,7 @@ describe('uninstall', () => {
       await mkdir(join(site.rootOf(node), 'run/oc-upgrade-bundle'), { recursive: true });
     }
     const gone = await remove({ removePins: true });
-    expect(gone.slice(0, 1)).to.deep.equal(['DaemonSet/agent']);
+    expect(gone.slice(0, 2)).to.deep.equal(['DaemonSet/controller', 'DaemonSet/agent']);
     expect(gone.at(-1)).to.equal('Namespace/oc-upgrade-bundle');
     expect(gone).to.include.members(['UpgradeBundle/done', 'PinnedImageSet/pins-worker', 'Secret/bundle-token']);
     expect(everything()).to.deep.equal(before);

@@ -49,7 +49,7 @@ describe('oc adm-upgrade-bundle install', () => {
     const { code, stdout, stderr } = await install(`--executable=${executable}`);
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
-    expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/agent created\n');
+    expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/controller created\ndaemonset/agent created\n');
     expect(stdout).to.match(/\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight\n$/);
     expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
     expect(stderr).to.match(/^bringing the executable to master-0$/m);

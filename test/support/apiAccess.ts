@@ -21,6 +21,8 @@ export interface AccessOptions {
   readonly tokens?: Map<string, string>;
   /** Password by user, for basic authorization. */
   readonly passwords?: Map<string, string>;
+  /** What a token says besides of its user, such as the node of its pod. */
+  readonly claims?: (token: string) => Readonly<Record<string, readonly string[]>>;
   /** What a user may do; everything by default. */
   readonly allow?: (attempt: Attempt) => boolean;
 }
@@ -29,6 +31,7 @@ export interface AccessOptions {
 export interface ApiUser {
   readonly name: string;
   readonly groups: readonly string[];
+  readonly extra?: Readonly<Record<string, readonly string[]>>;
 }
 
 /** Authentication (401) and authorization (403) of an API server. */
@@ -51,7 +54,9 @@ export class ApiAccess {
       if (open) return actingAs('nobody', headers);
       throw new Refusal(401, 'Unauthorized', 'Unauthorized');
     }
-    const acting = actingAs(user, headers);
+    const token = bearerOf(headers.authorization);
+    const extra = token === undefined ? undefined : this.#options.claims?.(token);
+    const acting = { ...actingAs(user, headers), ...(extra && { extra }) };
     if (acting.name !== user) {
       const place = { group: '', resource: 'users', namespace: '', name: acting.name };
       this.#check({ user, groups: [], verb: 'impersonate', ...place });
@@ -67,7 +72,7 @@ export class ApiAccess {
 
   #userOf(authorization: string | undefined, client: string | undefined): string | undefined {
     const { tokens, passwords = new Map<string, string>() } = this.#options;
-    const [, token] = /^Bearer (.+)$/.exec(authorization ?? '') ?? [];
+    const token = bearerOf(authorization);
     if (token !== undefined) return tokens?.get(token);
     const login = [...passwords].find(([name, password]) => authorization === basicAuthorization(name, password));
     return login?.[0] ?? client;
@@ -81,6 +86,10 @@ export class ApiAccess {
     const who = `User "${user}" cannot ${verb} resource "${resource}" in API group "${group}"${scope}`;
     throw new Refusal(403, 'Forbidden', `${what}: ${who}`, { name, group, kind: resource });
   }
+}
+
+function bearerOf(authorization: string | undefined): string | undefined {
+  return /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
 }
 
 function actingAs(user: string, headers: Exchange['headers']): ApiUser {

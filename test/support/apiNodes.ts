@@ -11,6 +11,7 @@ import type { TestApiServer } from './apiServer.ts';
 interface Template {
   readonly metadata: Json;
   readonly spec: Json & {
+    affinity?: Json;
     containers: { name: string; command?: string[]; env?: { name: string; value?: string }[] }[];
   };
 }
@@ -83,7 +84,12 @@ export class TestKubelets {
     const { generation } = set.metadata;
     this.#removePods(name);
     const { template } = set['spec'] as { template: Template };
-    const nodes = this.#all('', 'nodes').map(({ metadata }) => (metadata as { name: string }).name);
+    const isMeant = (labels: Json): boolean =>
+      template.spec.affinity === undefined || 'node-role.kubernetes.io/master' in labels;
+    const nodes = this.#all('', 'nodes')
+      .map(({ metadata }) => metadata as { name: string; labels?: Json })
+      .filter(({ labels = {} }) => isMeant(labels))
+      .map(({ name }) => name);
     for (const node of nodes) {
       this.#server.put({
         apiVersion: 'v1',

@@ -5,10 +5,15 @@ import type { Json } from './apiPatch.ts';
 interface PolicySpec {
   readonly matchConstraints: {
     readonly resourceRules: readonly Record<'apiGroups' | 'resources' | 'operations', string[]>[];
+    readonly namespaceSelector?: { readonly matchLabels: Readonly<Record<string, string>> };
   };
   readonly matchConditions: readonly { readonly expression: string }[];
-  readonly variables: readonly { readonly name: string; readonly expression: string }[];
-  readonly validations: readonly { readonly expression: string; readonly messageExpression: string }[];
+  readonly variables?: readonly { readonly name: string; readonly expression: string }[];
+  readonly validations: readonly {
+    readonly expression: string;
+    readonly message?: string;
+    readonly messageExpression?: string;
+  }[];
 }
 
 /** What is about to be written. */
@@ -16,26 +21,35 @@ export interface AdmissionRequest {
   readonly group: string;
   /** With its subresource: `pods/ephemeralcontainers`. */
   readonly resource: string;
-  readonly object: Json;
-  /** Absent for what is created. */
-  readonly oldObject?: Json;
+  /** Null for what is deleted. */
+  readonly object: Json | null;
+  /** Absent or null for what is created. */
+  readonly oldObject?: Json | null;
+  /** By default that of the object. */
+  readonly namespace?: string;
+  readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
 }
 
 /** What a ValidatingAdmissionPolicy says to a request, as an API server evaluates it; empty when it has nothing against it. */
 export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): string[] {
   const spec = policy['spec'] as PolicySpec;
-  const { group, resource, object, oldObject = null } = request;
-  const operation = oldObject === null ? 'CREATE' : 'UPDATE';
-  const isMatched = spec.matchConstraints.resourceRules.some(
+  const { group, resource, object, oldObject = null, user: userInfo = { username: 'somebody' } } = request;
+  const operation = object === null ? 'DELETE' : oldObject === null ? 'CREATE' : 'UPDATE';
+  const { resourceRules, namespaceSelector } = spec.matchConstraints;
+  const isMatched = resourceRules.some(
     ({ apiGroups, resources, operations }) =>
       apiGroups.includes(group) && resources.includes(resource) && operations.includes(operation),
   );
-  const { namespace } = object['metadata'] as { namespace: string };
+  const { namespace = request.namespace ?? '' } = ((object ?? oldObject)?.['metadata'] ?? {}) as { namespace?: string };
+  const wanted = namespaceSelector?.matchLabels['kubernetes.io/metadata.name'];
+  if (!isMatched || (wanted !== undefined && wanted !== namespace)) return [];
   const variables: Json = {};
-  const scope = { object, oldObject, request: { namespace, operation }, variables };
-  if (!isMatched || !spec.matchConditions.every(({ expression }) => evaluate(expression, scope) === true)) return [];
-  for (const { name, expression } of spec.variables) variables[name] = evaluate(expression, scope);
+  const scope = { object, oldObject, request: { namespace, operation, userInfo }, variables };
+  if (!spec.matchConditions.every(({ expression }) => evaluate(expression, scope) === true)) return [];
+  for (const { name, expression } of spec.variables ?? []) variables[name] = evaluate(expression, scope);
   return spec.validations
     .filter(({ expression }) => evaluate(expression, scope) !== true)
-    .map(({ messageExpression }) => String(evaluate(messageExpression, scope)));
+    .map(({ message = '', messageExpression }) =>
+      messageExpression === undefined ? message : String(evaluate(messageExpression, scope)),
+    );
 }

@@ -2,6 +2,7 @@ import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
 import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
+import { evaluatePolicy } from './apiPolicy.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, watchObjects } from './apiLists.ts';
 import { tabulateObjects } from './apiTables.ts';
@@ -26,6 +27,8 @@ export interface ApiServerOptions extends AccessOptions {
   readonly bookmarks?: boolean;
   /** What admission makes of an object that is created; it stays as it is by default. */
   readonly admit?: (object: Json) => Json;
+  /** Evaluates the ValidatingAdmissionPolicies that the server has, on every write by a user. */
+  readonly policies?: boolean;
 }
 
 /** What the server reports as its own version. */
@@ -45,6 +48,7 @@ export class TestApiServer extends FaultyServer {
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
   readonly #bookmarks: boolean;
+  readonly #policies: boolean;
   readonly #version: string;
 
   constructor(options: ApiServerOptions = {}) {
@@ -53,6 +57,7 @@ export class TestApiServer extends FaultyServer {
     const { openshift, kinds = [], admit = (object: Json) => object, bookmarks = true } = options;
     this.#admit = admit;
     this.#bookmarks = bookmarks;
+    this.#policies = options.policies ?? false;
     this.#version = options.kubernetes ?? version.gitVersion;
     const minor = Number(openshift?.split('.')[1] ?? NaN);
     this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
@@ -141,7 +146,7 @@ export class TestApiServer extends FaultyServer {
       return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
     }
     if (verb === 'get') return json(200, this.objects.demand(target));
-    return await this.#write(exchange, target);
+    return await this.#write(exchange, target, user);
   }
 
   #tellStats(user: ApiUser, name: string): Answer {
@@ -152,16 +157,37 @@ export class TestApiServer extends FaultyServer {
     throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
   }
 
-  async #write(exchange: Exchange, target: Place & { status: boolean }): Promise<Answer> {
-    const { method, query, headers } = exchange;
+  async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {
     const body = await readJson(exchange);
+    if (this.#policies && !target.status) this.#review(exchange, target, body, user);
+    return this.#commit(exchange, target, body);
+  }
+
+  /** Refuses what a policy refuses: tries the write first, and keeps nothing of it. */
+  #review(exchange: Exchange, target: Place & { status: boolean }, body: unknown, { name, extra = {} }: ApiUser): void {
+    const policies = this.kinds.find(({ kind }) => kind === 'ValidatingAdmissionPolicy');
+    const before = target.name === '' ? undefined : this.objects.get(target);
+    const tried = this.#commit(exchange, target, body, true);
+    const object = exchange.method === 'DELETE' ? null : (JSON.parse(tried.body as string) as Json);
+    const { group, resource } = target.kind;
+    const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace };
+    for (const policy of policies ? this.objects.list(policies, '') : []) {
+      const [refusal] = evaluatePolicy(policy, { ...request, user: { username: name, extra } });
+      if (refusal === undefined) continue;
+      const words = `ValidatingAdmissionPolicy '${policy.metadata.name}' denied request: ${refusal}`;
+      throw new Refusal(403, 'Forbidden', `${resource} "${target.name}" is forbidden: ${words}`);
+    }
+  }
+
+  #commit(exchange: Exchange, target: Place & { status: boolean }, body: unknown, dry = false): Answer {
+    const { method, query, headers } = exchange;
     const manager = query.get('fieldManager') ?? (headers['user-agent'] ?? 'unknown').split('/')[0] ?? '';
-    const writing: Writing = { manager, dryRun: dryRun(query), status: target.status };
+    const writing: Writing = { manager, dryRun: dry || dryRun(query), status: target.status };
     if (method === 'DELETE') {
       const { preconditions, dryRun: asked } = isJson(body) ? body : {};
       // As a real one: with a body, the query does not count.
-      const dry = isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun;
-      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, dry);
+      const isDry = dry || (isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun);
+      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, isDry);
       const details = {
         name: target.name,
         group: target.kind.group,

@@ -26,8 +26,6 @@ export class RolloutSite {
   facts: BundleFacts | undefined = makeFacts();
   /** Why they cannot ask about it. */
   unreadable: Error | undefined;
-  /** What they say that the rollout does not go on for. */
-  trouble: string | undefined;
   readonly #token: boolean;
   readonly #ends: (() => Promise<void>)[] = [];
 
@@ -49,9 +47,6 @@ export class RolloutSite {
     const options = {
       ...{ identity, namespace: 'oc-upgrade-bundle', pace: 150, lease: { duration: 1000, retryPeriod: 50 } },
       readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
-      onTrouble: (words: string | undefined) => {
-        this.trouble = words;
-      },
     };
     const running = controlRollout(connected.cluster, options, context);
     const stop = async (): Promise<void> => {

@@ -22,16 +22,15 @@ import { node as makeNode, platformImage } from './site.ts';
 import { SimulatedNode } from './simulatedNode.ts';
 import { UpdatingSite } from './updatingSite.ts';
 
-const account = 'token-of-the-account-of-agents';
 const token = '0123456789abcdef0123456789abcdef';
-const user = 'system:serviceaccount:oc-upgrade-bundle:agent';
+const nodeClaim = 'authentication.kubernetes.io/node-name';
 const namespace = 'oc-upgrade-bundle';
 
 /** What the UpgradeBundle of a test is called. */
 export const bundleName = '4.19.4-x86-64';
 
 /**
- * An OpenShift cluster on this machine: an API server in this process, which lets agents do what their roles say, the operators of a site that
+ * An OpenShift cluster on this machine: an API server in this process, which lets agents and controllers do what their roles and policies say, the operators of a site that
  * updates, and nodes as processes.
  */
 export class SimulatedCluster {
@@ -44,6 +43,7 @@ export class SimulatedCluster {
   readonly #folder: string;
   readonly #port: number;
   readonly #pod: AgentPod;
+  readonly #tokens: Map<string, string>;
   #count = 0;
 
   private constructor(parts: {
@@ -53,6 +53,7 @@ export class SimulatedCluster {
     folder: string;
     port: number;
     pod: AgentPod;
+    tokens: Map<string, string>;
   }) {
     this.api = parts.api;
     this.site = new UpdatingSite(parts.api);
@@ -63,6 +64,7 @@ export class SimulatedCluster {
     this.#folder = parts.folder;
     this.#port = parts.port;
     this.#pod = parts.pod;
+    this.#tokens = parts.tokens;
   }
 
   /**
@@ -77,16 +79,18 @@ export class SimulatedCluster {
     const denied: string[] = [];
     const mayDo = readRights(objects);
     const allow = (attempt: Attempt): boolean => {
-      if (attempt.user !== user || mayDo(attempt)) return true;
+      if (mayDo(attempt)) return true;
       denied.push(`${attempt.verb} ${attempt.resource}.${attempt.group} ${attempt.namespace}/${attempt.name}`);
       return false;
     };
-    const tokens = new Map([[account, user]]);
-    const api = await startApiServer({ openshift, tls: { cert, key }, tokens, allow });
+    const tokens = new Map<string, string>();
+    const claims = (token: string) => ({ [nodeClaim]: [token.split(' ')[1] ?? ''] });
+    const access = { tokens, claims, allow, policies: true };
+    const api = await startApiServer({ openshift, tls: { cert, key }, ...access });
     for (const object of objects) api.put({ ...object });
     const [agents] = objects.slice(-1);
     const pod = readPod(agents ?? {});
-    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort(), pod };
+    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort(), pod, tokens };
     const cluster = new SimulatedCluster(parts);
     if (!controlled) {
       const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
@@ -111,6 +115,9 @@ export class SimulatedCluster {
     const address = `127.0.1.${String((this.#count += 1))}`;
     const folder = join(this.#folder, name);
     await mkdir(folder);
+    const accounts = ['agent', ...(role === 'master' ? ['controller'] : [])];
+    for (const account of accounts)
+      this.#tokens.set(`${account} ${name}`, `system:serviceaccount:${namespace}:${account}`);
     const node = await SimulatedNode.make(
       {
         ...{
@@ -118,7 +125,7 @@ export class SimulatedCluster {
           address,
           port: this.#port,
           api: this.api.host,
-          account,
+          accounts,
           token,
           files: this.#pod.files,
           additionalStore,
@@ -238,16 +245,18 @@ export class SimulatedCluster {
   }
 }
 
-/** What roles and their bindings allow the account of the agents. */
-function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
+/** What roles and their bindings allow the accounts of agents and controller; roles are called by their accounts. */
+export function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
   const rights = objects.flatMap(({ kind, metadata, rules }) => {
-    const { namespace = '' } = metadata as { namespace?: string };
+    const { namespace: place = '', name } = metadata as { namespace?: string; name: string };
     const isRole = kind === 'ClusterRole' || kind === 'Role';
-    return isRole ? (rules as Record<string, string[]>[]).map((rule) => ({ rule, namespace })) : [];
+    const user = `system:serviceaccount:${namespace}:${name.split('-').at(-1) ?? ''}`;
+    return isRole ? (rules as Record<string, string[]>[]).map((rule) => ({ rule, namespace: place, user })) : [];
   });
-  return ({ verb, group, resource, namespace: where, name }) =>
+  return ({ user, verb, group, resource, namespace: where, name }) =>
     rights.some(
-      ({ namespace, rule: { apiGroups = [], resources = [], verbs = [], resourceNames } }) =>
+      ({ user: owner, namespace, rule: { apiGroups = [], resources = [], verbs = [], resourceNames } }) =>
+        owner === user &&
         (namespace === '' || namespace === where) &&
         apiGroups.includes(group) &&
         resources.some((each) => each.split('/')[0] === resource) &&

@@ -20,8 +20,8 @@ export interface NodePlace {
   readonly api: string;
   /** The authority of its certificate, in PEM. */
   readonly authority: string;
-  /** By which the API server knows the account of the agents. */
-  readonly account: string;
+  /** The accounts that its pods have: `agent`, and on the control plane `controller`. Their tokens are `<account> <node>`. */
+  readonly accounts: readonly string[];
   /** By which the agents know each other. */
   readonly token: string;
   /** What its pod has in files, by their paths. */
@@ -42,6 +42,7 @@ export class SimulatedNode {
   readonly #folder: string;
   readonly #place: NodePlace;
   #child: ChildProcess | undefined;
+  #controller: ChildProcess | undefined;
   #output = '';
 
   private constructor(place: NodePlace, folder: string, sticks: Sticks) {
@@ -53,22 +54,25 @@ export class SimulatedNode {
 
   /** Makes the node’s file system in a folder that is not there yet; nothing runs. */
   static async make(place: NodePlace, folder: string): Promise<SimulatedNode> {
-    const secrets = join(folder, 'secrets');
+    const secrets = join(folder, 'secrets-agent');
     await mkdir(join(folder, 'var/lib'), { recursive: true });
     await mkdir(join(folder, 'var/tmp'));
     await mkdir(join(folder, 'media'));
     await symlink('/run', join(folder, 'var/run'));
-    const account = join(secrets, 'kubernetes.io/serviceaccount');
-    await mkdir(account, { recursive: true });
-    await mkdir(join(secrets, 'oc-upgrade-bundle'));
-    await writeFile(join(account, 'token'), place.account);
-    await writeFile(join(account, 'ca.crt'), place.authority);
-    await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
-    for (const [path, content] of place.files) {
-      const file = join(secrets, relative('/run/secrets', path));
-      await mkdir(dirname(file), { recursive: true });
-      await writeFile(file, content);
+    for (const account of place.accounts) {
+      const own = [
+        ['kubernetes.io/serviceaccount/token', `${account} ${place.name}`],
+        ['kubernetes.io/serviceaccount/ca.crt', place.authority],
+        ...[...place.files].map(([path, content]) => [relative('/run/secrets', path), content]),
+      ] as [string, string][];
+      for (const [path, content] of own) {
+        const file = join(folder, `secrets-${account}`, path);
+        await mkdir(dirname(file), { recursive: true });
+        await writeFile(file, content);
+      }
     }
+    await mkdir(join(secrets, 'oc-upgrade-bundle'));
+    await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
     const sticks = join(folder, 'sticks');
     await mkdir(sticks);
     await mkdir(join(folder, 'etc.work'));
@@ -120,22 +124,31 @@ export class SimulatedNode {
 
   /** Boots: starts the agent in a mount namespace of its own. */
   start(): void {
-    const { name, address, port, api, options } = this.#place;
+    const { address, port, accounts, options } = this.#place;
+    const media = `--media-folder=${join(this.#folder, 'media')}`;
+    this.#child = this.#spawn('agent', [`--listen=${address}:${String(port)}`, media, ...options]);
+    const isTrust = (option: string): boolean => /^--(signature-keyring|trust-fingerprint|allow-unsigned)/.test(option);
+    if (accounts.includes('controller')) this.#controller = this.#spawn('controller', options.filter(isTrust));
+  }
+
+  #spawn(account: string, options: readonly string[]): ChildProcess {
+    const { name, api } = this.#place;
     const [host = '', apiPort = ''] = api.split(':');
-    const agent = [process.execPath, executable, 'agent', `--listen=${address}:${String(port)}`, '--interval=1'];
+    const program = [process.execPath, executable, account, '--interval=1', ...options];
+    // Only one can have the changes of /etc; a controller needs none.
+    const etc = `lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work`;
     const script = [
       'set -e',
       `mount --bind '${this.#folder}/var' /var`,
-      `mount -t overlay overlay -o 'lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work' /etc`,
+      ...(account === 'agent' ? [`mount -t overlay overlay -o '${etc}' /etc`] : []),
       'mount -t tmpfs tmpfs /run',
       'mkdir -p /run/secrets',
-      `cp -r '${this.#folder}/secrets/.' /run/secrets`,
+      `cp -r '${this.#folder}/secrets-${account}/.' /run/secrets`,
       `exec "$@"`,
     ];
-    const media = `--media-folder=${join(this.#folder, 'media')}`;
-    this.#child = spawn(
+    const child = spawn(
       'unshare',
-      ['--mount', '--propagation=private', 'sh', '-c', script.join('\n'), 'sh', ...agent, media, ...options],
+      ['--mount', '--propagation=private', 'sh', '-c', script.join('\n'), 'sh', ...program],
       {
         stdio: ['ignore', 'pipe', 'pipe'],
         // With it its children can be ended, as by a power failure.
@@ -151,17 +164,19 @@ export class SimulatedNode {
       },
     );
     const collect = (chunk: Buffer): void => void (this.#output += chunk.toString());
-    this.#child.stdout?.on('data', collect);
-    this.#child.stderr?.on('data', collect);
+    child.stdout.on('data', collect);
+    child.stderr.on('data', collect);
+    return child;
   }
 
-  /** Kills the agent, or with it whatever it has started, as a power failure does. */
+  /** Kills the agent, and the controller of a node that has one, or with them whatever it has started, as a power failure does. */
   async kill(what: 'agent' | 'everything' = 'agent'): Promise<void> {
-    const child = this.#child;
-    if (child?.pid === undefined || !this.runs) return;
-    const closed = once(child, 'exit');
-    process.kill(what === 'agent' ? child.pid : -child.pid, 'SIGKILL');
-    await closed;
+    for (const child of [this.#controller, this.#child]) {
+      if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) continue;
+      const closed = once(child, 'exit');
+      process.kill(what === 'agent' ? child.pid : -child.pid, 'SIGKILL');
+      await closed;
+    }
     this.#output += '\n--- killed\n';
   }
 

@@ -100,7 +100,7 @@ describe('a cluster of three nodes', function () {
     const hold = (held: boolean): void => {
       cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, { spec: { hold: held } });
     };
-    /** Kills all agents in a phase, one of which leads, and lets them find that they are in it. */
+    /** Kills all agents and the controller in a phase, and lets them find that they are in it. */
     const killAllIn = async (wanted: Phase, what: 'agent' | 'everything'): Promise<void> => {
       await until(() => phase() === wanted);
       for (const node of nodes) {
@@ -161,7 +161,7 @@ describe('a cluster of three nodes', function () {
 
   it('has one leader, and another one when that is gone', async () => {
     cluster.allow(digest);
-    const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+    const nodes = await addNodes('master-0', 'master-1', 'worker-0', 'worker-1');
     const holder = (): unknown => {
       const lease = cluster.api.find('coordination.k8s.io/v1', 'Lease', 'controller', 'oc-upgrade-bundle');
       return (lease?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity;
