@@ -1,6 +1,6 @@
 import { PluginError, messageOf } from '../errors.ts';
-import { digestIn } from '../oci/reference.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
+import { parseJson } from '../oci/syntax.ts';
 
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';
@@ -88,41 +88,59 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   }
   let value: unknown;
   try {
-    value = JSON.parse(bytes.toString());
+    value = parseJson(bytes.toString());
   } catch (cause) {
     throw invalid(where, `is not JSON: ${messageOf(cause)}`, cause);
   }
   if (!isRecord(value)) throw invalid(where, 'is not an object');
   if (value['formatVersion'] !== 1) {
-    const has = JSON.stringify(value['formatVersion'] ?? null).slice(0, 20);
-    throw invalid(where, `has formatVersion ${has}; this program reads 1`);
+    const has = value['formatVersion'];
+    const which =
+      typeof has === 'number' && has > 0 && has < 100 ? `formatVersion ${String(Math.floor(has))}` : 'no formatVersion';
+    throw invalid(where, `has ${which}; this program reads 1`);
   }
-  for (const field of ['version', 'arch', 'release', 'tool']) {
-    if (!isText(value[field])) throw invalid(where, `has no ${field}`);
-  }
-  for (const field of ['images', 'extraImages', 'osImages', 'previous']) {
-    if (!isList(value[field], isText)) throw invalid(where, `has a malformed ${field}`);
-  }
+  if (!isText(value['tool'])) throw invalid(where, 'has no tool');
+  const fault = findBadName(value);
+  if (fault !== undefined) throw invalid(where, `has a malformed ${fault}`);
   if (!isSize(value['size'])) throw invalid(where, 'has a malformed size');
   if (!isList(value['blobs'], isBlob)) throw invalid(where, 'has malformed blobs');
   if (value['base'] !== undefined && !isBase(value['base'])) throw invalid(where, 'has a malformed base');
   if (value['volumes'] !== undefined && !isList(value['volumes'], isVolume))
     throw invalid(where, 'has malformed volumes');
-  if (!isRecord(value['components']) || !isList(Object.entries(value['components']).flat(), isText))
-    throw invalid(where, 'has malformed components');
   if (
     !isRecord(value['signatures']) ||
     !isList(Object.values(value['signatures']), (list) => isList(list, isSignature))
   ) {
     throw invalid(where, 'has malformed signatures');
   }
-  const metadata = value as unknown as BundleMetadata;
-  const { release, images, base } = metadata;
-  const nameless = [release, ...images, ...(base ? [base.release] : [])].find(
-    (image) => !image.includes('@') || !isDigest(digestIn(image)),
-  );
-  if (nameless !== undefined) throw invalid(where, `names ${nameless.slice(0, 100)}, which is not by digest`);
-  return metadata;
+  return value as unknown as BundleMetadata;
+}
+
+const version = /^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$/;
+const pullspec = /^[0-9A-Za-z[][0-9A-Za-z._:[\]/-]{0,400}@sha256:[0-9a-f]{64}$/;
+const component = /^[0-9A-Za-z][\w.-]{0,127}$/;
+const releaseNames = { version, arch: /^[a-z][a-z0-9_]{1,15}$/, release: pullspec };
+
+/**
+ * The field of some metadata in which a version, an architecture, a pullspec or the name of a component does not look like one; undefined if all of them
+ * do. They become names of objects and words of messages before anything is verified.
+ */
+function findBadName(value: Record<string, unknown>): string | undefined {
+  const { components, base } = value;
+  const lists = { previous: version, images: pullspec, extraImages: pullspec, osImages: pullspec };
+  const bad =
+    Object.entries(releaseNames).find(([field, pattern]) => !matches(pattern)(value[field])) ??
+    Object.entries(lists).find(([field, pattern]) => !isList(value[field], matches(pattern)));
+  if (bad) return bad[0];
+  if (!isRecord(components) || !isList(Object.keys(components), matches(component))) return 'components';
+  if (!isList(Object.values(components), matches(pullspec))) return 'components';
+  const isGood = (each: Record<string, unknown>): boolean =>
+    Object.entries(releaseNames).every(([field, pattern]) => matches(pattern)(each[field]));
+  return base === undefined || (isRecord(base) && isGood(base)) ? undefined : 'base';
+}
+
+function matches(pattern: RegExp): (text: unknown) => boolean {
+  return (text) => typeof text === 'string' && pattern.test(text);
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {
@@ -151,11 +169,7 @@ function isBlob(value: unknown): boolean {
 }
 
 function isBase(value: unknown): boolean {
-  return (
-    isRecord(value) &&
-    ['version', 'arch', 'release'].every((field) => isText(value[field])) &&
-    isList(value['blobs'], isBlob)
-  );
+  return isRecord(value) && isList(value['blobs'], isBlob);
 }
 
 function isVolume(value: unknown): boolean {

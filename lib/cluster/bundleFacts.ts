@@ -8,6 +8,7 @@ import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
+import { parseJson } from '../oci/syntax.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
 import { writeWhole } from '../store/disk.ts';
 import { isFields } from './kubeconfigMerge.ts';
@@ -108,7 +109,7 @@ function parseEvidence(bytes: Buffer): Evidence | undefined {
   const entries = (value: unknown): [Digest, unknown][] =>
     Object.entries(isFields(value) ? value : {}).flatMap(([name, each]) => (isDigest(name) ? [[name, each]] : []));
   try {
-    const { digest, metadata, signatures, contents } = JSON.parse(bytes.toString()) as Record<string, unknown>;
+    const { digest, metadata, signatures, contents } = parseJson(bytes.toString()) as Record<string, unknown>;
     if (typeof digest !== 'string' || !isDigest(digest) || typeof metadata !== 'string') return undefined;
     return {
       digest,

@@ -1,4 +1,5 @@
 import { PluginError, type ErrorCode } from '../errors.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { TransientError } from '../store/patience.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
@@ -88,7 +89,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
 /** The JSON of an answer. Throws `server-error` when it is none. */
 export function parseAnswer(text: string, target: KubeTarget): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     throw new PluginError('server-error', `${target.server} answered with something that is not JSON`, {
       hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { interrupted } from '../store/networkErrors.ts';
 import { Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
 import type { StoredObject } from './client.ts';
@@ -79,7 +80,7 @@ async function* readChanges(watched: WatchedKind, version: string, context: Cont
       timer.refresh();
       const lines = (rest + piece).split('\n');
       rest = lines.pop() ?? '';
-      if (lines.length > 0) yield lines.map((line) => JSON.parse(line) as ObjectChange);
+      if (lines.length > 0) yield lines.map((line) => parseJson(line) as ObjectChange);
     }
   } catch (error) {
     if (context.signal.aborted) throw interrupted();

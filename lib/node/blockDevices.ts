@@ -1,3 +1,5 @@
+import { parseJson } from '../oci/syntax.ts';
+
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {
   readonly path: string;
@@ -60,7 +62,7 @@ interface ListedDevice {
 
 /** Reads what `lsblk --json --bytes --paths --output` with `deviceColumns` printed. Throws a SyntaxError for anything but JSON. */
 export function parseBlockDevices(json: string): BlockDevice[] {
-  const { blockdevices = [] } = JSON.parse(json) as { blockdevices?: readonly ListedDevice[] };
+  const { blockdevices = [] } = parseJson(json) as { blockdevices?: readonly ListedDevice[] };
   const devices = blockdevices.flatMap((listed) => readDevice(listed, false));
   // What stands upon several disks is listed below each of them.
   return [...new Map(devices.map((device) => [device.path, device])).values()];

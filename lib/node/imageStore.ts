@@ -2,6 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { isMissing } from '../store/fileContent.ts';
 import { pathOnHost, type Host } from './host.ts';
 
@@ -131,7 +132,7 @@ export class StoreIndex {
 
 async function readRecords<T>(host: Host, path: string): Promise<T[]> {
   try {
-    const value: unknown = JSON.parse(await readFile(pathOnHost(host, path), 'utf8'));
+    const value: unknown = parseJson(await readFile(pathOnHost(host, path), 'utf8'));
     if (Array.isArray(value)) return value as T[];
   } catch (cause) {
     if (isMissing(cause)) return [];
@@ -158,7 +159,7 @@ function diffsIn(config: Buffer | undefined): string[] {
 
 function parse(bytes: Buffer | undefined): unknown {
   try {
-    return JSON.parse(bytes?.toString() ?? 'null') ?? undefined;
+    return parseJson(bytes?.toString() ?? 'null') ?? undefined;
   } catch {
     return undefined;
   }

@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { writeSync } from 'node:fs';
+import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/open.ts';
 import { servedTar } from '../bundle/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -120,7 +120,9 @@ async function download(
   const size = await askSize(transport, request);
   const partial = `${path}.partial`;
   try {
-    await using file = await open(partial, 'a+');
+    // What lies there already may be a link that somebody else made.
+    const { O_RDWR, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
+    await using file = await open(partial, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW);
     let start = (await file.stat()).size;
     if (start > size) await file.truncate((start = 0));
     context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: start });

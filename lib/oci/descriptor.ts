@@ -1,6 +1,7 @@
 import vocabulary from 'oci-registry-client/build/common.js';
 import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from './digest.ts';
+import { parseJson } from './syntax.ts';
 
 /** The media types of image manifests and of lists of them, Docker's and OCI's. */
 export const mediaTypes = {
@@ -84,7 +85,7 @@ export function childrenOf(manifest: Manifest): readonly Descriptor[] {
 
 function parseObject(bytes: Uint8Array, where: string): Record<string, unknown> {
   try {
-    const value: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    const value: unknown = parseJson(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch (cause) {
     throw new PluginError('invalid-manifest', `${where} is not JSON`, { cause });

@@ -1,6 +1,7 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { formatReference, parseReference } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { printable } from '../store/networkErrors.ts';
 import type { FetchFile } from './signatureStore.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
@@ -109,7 +110,7 @@ async function readGraph(url: URL, where: string, arch: Architecture, fetchFile:
   if (!bytes) return refuse(where, 'has no update graph');
   let nodes: unknown;
   try {
-    ({ nodes } = JSON.parse(bytes.toString('utf8')) as { nodes?: unknown });
+    ({ nodes } = parseJson(bytes.toString('utf8')) as { nodes?: unknown });
   } catch (cause) {
     return refuse(where, `answered with what is no update graph: ${messageOf(cause).slice(0, 100)}`, cause);
   }

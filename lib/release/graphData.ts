@@ -1,6 +1,7 @@
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { isIndex, mediaTypes, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { fetchGraphData, readGraphData } from './graphArchive.ts';
 import { graphDataFolder, makeLayer, type Layer, type ReleaseSignatures } from './graphLayer.ts';
@@ -109,7 +110,7 @@ interface BaseConfig {
 function parseConfig(bytes: Buffer, where: string): BaseConfig {
   let value: Record<string, unknown>;
   try {
-    value = (JSON.parse(bytes.toString('utf8')) ?? {}) as Record<string, unknown>;
+    value = (parseJson(bytes.toString('utf8')) ?? {}) as Record<string, unknown>;
   } catch (cause) {
     throw unusable(where, 'its configuration is not JSON', cause);
   }

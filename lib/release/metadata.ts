@@ -1,6 +1,7 @@
 import { PluginError, messageOf } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 import { parseVersion } from './version.ts';
 
@@ -86,7 +87,7 @@ function readVersion(name: unknown, where: string): string {
 
 function parseObject(files: PayloadFiles, name: string, where: string): Record<string, unknown> {
   try {
-    return objectOf(JSON.parse(files.get(name)?.toString('utf8') ?? ''));
+    return objectOf(parseJson(files.get(name)?.toString('utf8') ?? ''));
   } catch (cause) {
     throw invalid(where, `${name} is not JSON`, cause);
   }

@@ -3,6 +3,7 @@ import { PluginError, messageOf } from '../errors.ts';
 import { isIndex, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseRepository, type Reference } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
@@ -118,7 +119,7 @@ async function readArchitecture(source: ContentSource, manifest: Manifest, where
   if (!manifest.config) throw new PluginError('invalid-release', `${where} has no configuration`);
   const bytes = await readContent(source, manifest.config);
   try {
-    const { architecture } = JSON.parse(bytes.toString('utf8')) as { architecture?: unknown };
+    const { architecture } = parseJson(bytes.toString('utf8')) as { architecture?: unknown };
     return parseArchitecture(String(architecture));
   } catch (cause) {
     throw new PluginError('invalid-release', `${where} is for no known architecture: ${messageOf(cause)}`, { cause });

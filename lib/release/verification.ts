@@ -1,7 +1,7 @@
 import { parseAllDocuments } from 'yaml';
 import type { Context } from '../context.ts';
-import { messageOf } from '../errors.ts';
 import type { KeyMaterial } from './keyring.ts';
+import { withoutText } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 
 /** What a payload says about how to verify releases: never believed by itself, for it could vouch for itself. */
@@ -43,7 +43,7 @@ function documentsOf(name: string, text: string, context: Context): (ConfigMap |
       return document.toJS() as ConfigMap | null;
     });
   } catch (error) {
-    context.log('warn', `${name} in the release payload is not YAML and is left out: ${messageOf(error)}`);
+    context.log('warn', `${name} in the release payload is not YAML and is left out: ${withoutText(error).message}`);
     return [];
   }
 }

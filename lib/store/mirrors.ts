@@ -1,6 +1,7 @@
 import { parseAllDocuments } from 'yaml';
 import { messageOf, PluginError } from '../errors.ts';
 import type { Reference } from '../oci/reference.ts';
+import { withoutText } from '../oci/syntax.ts';
 import { readSmallFile } from './smallFile.ts';
 
 /** Where copies of one source may be found. */
@@ -72,7 +73,8 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
   const rules: MirrorRule[] = [];
   for (const [index, document] of parseAllDocuments(text).entries()) {
     const where = `${file}, document ${String(index + 1)}`;
-    if (document.errors[0]) throw invalid(where, `it is not YAML: ${document.errors[0].message}`, document.errors[0]);
+    const fault = document.errors[0] && withoutText(document.errors[0]);
+    if (fault) throw invalid(where, `it is not YAML: ${fault.message}`, fault);
     const value: unknown = document.toJS();
     if (value !== null && value !== undefined) rules.push(...rulesOf(value, where));
   }

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '../errors.ts';
 import type { ReadResponse } from './connections.ts';
 import { printable } from './networkErrors.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { explainStatus, TransientError } from './patience.ts';
 
 /** What a request was about, for the words of an error. */
@@ -116,7 +117,7 @@ interface RegistryError {
 
 function errorsOf(body: Buffer): RegistryError[] {
   try {
-    const { errors } = JSON.parse(body.toString()) as { errors?: unknown };
+    const { errors } = parseJson(body.toString()) as { errors?: unknown };
     if (!Array.isArray(errors)) return [];
     return (errors as unknown[]).map((entry) => {
       const { code, message, detail } = (entry ?? {}) as Record<string, unknown>;

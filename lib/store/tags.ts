@@ -1,5 +1,6 @@
 import { PluginError } from '../errors.ts';
 import type { Reference } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
 import type { Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
@@ -29,7 +30,7 @@ export async function readTags(
 
 function tagsOf({ body }: Reply, where: string): string[] {
   try {
-    const { tags } = JSON.parse(body.toString()) as { tags?: unknown };
+    const { tags } = parseJson(body.toString()) as { tags?: unknown };
     // Registries say null for none.
     if (tags === null || tags === undefined) return [];
     if (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string')) return tags;

@@ -4,6 +4,7 @@ import type { Connections, ReadResponse } from './connections.ts';
 import { keepsSecret, redirectOf } from './conversations.ts';
 import type { Credential } from './credentials.ts';
 import { printable } from './networkErrors.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { explainStatus } from './patience.ts';
 
 /** What is asked of a token server, and for whom. */
@@ -126,7 +127,7 @@ function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadRes
 
 function fieldsOf(body: Buffer): Partial<Record<string, unknown>> {
   try {
-    const value: unknown = JSON.parse(body.toString('utf8'));
+    const value: unknown = parseJson(body.toString('utf8'));
     return typeof value === 'object' && value !== null ? value : {};
   } catch {
     return {};

@@ -58,6 +58,9 @@ describe('parseMetadata', () => {
   });
 
   it('refuses what is not JSON, or not an object', () => {
+    expect(refusal(() => parseMetadata(Buffer.from('root:x:0:0'), 'x.tar'))).to.equal(
+      'metadata.json in x.tar is not JSON: malformed at line 1, column 1',
+    );
     for (const text of ['', '{', '[]', 'null', '"text"']) {
       expect(refusal(() => parseMetadata(Buffer.from(text), 'x.tar'))).to.match(/^metadata\.json in x\.tar is not /);
     }
@@ -65,24 +68,44 @@ describe('parseMetadata', () => {
 
   it('names the formatVersion of a later program', () => {
     expect(refusal(() => parse({ formatVersion: 2 }))).to.match(/formatVersion 2; this program reads 1/);
-    expect(refusal(() => parse({ formatVersion: undefined }))).to.match(/formatVersion/);
+    for (const odd of [undefined, 'secret', 1e9, { secret: 1 }])
+      expect(refusal(() => parse({ formatVersion: odd }))).to.match(/has no formatVersion; this program reads 1$/);
   });
 
   const malformed: Record<string, unknown[]> = {
-    version: [undefined, 4, 'a\u001b[31m', 'x'.repeat(2000)],
-    release: [undefined, 'quay.io/a/b:tag'],
-    images: [undefined, 'text', [1], ['quay.io/a/b:tag']],
-    components: [undefined, [], { etcd: 1 }],
-    extraImages: [undefined, [null]],
-    previous: [undefined, ['4\n5']],
+    version: [
+      undefined,
+      4,
+      'a\u001b[31m',
+      'x'.repeat(2000),
+      'eyJhbGciOi.9.secret',
+      '4.12.4\n',
+      `4.12.4-${'x'.repeat(100)}`,
+    ],
+    arch: [undefined, '', 'secret x', '../secret', 'X'.repeat(20)],
+    release: [
+      undefined,
+      'quay.io/a/b:tag',
+      `secret x@${digest}`,
+      `quay.io/a@${digest}\n`,
+      `${'x'.repeat(500)}@${digest}`,
+    ],
+    images: [undefined, 'text', [1], ['quay.io/a/b:tag'], ['secret']],
+    components: [undefined, [], { etcd: 1 }, { 'a secret': `quay.io/a@${digest}` }, { etcd: 'secret' }],
+    extraImages: [undefined, [null], ['secret']],
+    osImages: ['secret', ['secret']],
+    previous: [undefined, ['4\n5'], ['secret']],
+    base: ['secret', { version: 'secret', arch: 'x86_64', release: `quay.io/a@${digest}`, blobs: [] }],
     size: [undefined, -1, 1.5, '10'],
     blobs: [undefined, [{ digest: 'sha256:0', size: 1 }], [{ digest, size: -1 }], [null]],
     signatures: [undefined, [], { [digest]: 'text' }, { [digest]: [{ fingerprint: 1, signer: '' }] }],
   };
   for (const [field, values] of Object.entries(malformed)) {
-    it(`refuses a malformed ${field}, and names it`, () => {
+    it(`refuses a malformed ${field}, names it and quotes nothing`, () => {
       for (const value of values) {
-        expect(refusal(() => parse({ [field]: value }))).to.match(/^metadata\.json in x\.tar (?:has|names) /);
+        expect(refusal(() => parse({ [field]: value }))).to.match(
+          new RegExp(`^metadata\\.json in x\\.tar has (?:a )?malformed ${field}$`),
+        );
       }
     });
   }

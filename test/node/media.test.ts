@@ -102,6 +102,24 @@ describe('media', () => {
     expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
   });
 
+  it('does not read a device again that failed, until something is written to it', async () => {
+    const large = await makeBundle({ layerSize: 100_000 });
+    made.push(large);
+    const image = await sticks.makeImage(8);
+    const write = (to: string, ...options: string[]): Promise<string> =>
+      runSuccessfully('dd', [`if=${large.path}`, `of=${to}`, 'bs=1k', 'conv=notrunc', 'status=none', ...options]);
+    await write(image, 'count=100');
+    const stick = await sticks.plug(image);
+    const media = await openMedia();
+    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
+    // Behind the back of the device, so that nothing but reading it tells.
+    await write(image);
+    await runSuccessfully('blockdev', ['--flushbufs', stick.device]);
+    expect(await look(media)).to.deep.equal([]);
+    await write(stick.device, 'count=1');
+    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
   const filesystems: readonly (readonly [name: string, mkfs: readonly string[], megabytes: number])[] = [
     ['ext4', ['mkfs.ext4', '-q'], 16],
     ['xfs', ['mkfs.xfs', '-q'], 320],
@@ -176,6 +194,11 @@ describe('media', () => {
     ]);
     for (const option of ['ro', 'nosuid', 'nodev', 'noexec']) expect(mount).to.match(new RegExp(`\\b${option}\\b`));
     expect(mount).to.match(/\bprivate\b/);
+    const probe = join(folder, 'probe');
+    await mkdir(probe);
+    const knowsLinks = (await run('mount', ['-t', 'tmpfs', '-o', 'nosymfollow', 'tmpfs', probe])).code === 0;
+    if (knowsLinks) await runSuccessfully('umount', [probe]);
+    expect(/\bnosymfollow\b/.test(mount)).to.equal(knowsLinks);
     expect((await run('stat', ['-c', '%a', place])).stdout.trim()).to.equal('700');
     await expectGood(found?.path ?? '');
     await media.close();
