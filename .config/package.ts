@@ -23,14 +23,23 @@ import { makeZip } from './zip.ts';
 const root = fileURLToPath(new URL('..', import.meta.url));
 const given = process.argv.slice(2);
 const [folder = `${root}/dist/packages`, ...chosen] = given.filter((word) => word !== '--fast');
+const names = platforms.map(({ os, cpu }) => `${os}-${cpu}`);
+const unknown = chosen.filter((word) => !names.includes(word));
+if (unknown.length > 0) {
+  say(`error: unknown platform: ${unknown.join(', ')}`);
+  say(`try: npm run package -- FOLDER [PLATFORM...], with platforms of ${names.join(', ')}`);
+  process.exit(2);
+}
 const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
 const main = 'main.js';
 /** Levels above take twice as long, and save a thousandth. */
 const compression = given.includes('--fast') ? 1 : 7;
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
-  await rm(folder, { recursive: true, force: true });
   await mkdir(`${folder}/krew`, { recursive: true });
+  // What an earlier run wrote, and nothing else: the folder may be any.
+  for (const platform of platforms) await rm(`${folder}/${archiveOf(platform)}`, { force: true });
+  for (const [name] of krewManifests(new Map())) await rm(`${folder}/krew/${name}`, { force: true });
   const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, join(work, main));
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();

@@ -1,5 +1,6 @@
 // Starts what the tutorial stands on, by itself or as one of two processes in the background: `npm run tutorial`.
 import { spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
@@ -62,11 +63,16 @@ const sides = { upstream: startUpstream, site: startSite };
 
 /** Starts a side in the background, and gives what it has made, with the number of its process. */
 async function start(side: keyof typeof sides): Promise<Places> {
+  // A file of its own: a process that stays would keep the reader of a pipe waiting.
+  const log = `${folder}/${side}.log`;
+  const errors = openSync(log, 'w');
   const child = spawn(process.execPath, [fileURLToPath(import.meta.url), side], {
-    ...{ detached: true, stdio: ['ignore', 'pipe', 'inherit'] },
+    ...{ detached: true, stdio: ['ignore', 'pipe', errors] },
   });
+  closeSync(errors);
+  if (!child.stdout) throw new Error(`${side} has no output`);
   const answer = await text(child.stdout);
-  if (answer === '') throw new Error(`${side} did not start`);
+  if (answer === '') throw new Error(`${side} did not start: see ${log}`);
   child.unref();
   return { [side.toUpperCase()]: String(child.pid), ...(JSON.parse(answer) as Places) };
 }

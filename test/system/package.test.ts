@@ -28,6 +28,9 @@ describe('npm run package', function () {
     if (process.platform !== 'linux' || process.arch !== 'x64') this.skip();
     folder = await mkdtemp(join(tmpdir(), 'package-'));
     packages = join(folder, 'packages');
+    await mkdir(packages);
+    await writeFile(join(packages, 'notes.txt'), 'mine');
+    await writeFile(join(packages, `oc-disconnected-${manifest.version}-linux-amd64.tar.gz`), 'old');
     await makePackages(packages);
     archive = archiveFor('linux-amd64.tar.gz');
     await mkdir(join(folder, 'alone'));
@@ -48,6 +51,10 @@ describe('npm run package', function () {
     });
   /** Nothing of this machine’s: no Node.js on the path, no options for it. */
   const bare = { PATH: '/usr/bin:/bin', NODE_OPTIONS: '--no-such-option', HOME: '/nonexistent' };
+
+  it('leaves files alone that it did not write', async () => {
+    expect(await readFile(join(packages, 'notes.txt'), 'utf8')).to.equal('mine');
+  });
 
   it('packs regular files alone, which is all that krew takes, without owners and times', async () => {
     const entries: unknown[] = [];
@@ -259,6 +266,24 @@ describe('npm run package', function () {
       expect(code).to.equal(0);
       expect(stdout).to.include(`Usage: oc ${words}`);
       await rm(join(folder, words), { recursive: true });
+    }
+  });
+});
+
+describe('npm run package with an unknown platform', () => {
+  it('ends with 2, names the platforms, and writes and removes nothing', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'package-'));
+    try {
+      await writeFile(join(folder, 'notes.txt'), 'mine');
+      const script = join(root, '.config/package.ts');
+      const { code, stderr } = await run(process.execPath, [script, folder, 'linux-x65']);
+      expect(code).to.equal(2);
+      expect(stderr)
+        .to.match(/^error: unknown platform: linux-x65\n/)
+        .and.to.include('linux-x64, linux-arm64');
+      expect(await readdir(folder)).to.deep.equal(['notes.txt']);
+    } finally {
+      await rm(folder, { recursive: true });
     }
   });
 });

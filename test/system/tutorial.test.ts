@@ -28,6 +28,19 @@ describe('docs/tutorial.md', function () {
   });
   after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
 
+  it('starts what stays in such a way that the reader of a pipe need not wait for it', async () => {
+    const work = await mkdtemp(join(tmpdir(), 'tutorial-'));
+    try {
+      const script = `"$0" "$1" 2>&1 | tail -n 1; source tutorial/places; kill "$UPSTREAM" "$SITE"`;
+      const args = ['-e', '-c', script, process.execPath, join(root, 'test/tutorial.ts')];
+      const { code, stdout, stderr } = await run('bash', args, { cwd: work, timeout: 120_000 });
+      expect(code, stderr).to.equal(0);
+      expect(stdout).to.match(/^In tutorial: /);
+    } finally {
+      await rm(work, { recursive: true });
+    }
+  });
+
   it('has commands that do, in their order, what it says', async () => {
     const blocks = [...page.matchAll(/^```(\w*)\n([^]*?)^```$/gm)];
     const script = blocks.filter(([, language]) => language === 'sh').map(([, , text]) => text);
