@@ -3,6 +3,7 @@ import { Credentials } from '../lib/store/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../lib/store/mirrors.ts';
 import type { RegistryAccess } from '../lib/store/registries.ts';
 import type { Arguments } from './command.ts';
+import { parseDuration } from './duration.ts';
 import { registryOptions } from './options.ts';
 
 /** The name and version of this program, for registries and for what it writes. */
@@ -15,12 +16,13 @@ export async function openAccess(
 ): Promise<RegistryAccess> {
   const { pullSecret, idmsFile, certificateAuthority, insecure = false } = args;
   const { maxPerRegistry = registryOptions['max-per-registry'].default } = args;
+  const retryTimeout = parseDuration(args.retryTimeout ?? registryOptions['retry-timeout'].default);
   const credentials = new Credentials({ file: pullSecret, environment, uid: process.getuid?.() });
   // What is named on the command line is to be right, whether it is needed or not.
   if (pullSecret !== undefined) await credentials.load();
   const proxies = pickProxies(environment);
   return {
-    settings: { insecure, certificateAuthority, environment: proxies, maxPerRegistry, userAgent: tool },
+    settings: { insecure, certificateAuthority, environment: proxies, maxPerRegistry, retryTimeout, userAgent: tool },
     credentials,
     mirrors: idmsFile === undefined ? new MirrorSets() : await readMirrorSets(idmsFile),
   };

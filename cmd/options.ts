@@ -2,6 +2,7 @@ import { parseFingerprint } from '../lib/release/keyring.ts';
 import { usualRepository } from '../lib/release/version.ts';
 import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
 import type { OptionRecord } from './command.ts';
+import { parseDuration } from './duration.ts';
 
 const registry = 'Registries:';
 const trust = 'Trust:';
@@ -52,6 +53,13 @@ export const registryOptions = {
     default: 6,
     range: [1, 64],
     describe: 'How many transfers run at once against one registry',
+    group: registry,
+  },
+  'retry-timeout': {
+    type: 'string',
+    default: '10m',
+    describe: 'How long to retry while a registry limits requests (429 or 503 with Retry-After), such as 90s or 2h',
+    check: (text) => void parseDuration(text),
     group: registry,
   },
   'idms-file': {

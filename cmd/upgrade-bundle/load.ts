@@ -13,6 +13,7 @@ import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
+import { parseDuration } from '../duration.ts';
 import { formatBytes, formatFields } from '../format.ts';
 import { baseOption, formatOption, registryOptions, trustOptions } from '../options.ts';
 import { hostOptions } from './host.ts';
@@ -71,6 +72,7 @@ export const command = defineCommand({
     ...hostOptions,
     ...formatOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
+    'retry-timeout': registryOptions['retry-timeout'],
     ...trustOptions,
   },
   examples: [
@@ -113,7 +115,7 @@ export const command = defineCommand({
 
 /** Gives the path of the bundle, which is downloaded where it is a URL, and is the one that has the digest. */
 async function bringBundle(
-  { bundle, digest, tokenFile, downloadDir }: Asked,
+  { bundle, digest, tokenFile, downloadDir, retryTimeout }: Asked,
   connections: Connections,
   context: Context,
 ): Promise<string> {
@@ -131,7 +133,8 @@ async function bringBundle(
     });
   }
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
-  return fetchBundle({ url: new URL(bundle), token, digest }, downloadDir, connections, context);
+  const patience = { longestWait: parseDuration(retryTimeout) };
+  return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
 }
 
 async function checkWhole(path: string, digest: Digest, context: Context): Promise<void> {
@@ -149,6 +152,7 @@ interface Asked {
   readonly digest: string | undefined;
   readonly tokenFile: string | undefined;
   readonly downloadDir: string;
+  readonly retryTimeout: string;
 }
 
 function toWords(result: LoadResult, signed: SignedRelease, { metadata, path }: Bundle): string {

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleepFor } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import { interrupted } from './networkErrors.ts';
@@ -12,9 +12,23 @@ export interface PatienceOptions {
   readonly baseDelay?: number;
   /** Default 30 s. */
   readonly longestDelay?: number;
-  /** How long servers may make one operation wait with Retry-After, in total; default 5 min. */
+  /** For how long servers may make one operation wait with Retry-After, from the first time on; default 10 min. */
   readonly longestWait?: number;
+  /** The system’s by default. */
+  readonly clock?: Clock;
 }
+
+/** What tells the time, in milliseconds since the epoch, and waits. */
+export interface Clock {
+  now(): number;
+  /** Rejects when the signal is aborted. */
+  sleep(time: number, signal: AbortSignal): Promise<void>;
+}
+
+const systemClock: Clock = {
+  now: () => Date.now(),
+  sleep: (time, signal) => sleepFor(time, undefined, { signal }),
+};
 
 /** An error that another attempt may well not meet; `retryAfter` is what the server asked for, in milliseconds. */
 export class TransientError extends PluginError {
@@ -30,6 +44,18 @@ export class TransientError extends PluginError {
   }
 }
 
+/** The longest time that a timer knows, in milliseconds. */
+const longestTimer = 2 ** 31 - 1;
+
+/** After how long a wait that servers ask for is warned of, and how often again, in milliseconds. */
+const quietWait = 10_000;
+const warningInterval = 60_000;
+
+/** When it was last warned of waits, which all operations on one server share: each of them waits. */
+export interface WaitWarnings {
+  last: number;
+}
+
 /** An attempt that moved fewer bytes than this does not count as progress: one byte a connection would never end. */
 const progressSize = 64 * 1024;
 
@@ -38,18 +64,25 @@ export class Patience {
   readonly #options: PatienceOptions;
   readonly #context: Context;
   #failures = 0;
-  #asked = 0;
+  readonly #clock: Clock;
+  readonly #warnings: WaitWarnings;
+  /** When a server first asked this operation to wait. */
+  #since: number | undefined;
   #moved = 0;
 
-  constructor(options: PatienceOptions, context: Context) {
+  constructor(options: PatienceOptions, context: Context, warnings: WaitWarnings = { last: -Infinity }) {
     this.#options = options;
     this.#context = context;
+    this.#clock = options.clock ?? systemClock;
+    this.#warnings = warnings;
   }
 
   /** Notes that bytes have moved, which makes up for earlier failures. */
   progress(bytes: number): void {
     this.#moved += bytes;
-    if (this.#moved >= progressSize) this.#failures = 0;
+    if (this.#moved < progressSize) return;
+    this.#failures = 0;
+    this.#since = undefined;
   }
 
   /**
@@ -59,28 +92,46 @@ export class Patience {
   async endure(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
     const transient = error instanceof TransientError;
     if (!transient && !isPluginError(error, 'unreachable')) throw error;
-    const { baseDelay = 1000, longestDelay = 30_000, longestWait = 5 * 60_000 } = this.#options;
+    const { baseDelay = 1000, longestDelay = 30_000 } = this.#options;
     const asked = transient ? (error.retryAfter ?? 0) : 0;
     this.#moved = 0;
-    this.#asked += asked;
-    // A pause that the server asked for is no failure; those are bounded by their sum.
+    // A pause that the server asked for is no failure; those are bounded by their time.
     if (asked === 0) this.#failures += 1;
-    if (this.#failures >= attempts) throw error;
-    if (this.#asked > longestWait) {
-      throw new PluginError('rate-limited', `${error.message}; it asks to wait ${seconds(asked)}, too long`, {
-        hint: 'Run the command again later: it goes on where it stopped.',
-        cause: error,
-      });
-    }
+    if (attempts <= 1 || this.#failures >= attempts) throw error;
     const delay = Math.min(longestDelay, baseDelay * 2 ** Math.max(0, this.#failures - 1));
     // The random part keeps transfers that failed together from coming back together.
     const wait = asked + delay * (0.5 + Math.random() / 2);
-    this.#context.log(wait >= 5000 ? 'info' : 'debug', `${error.message}; trying again in ${seconds(wait)}`);
+    const isTold = asked > 0 && this.#checkWait(error, asked, wait);
+    const level = isTold || wait < 5000 ? 'debug' : 'info';
+    this.#context.log(level, `${error.message}; trying again in ${formatTime(wait)}`);
     try {
-      await sleep(wait, undefined, { signal: this.#context.signal });
+      await this.#clock.sleep(Math.min(wait, longestTimer), this.#context.signal);
     } catch {
       throw interrupted();
     }
+  }
+
+  /** Throws `rate-limited` if a wait would last too long, and warns of one that lasts; tells whether it has. */
+  #checkWait(error: PluginError, asked: number, wait: number): boolean {
+    const { longestWait = 10 * 60_000 } = this.#options;
+    const now = this.#clock.now();
+    this.#since ??= now;
+    const end = this.#since + longestWait;
+    if (now + asked > end) {
+      const why =
+        asked > longestWait
+          ? `it asks to wait ${formatTime(asked)}, longer than the limit of ${formatTime(longestWait)}`
+          : `it has asked to wait since ${timeOf(this.#since)}, for the limit of ${formatTime(longestWait)}`;
+      throw new PluginError('rate-limited', `${error.message}; ${why}`, {
+        hint: 'Run the command again later: it resumes where it stopped.',
+        cause: error,
+      });
+    }
+    if (now + wait - this.#since < quietWait || now - this.#warnings.last < warningInterval) return false;
+    this.#warnings.last = now;
+    const until = Number.isFinite(end) ? `, until ${timeOf(end)} (${formatTime(longestWait)}) at most` : '';
+    this.#context.log('warn', `${error.message}; waiting since ${timeOf(this.#since)}${until}`);
+    return true;
   }
 }
 
@@ -99,11 +150,22 @@ export function explainStatus(
 
 /** Reads a Retry-After header, in seconds or as a date, into milliseconds from now (RFC 9110, 10.2.3). */
 export function parseRetryAfter(header: string | undefined): number | undefined {
-  if (header === undefined) return undefined;
-  const wait = /^\s*\d+\s*$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
+  const text = header?.trim() ?? '';
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  // Date.parse makes dates of many things, of -5 too.
+  const wait = /^[A-Z][a-z]{2,8},? .*\d{2}:\d{2}:\d{2}/.test(text) ? Date.parse(text) - Date.now() : Number.NaN;
   return Number.isNaN(wait) ? undefined : Math.max(0, wait);
 }
 
-function seconds(milliseconds: number): string {
-  return `${String(Math.max(1, Math.round(milliseconds / 1000)))} s`;
+/** A time for people: seconds up to three minutes, then minutes, then hours. */
+function formatTime(milliseconds: number): string {
+  const seconds = Math.max(1, Math.round(milliseconds / 1000));
+  if (seconds < 180) return `${String(seconds)} s`;
+  if (seconds < 3 * 3600) return `${String(Math.round(seconds / 60))} min`;
+  return seconds < 1e7 ? `${String(Math.round(seconds / 3600))} h` : 'months';
+}
+
+/** The time of day, as the clock on the wall has it. */
+function timeOf(time: number): string {
+  return new Date(time).toTimeString().slice(0, 8);
 }

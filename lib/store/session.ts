@@ -16,6 +16,8 @@ export interface RegistrySettings {
   readonly environment: Environment;
   readonly maxPerRegistry: number;
   readonly userAgent: string;
+  /** For how many milliseconds a registry may make one operation wait (Retry-After). */
+  readonly retryTimeout?: number;
 }
 
 /** What a run, or one thread of it, talks to registries with. */
@@ -35,7 +37,7 @@ export function openSession(
   authorizer: Authorizer | ((connections: Connections) => Authorizer),
   context: Context,
 ): RegistrySession {
-  const { insecure, certificateAuthority, ...options } = settings;
+  const { insecure, certificateAuthority, retryTimeout, ...options } = settings;
   const certificates = new Certificates({ insecure, certificateAuthority });
   const connections = new Connections({
     ...options,
@@ -45,7 +47,10 @@ export function openSession(
     },
   });
   const asked = typeof authorizer === 'function' ? authorizer(connections) : authorizer;
-  const transport = new Transport(connections, asked, context, { insecure });
+  const transport = new Transport(connections, asked, context, {
+    insecure,
+    ...(retryTimeout !== undefined && { longestWait: retryTimeout }),
+  });
   return {
     connections,
     repository: (reference) => new Registry(reference, transport, context),

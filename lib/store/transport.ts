@@ -6,7 +6,7 @@ import type { Connections } from './connections.ts';
 import { Conversations, type RegistryRequest } from './conversations.ts';
 import { GivenUp } from './givenUp.ts';
 import { networkCode } from './networkErrors.ts';
-import { Patience, TransientError, type PatienceOptions } from './patience.ts';
+import { Patience, TransientError, type PatienceOptions, type WaitWarnings } from './patience.ts';
 import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './tokens.ts';
@@ -32,6 +32,8 @@ export class Transport {
   readonly #context: Context;
   readonly #options: TransportOptions;
   readonly #givenUp: GivenUp;
+  /** When each registry was last warned of. */
+  readonly #warnings = new Map<string, WaitWarnings>();
   /** How many answers a registry had given when patience with a request was tried first. */
   readonly #answers = new WeakMap<Patience, number>();
 
@@ -67,7 +69,7 @@ export class Transport {
    */
   async persist<T>(registry: string, action: (patience: Patience) => Promise<T>): Promise<T> {
     this.#givenUp.check(registry);
-    const patience = new Patience(this.#options, this.#context);
+    const patience = this.#patienceWith(registry);
     for (;;) {
       try {
         return await action(patience);
@@ -83,7 +85,7 @@ export class Transport {
    */
   async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
-    const patience = new Patience(this.#options, this.#context);
+    const patience = this.#patienceWith(request.registry);
     const endure = (error: unknown): Promise<void> =>
       this.#endure(patience, request.registry, resumption.explain(error));
     const noteAnswer = (): void => {
@@ -139,7 +141,7 @@ export class Transport {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
     if (start > 0 && resumption.isComplete) return;
     this.#givenUp.check(request.registry);
-    const patience = new Patience(this.#options, this.#context);
+    const patience = this.#patienceWith(request.registry);
     let thrown: { error: unknown } | undefined;
     const take = (chunk: Buffer): void => {
       const fresh = resumption.take(chunk);
@@ -168,6 +170,12 @@ export class Transport {
         await this.#endure(patience, request.registry, resumption.explain(error));
       }
     }
+  }
+
+  #patienceWith(registry: string): Patience {
+    const warnings = this.#warnings.get(registry) ?? { last: -Infinity };
+    this.#warnings.set(registry, warnings);
+    return new Patience(this.#options, this.#context, warnings);
   }
 
   async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
@@ -205,7 +213,9 @@ export class Transport {
     } catch (final) {
       // Whoever refuses something is at work.
       if (!(error instanceof TransientError || isPluginError(error, 'unreachable'))) this.#givenUp.noteAnswer(registry);
-      else if (final === error) this.#givenUp.giveUp(registry, error, answers);
+      else if (final === error || isPluginError(final, 'rate-limited')) {
+        this.#givenUp.giveUp(registry, isPluginError(final) ? final : error, answers);
+      }
       throw final;
     }
   }

@@ -30,7 +30,7 @@ describe('Exchange', () => {
     expect(server.find('v1', 'ConfigMap', 'x')).to.not.equal(undefined);
     server.fault(/configmaps/, { answer: tooManyRequests(3600) });
     const failure = await failureOf(connected.cluster.read(configMap), 'rate-limited');
-    expect(failure.message).to.contain('too many requests').and.contain('3600 s');
+    expect(failure.message).to.contain('too many requests').and.contain('60 min');
   });
 
   it('reads again after errors and broken connections, and gives up', async () => {

@@ -194,8 +194,32 @@ describe('Transport', () => {
       expect(context.lines.join()).to.contain('trying again in 1 s');
       server.fault(/blobs/, limited('3600'), { times: 1 });
       const error = await failureOf((await open(server)).send(get(server)), 'rate-limited');
-      expect(error.message).to.contain('3600 s');
+      expect(error.message).to.contain('60 min');
     });
+
+    for (const status of [429, 503]) {
+      it(`gives a registry up that answers ${String(status)} with Retry-After for ever, for all that is left`, async () => {
+        const server = await start();
+        let time = 0;
+        const clock = {
+          now: () => time,
+          sleep: (wait: number) => {
+            time += wait;
+            return Promise.resolve();
+          },
+        };
+        const transport = await open(server, { clock, longestWait: 30_000, pause: 3_600_000 });
+        server.fault(/blobs/, { answer: { status, headers: { 'retry-after': '1' } } });
+        await failureOf(transport.send(get(server)), 'rate-limited');
+        expect(context.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
+        expect(context.lines.join()).to.contain(server.host);
+        const asked = server.requests.length;
+        for (const again of [transport.send(get(server)), stream(transport, server), download(transport, server)]) {
+          expect((await failureOf(again, 'rate-limited')).message).to.contain('is not asked any more');
+        }
+        expect(server.requests).to.have.length(asked);
+      });
+    }
 
     it('is interrupted at once while it waits', async () => {
       const server = await start();
