@@ -1,5 +1,6 @@
 import { PluginError } from '../lib/errors.ts';
 import type { Program } from './command.ts';
+import { capturePackageOutput } from './packageOutput.ts';
 import { completionWord, execute } from './program.ts';
 import { isCompleter } from './programChoice.ts';
 
@@ -10,6 +11,13 @@ import { isCompleter } from './programChoice.ts';
 export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
   const executable = process.argv[1] ?? process.execPath;
+  let hear: (text: string) => void = () => undefined;
+  capturePackageOutput((text) => {
+    hear(text);
+  });
+  const listenToPackages = (listener: (text: string) => void): void => {
+    hear = listener;
+  };
   const interruption = new AbortController();
   const breakage = new AbortController();
   const interrupt = (): void => {
@@ -31,6 +39,10 @@ export async function runProgram(program: Program, argv: readonly string[] = pro
   // kubectl asks for the words that may follow by another name of the program.
   const words = isCompleter([process.argv0, executable]) ? [completionWord, ...argv] : argv;
   process.exit(
-    await execute(program, words, { stdout, stderr, environment, executable, signal, broken: breakage.signal }),
+    await execute(program, words, {
+      ...{ stdout, stderr, environment, executable, signal },
+      broken: breakage.signal,
+      listenToPackages,
+    }),
   );
 }

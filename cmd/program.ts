@@ -51,6 +51,8 @@ export interface ProgramIo {
   readonly signal: AbortSignal;
   /** Aborted with an error that ends the program at once, whatever its command does. */
   readonly broken?: AbortSignal;
+  /** Has a listener told of what packages and Node.js itself would print. */
+  readonly listenToPackages?: (listener: (text: string) => void) => void;
 }
 
 /**
@@ -68,6 +70,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const ended = new AbortController();
   const signal = AbortSignal.any([io.signal, ended.signal]);
   let terminal = await Terminal.open({ stdout, stderr, environment });
+  io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
   const run: Run = async (command, args) => {
     const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
@@ -104,9 +107,7 @@ async function drain(...streams: readonly OutputStream[]): Promise<void> {
 /** Rejects when the signal is aborted, with its reason. */
 function failureOf(signal: AbortSignal | undefined): Promise<never> {
   return new Promise((_, reject) => {
-    const fail = (): void => {
-      reject(signal?.reason as Error);
-    };
+    const fail = (): void => void reject(signal?.reason as Error);
     if (signal?.aborted) fail();
     else signal?.addEventListener('abort', fail);
   });

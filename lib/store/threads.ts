@@ -86,11 +86,23 @@ export class DownloadThreads {
   }
 
   #start(settings: RegistrySettings, share: number): Thread {
-    const options = { workerData: settings, stdin: false, resourceLimits: { maxYoungGenerationSizeMb: 8 } };
+    const options = {
+      workerData: settings,
+      stdin: false,
+      stdout: true,
+      stderr: true,
+      resourceLimits: { maxYoungGenerationSizeMb: 8 },
+    };
     const worker =
       typeof __WORKER_SOURCE__ === 'string'
         ? new Worker(__WORKER_SOURCE__, { ...options, eval: true })
         : new Worker(new URL('./worker.ts', import.meta.url), options);
+    // Nothing of ours writes there: it is warnings of Node.js and of packages.
+    for (const stream of [worker.stdout, worker.stderr]) {
+      stream.on('data', (chunk: Buffer) => {
+        this.#context.log('debug', chunk.toString().trimEnd());
+      });
+    }
     const thread: Thread = { worker, share, tasks: new Map() };
     worker.on('message', (message: FromWorker) => {
       this.#hear(thread, message);

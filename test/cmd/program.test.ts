@@ -32,6 +32,20 @@ function start(args: readonly string[]): {
 const run = (...args: string[]): Promise<Outcome> => executeSample(args);
 
 describe('runProgram', () => {
+  it('prints nothing that packages and Node.js warn of, but with -v', async () => {
+    expect(await start(['mutter']).outcome).to.deep.equal({ code: 0, stdout: 'done\n', stderr: 'warning: ours\n' });
+    const { stdout, stderr } = await start(['mutter', '-v']).outcome;
+    expect(stdout).to.equal('done\n');
+    expect(stderr.split('\n')).to.have.members([
+      'log of a package',
+      'warn of a package',
+      'error of a package',
+      'MaxListenersExceededWarning: too many listeners',
+      'warning: ours',
+      '',
+    ]);
+  });
+
   describe('understands the command line', () => {
     it('gives a command its arguments by the names and types of its records', async () => {
       const args = [

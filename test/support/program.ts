@@ -73,6 +73,24 @@ export const sample: Program = {
         }),
     },
     {
+      usage: 'mutter',
+      describe: 'Have packages and Node.js print warnings',
+      load: () =>
+        Promise.resolve({
+          command: defineCommand({
+            options: {},
+            examples: [],
+            async run(_, { terminal, context }) {
+              process.emitWarning('too many listeners', 'MaxListenersExceededWarning');
+              for (const method of ['log', 'warn', 'error'] as const) console[method](`%s of a package`, method);
+              await sleep(10);
+              context.log('warn', 'ours');
+              terminal.print('done');
+            },
+          }),
+        }),
+    },
+    {
       usage: 'hang',
       describe: 'Wait for a minute whatever happens',
       load: () =>
