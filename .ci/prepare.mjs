@@ -14,6 +14,7 @@ const peers = {
   podman: 'podman',
   openssl: 'openssl',
   gpg: 'gpg',
+  bsdtar: 'libarchive-tools',
   zsh: 'zsh',
   fish: 'fish',
   tmux: 'tmux',

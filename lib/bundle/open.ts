@@ -36,6 +36,8 @@ export interface Bundle {
   readonly size: number;
   /** How many bytes a file has after the end of the tar in it. */
   readonly trailing: number;
+  /** Another program packed the tar: it has headers that `create` does not write. */
+  readonly isRepacked: boolean;
   /** The files or the device that a tar lies in, in their order. */
   readonly volumes: readonly Volume[];
   /** What is wrong with these: volumes that are missing or have another size. */

@@ -28,6 +28,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
     described,
     size: files.reduce((sum, { size }) => sum + size, 0),
     trailing: 0,
+    isRepacked: false,
     volumes: [],
     faults: [],
     isCut: false,

@@ -2,7 +2,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Archive, type ArchiveEntry } from '../store/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { roundToBlock } from '../store/tarLayout.ts';
+import { endSize, roundToBlock } from '../store/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle, BundlePart, OpenOptions, Scanner } from './open.ts';
 import { checkVolumes, volumeError } from './split.ts';
@@ -36,6 +36,7 @@ export async function openTar(
       described: true,
       size: archive.size,
       trailing,
+      isRepacked: archive.isRepacked,
       volumes,
       faults,
       content: archive.repository(releaseRepository),
@@ -94,7 +95,9 @@ function* listSections(archive: Archive, trailing: number): Generator<Section, u
     yield* until(entry, contentEnd(entry));
     yield* until('padding', roundToBlock(contentEnd(entry)));
   }
-  yield* until(archive.damage ? 'header' : 'padding', archive.size);
+  // Behind the last file there may be folders.
+  yield* until('header', archive.damage ? archive.size : archive.size - endSize);
+  yield* until('padding', archive.size);
   yield* until('trailing', archive.size + trailing);
   return undefined;
 }

@@ -22,6 +22,8 @@ export class Archive {
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
   /** The size of the tar in bytes, with the two blocks that end it; a device may be larger. */
   readonly size: number;
+  /** Another program packed it: it has a header that layOutTar does not write. */
+  readonly isRepacked: boolean;
   /** What is wrong with the tar from some byte on, where it was opened tolerantly. */
   readonly damage: PluginError | undefined;
   /** The entry in which the tar breaks off. */
@@ -34,6 +36,7 @@ export class Archive {
     this.found = found;
     this.entries = listing.entries;
     this.size = listing.end;
+    this.isRepacked = listing.isRepacked;
     this.damage = listing.damage;
     this.cutEntry = listing.cutEntry;
     this.#file = file;
@@ -42,8 +45,8 @@ export class Archive {
 
   /**
    * Opens a tar by its name, or by that of any of its volumes, and lists what is in it. Throws `not-readable`, and `invalid-bundle` when
-   * it is not a tar, is cut short, lacks a volume, or has entries that no mirror directory has (hard links, devices, paths that
-   * leave it, a name twice). When `tolerant`, it is opened up to the damage instead; `onMedium` as for findArchive.
+   * it is not a tar, is cut short, lacks a volume, or has an entry that no mirror directory has or that tar programs read in different
+   * ways. When `tolerant`, it is opened up to the damage instead; `onMedium` as for findArchive.
    */
   static async open(path: string, context: Context, tolerant = false, onMedium = false): Promise<Archive> {
     const found = await findArchive(path, onMedium);

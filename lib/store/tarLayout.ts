@@ -29,6 +29,8 @@ export interface TarLayout {
 }
 
 const blockSize = 512;
+/** The size of the blocks of zeros that end a tar, in bytes. */
+export const endSize = 2 * blockSize;
 
 // Fixed, so that the same inputs give the same bytes; 1980 is the earliest date that FAT can hold.
 const modified = new Date(Date.UTC(1980, 0, 1));
@@ -52,10 +54,11 @@ export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): Ta
     position = start + roundToBlock(size);
     return place;
   });
-  return { entries: placed, size: position + 2 * blockSize, volumeSize };
+  return { entries: placed, size: position + endSize, volumeSize };
 }
 
-function encodeHeader(entry: TarEntry, size: number): Buffer {
+/** Encodes the header of an entry whose content has `size` bytes, with the pax header that it needs. */
+export function encodeHeader(entry: TarEntry, size: number): Buffer {
   const isLink = 'target' in entry;
   const isFolder = 'folder' in entry;
   const data = {

@@ -65,6 +65,7 @@ describe('Archive', () => {
     expect([...archive.entries.keys()]).to.deep.equal(entries.map(({ path }) => path));
     expect(archive.entries.get('v2/a/manifests/1.0')).to.deep.include({ target: digest, size: 0 });
     expect(archive.size).to.equal(layOutTar(entries).size);
+    expect(archive.isRepacked).to.equal(false);
     expect(archive.repositories()).to.deep.equal(['a']);
     expect((await archive.read('metadata.json')).toString()).to.equal('{}\n');
     expect(await archive.read('config/empty.yaml')).to.have.length(0);
@@ -102,15 +103,15 @@ describe('Archive', () => {
     const long = join('a'.repeat(90), 'b'.repeat(90));
     await mkdir(join(folder, 'in', long), { recursive: true });
     await writeFile(join(folder, 'in', long, 'file'), 'content');
-    await symlink(`${long}/file`, join(folder, 'in', long, 'link'));
+    await mkdir(join(folder, 'in', 'v2/a/manifests'), { recursive: true });
+    await symlink(digest, join(folder, 'in', 'v2/a/manifests/1.0'));
     for (const format of ['ustar', 'pax', 'gnu']) {
-      // The older format has no room for a long target.
-      const except = format === 'ustar' ? ['--exclude=link'] : [];
       const path = join(folder, `${format}.tar`);
-      await runSuccessfully('tar', ['--format', format, ...except, '-C', join(folder, 'in'), '-cf', path, '.']);
+      await runSuccessfully('tar', ['--format', format, '-C', join(folder, 'in'), '-cf', path, '.']);
       const archive = await openTar(path);
       expect((await archive.read(`${long}/file`)).toString()).to.equal('content');
-      if (format !== 'ustar') expect(archive.entries.get(`${long}/link`)?.target).to.equal(`${long}/file`);
+      expect(archive.entries.get('v2/a/manifests/1.0')?.target).to.equal(digest);
+      expect(archive.isRepacked).to.equal(true);
     }
   });
 
@@ -122,7 +123,7 @@ describe('Archive', () => {
       ...(await entriesOf(sample.content, sample.repository)),
       { path: `${'a'.repeat(80)}/${'b'.repeat(90)}`, content: Buffer.from('split') },
       { path: `${long}/file`, content: Buffer.from('long') },
-      { path: `${long}/link`, target: 'file' },
+      { path: `v2/${'c'.repeat(120)}/manifests/link`, target: digest },
     ];
     const path = await write(makeTarFile(packed));
     const archive = await openTar(path);
@@ -233,6 +234,15 @@ describe('Archive', () => {
       'a size that no file has': Buffer.concat([pax(record('size=1e300')), block({})]),
       'a size that is no whole number': Buffer.concat([pax(record('size=1.5')), block({}), Buffer.alloc(512)]),
       'a size that says that it goes on for ever': Buffer.concat([pax(record('size=Infinity')), block({})]),
+      'a size below zero, which would lead it back': negative(),
+      'a link that leads anywhere but to a manifest beside it': block({
+        path: 'v2/a/manifests/2.0',
+        type: 'SymbolicLink',
+        linkpath: '../../../etc/passwd',
+      }),
+      'a link that is no tag': block({ path: 'config/link', type: 'SymbolicLink', linkpath: digest }),
+      'an entry below a link': block({ path: 'v2/a/manifests/1.0/x' }),
+      'a header for no entry': pax(record('path=x')),
       'garbage for a header': Buffer.alloc(512, 'garbage'),
       'a header of which every bit was flipped': block({}).map((byte) => ~byte),
       'a header that was wiped out': Buffer.concat([Buffer.alloc(512), Buffer.alloc(512, 'content')]),
@@ -247,11 +257,6 @@ describe('Archive', () => {
         expect(archive.damage?.message).to.equal(error.message);
       });
     }
-
-    it('ends with a size below zero, which would lead it back', async () => {
-      const archive = await openTar(await write(Buffer.concat([negative(), makeTarFile(entries)])));
-      expect(archive.entries.size).to.equal(entries.length);
-    });
   });
 
   describe('with a tar that is cut', () => {
@@ -269,6 +274,7 @@ describe('Archive', () => {
       ['after some content, before its padding ends', blob.start + 3000, blob.entry.path, 2],
       ['after the last content', last.start + 1024, undefined, 5],
       ['in the first of the blocks that end it', last.start + 1100, undefined, 5],
+      ['before the last of the blocks that end it', last.start + 1536, undefined, 5],
     ] as const) {
       it(`refuses one cut ${what}, and opens it up to there when told to`, async () => {
         const path = await write(whole.subarray(0, at));
@@ -284,12 +290,6 @@ describe('Archive', () => {
         expect((await archive.read('metadata.json')).toString()).to.equal('{}\n');
       });
     }
-
-    it('is content with one that lacks only the last of the empty blocks', async () => {
-      const archive = await openTar(await write(whole.subarray(0, -512)));
-      expect(archive.entries.size).to.equal(entries.length);
-      expect(archive.size).to.equal(whole.length - 512);
-    });
   });
 
   describe('on something larger than the tar', () => {
@@ -325,14 +325,6 @@ describe('Archive', () => {
     });
   });
 
-  it('follows no link that leads anywhere but to a manifest', async () => {
-    const links = ['../../../etc/passwd', '/etc/passwd', 'other', ''].map((target, index) => {
-      return { path: `v2/a/manifests/${String(index)}`, target };
-    });
-    const source = (await openTar(await write(makeTarFile([...entries, ...links])))).repository('a');
-    for (const index of links.keys()) await failureOf(source.resolve(String(index)), 'not-found');
-  });
-
   it('is interrupted while it lists', async () => {
     const interrupted = makeContext();
     interrupted.interrupt();
@@ -340,7 +332,7 @@ describe('Archive', () => {
   });
 
   it('applies a pax header to the entry that follows it', async () => {
-    const header = new Pax({ path: 'renamed', size: 3 }).encode();
+    const header = new Pax({ path: 'renamed', size: 3, mtime: new Date(0) }).encode();
     const whole = makeTarFile([{ path: 'original', content: Buffer.from('abc') }]);
     const archive = await openTar(await write(Buffer.concat([header, whole])));
     expect([...archive.entries.keys()]).to.deep.equal(['renamed']);

@@ -15,6 +15,7 @@ export type Peer =
   | 'gpg'
   | 'curl'
   | 'tar'
+  | 'bsdtar'
   | 'oc'
   | 'kubectl'
   | 'bash'

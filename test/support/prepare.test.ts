@@ -35,7 +35,17 @@ describe('prepare', () => {
 
   async function addPeers(): Promise<void> {
     const shells = ['zsh', 'fish', 'tmux'];
-    for (const name of ['docker-registry', 'skopeo', 'podman', 'openssl', 'gpg', 'readelf', 'qemu-aarch64', ...shells])
+    for (const name of [
+      'docker-registry',
+      'skopeo',
+      'podman',
+      'openssl',
+      'gpg',
+      'bsdtar',
+      'readelf',
+      'qemu-aarch64',
+      ...shells,
+    ])
       await addCommand(name, 'true');
   }
 

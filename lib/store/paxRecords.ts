@@ -1,0 +1,66 @@
+import { quote, type Refuse } from './tarHeader.ts';
+
+/** What a pax header says about the next entry. Text is Latin-1, as in TarHeader; the size is in bytes. */
+export interface PaxRecords {
+  readonly path?: string;
+  readonly target?: string;
+  readonly size?: number;
+}
+
+const time = /^\d{1,11}(?:\.\d{1,9})?$/;
+const id = /^\d{1,9}$/;
+const owner = /^[\x20-\x7e]{0,255}$/;
+
+const label = String.raw`[\w.:,-]{1,255}`;
+
+/**
+ * Records that GNU tar and bsdtar write when they pack a mirror directory, with the values that both accept. GNU.sparse.*
+ * replaces names and contents; extended attributes and file flags other than the SELinux label change what bsdtar extracts.
+ */
+const allowed: Readonly<Record<string, RegExp>> = {
+  path: /^[^\0]+$/,
+  linkpath: /^[^\0]+$/,
+  size: /^(?:0|[1-9]\d{0,14})$/,
+  mtime: time,
+  atime: time,
+  ctime: time,
+  'LIBARCHIVE.creationtime': time,
+  uid: id,
+  gid: id,
+  uname: owner,
+  gname: owner,
+  'SCHILY.dev': /^\d{1,18}$/,
+  'SCHILY.ino': /^\d{1,18}$/,
+  'SCHILY.nlink': /^\d{1,9}$/,
+  'RHT.security.selinux': new RegExp(`^${label}\0?$`),
+  'SCHILY.xattr.security.selinux': new RegExp(`^${label}\0?$`),
+  'LIBARCHIVE.xattr.security.selinux': /^[\w+/=-]{1,400}$/,
+};
+
+/**
+ * Reads the content of a pax header: records of the form `LENGTH KEYWORD=VALUE`, each ended by a line feed, whose lengths are exact
+ * and whose keywords occur once.
+ */
+export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
+  const found = new Map<string, string>();
+  for (let position = 0; position < bytes.length;) {
+    const head = bytes.toString('latin1', position, position + 5);
+    const length = Number(/^([1-9]\d{0,3}) /.exec(head)?.[1] ?? Number.NaN);
+    const record = bytes.toString('latin1', position, position + length);
+    const [, keyword = '', value = ''] = /^\d+ ([^=\0]+)=(.*)\n$/s.exec(record) ?? [];
+    if (!(record.length === length) || keyword === '') return refuse('a pax header is malformed');
+    const pattern = Object.hasOwn(allowed, keyword) ? allowed[keyword] : undefined;
+    if (!pattern) return refuse(`a pax header has a record ${quote(keyword)}, which changes what tar extracts`);
+    if (!pattern.test(value)) return refuse(`the value of ${keyword} in a pax header is malformed`);
+    if (found.has(keyword)) return refuse(`a pax header has two values of ${keyword}`);
+    found.set(keyword, value);
+    position += length;
+  }
+  if (found.size === 0) return refuse('a pax header is empty');
+  const [path, target, size] = [found.get('path'), found.get('linkpath'), found.get('size')];
+  return {
+    ...(path !== undefined && { path }),
+    ...(target !== undefined && { target }),
+    ...(size !== undefined && { size: Number(size) }),
+  };
+}
