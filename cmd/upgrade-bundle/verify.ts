@@ -53,6 +53,7 @@ export const command = defineCommand({
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
       terminal.print(args.format === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
+      for (const { message } of report.warnings) context.log('warn', message);
       if (report.problems.length > 0) throw failureOf(report);
     } finally {
       await bundle.close();

@@ -3,6 +3,7 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
+import { isZero } from '../store/tarHeader.ts';
 import { VolumeHash } from '../store/volumeDigests.ts';
 import type { Bundle, BundleFile } from './open.ts';
 import { digestNamed, placeOf, type Place } from './place.ts';
@@ -47,6 +48,8 @@ export interface ScannedContent {
   readonly others: readonly BundleFile[];
   /** How many bytes between the files of a tar are not the zeros that they should be. */
   readonly strayBytes: number;
+  /** How many bytes after the end of a tar are not zero. */
+  readonly trailingBytes: number;
 }
 
 /** Reads a bundle once from its first byte to its last, and checks everything in it against its name. */
@@ -58,6 +61,7 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
 
   let bytes = 0;
   let strayBytes = 0;
+  let trailingBytes = 0;
   let current: OpenFile | undefined;
   const total = bundle.size + bundle.trailing;
   context.onEvent({ kind: 'plan', images: 0, blobs: bundle.files.length, bytes: total, present: 0 });
@@ -66,7 +70,8 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
     whole?.update(chunk);
     const file = typeof part === 'object' ? part : undefined;
     context.onEvent({ kind: 'bytes', digest: file?.path ?? '', bytes: chunk.length });
-    if (part === 'padding') strayBytes += chunk.reduce((count, byte) => count + Math.sign(byte), 0);
+    if (part === 'padding') strayBytes += countNonZero(chunk);
+    if (part === 'trailing') trailingBytes += countNonZero(chunk);
     if (current && current.file !== file) {
       findings.addFile(current);
       current = undefined;
@@ -81,7 +86,12 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
   const digests = whole?.finish();
   const digest = bundle.damage ? undefined : digests?.digest;
   const { manifests, blobs, tags, config, others } = findings;
-  return { digest, volumes: digests?.volumes ?? [], bytes, manifests, blobs, tags, config, others, strayBytes };
+  const found = { manifests, blobs, tags, config, others, strayBytes, trailingBytes };
+  return { digest, volumes: digests?.volumes ?? [], bytes, ...found };
+}
+
+function countNonZero(chunk: Buffer): number {
+  return isZero(chunk) ? 0 : chunk.reduce((count, byte) => count + Math.sign(byte), 0);
 }
 
 interface OpenFile {

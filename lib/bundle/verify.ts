@@ -60,6 +60,14 @@ export interface VerifyReport {
   /** The good signatures of the release, and of the images in it. */
   readonly signatures: readonly VerifiedSignature[];
   readonly problems: readonly Problem[];
+  /** What is unusual about a bundle that may be good. */
+  readonly warnings: readonly VerifyWarning[];
+}
+
+/** `repacked`: another tar program packed the content of a bundle, and every tar program extracts the same files. */
+export interface VerifyWarning {
+  readonly kind: 'repacked';
+  readonly message: string;
 }
 
 /**
@@ -121,13 +129,14 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
     problems: problems.flat(),
+    warnings: listWarnings(bundle, own),
   };
 }
 
 /** What is wrong with the tar as such. */
 function checkForm(
-  { path, form, metadata, size, trailing, damage, isCut, faults }: Bundle,
-  scanned: ScannedContent,
+  { path, form, metadata, size, trailing, damage, isCut, isRepacked, faults }: Bundle,
+  { strayBytes, trailingBytes }: ScannedContent,
 ): Problem[] {
   const inTar = (kind: Problem['kind'], message: string): Problem => describeProblem(kind, 'bundle', path, message);
   if (faults.length > 0) return [...faults];
@@ -138,13 +147,26 @@ function checkForm(
   }
   if (damage) return [inTar('altered', `${damage.message}; nothing after byte ${String(size)} can be read`)];
   const lengths = `${metadataPath} says that the tar has ${String(metadata.size)} bytes, and it has ${String(size)}`;
-  const { strayBytes } = scanned;
   return [
-    ...(form === 'tar' && metadata.size !== size ? [inTar('inconsistent', lengths)] : []),
-    ...(trailing > 0 ? [inTar('superfluous', `${String(trailing)} bytes follow the end of the tar`)] : []),
+    ...(form === 'tar' && !isRepacked && metadata.size !== size ? [inTar('inconsistent', lengths)] : []),
+    ...(trailingBytes > 0 ? [inTar('superfluous', `${String(trailing)} bytes follow the end of the tar`)] : []),
     ...(strayBytes > 0
       ? [inTar('altered', `${String(strayBytes)} bytes between the files of the tar are altered`)]
       : []),
+  ];
+}
+
+/** Tells of differences from the tar that `create` writes that do not change what is extracted. */
+function listWarnings(
+  { path, damage, isRepacked, trailing }: Bundle,
+  { trailingBytes }: ScannedContent,
+): VerifyWarning[] {
+  if (damage || trailingBytes > 0 || (!isRepacked && trailing === 0)) return [];
+  const why = isRepacked
+    ? 'its headers are not those that create writes (owners, modes, times, folders)'
+    : `${String(trailing)} zeros follow its end`;
+  return [
+    { kind: 'repacked', message: `${path} was packed again: ${why}. Every tar program extracts the same files.` },
   ];
 }
 

@@ -104,6 +104,20 @@ describe('verify', () => {
     expect(report.problems[0]).to.have.all.keys('kind', 'subject', 'what', 'images', 'message');
   });
 
+  it('warns of a bundle that another tar program packed, and finds it good', async () => {
+    const path = at('again.tar');
+    await run('tar', ['-C', await bundle.unpack(), '-cf', path, 'metadata.json', 'config', 'v2']);
+    const { code, stdout, stderr } = await verify([path, ...trust]);
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/^Good: /);
+    expect(stderr).to.match(/^warning: .*again\.tar was packed again/);
+    const { good, warnings } = JSON.parse((await verify([path, ...trust, '-o', 'json'])).stdout) as VerifyReport & {
+      good: boolean;
+    };
+    expect(good).to.equal(true);
+    expect(warnings.map(({ kind }) => kind)).to.deep.equal(['repacked']);
+  });
+
   it('says what to do about a signature by a key that is not trusted', async () => {
     const { code, stdout, stderr } = await verify([bundle.path]);
     expect(code).to.equal(1);
