@@ -5,6 +5,7 @@ import { phaseOf, stores } from '../../lib/cluster/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
+import { digestIn } from '../../lib/oci/reference.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { clusterAccessOptions } from '../options.ts';
@@ -33,12 +34,19 @@ export const command = defineCommand({
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for “resume” before the update itself begins' },
     store: { type: 'string', choices: stores, describe: 'Where the nodes keep the images' },
+    'allow-extra-images': {
+      type: 'string',
+      repeatable: true,
+      describe:
+        'Load the extra image with this digest, or “all” that the bundle has; the release signature covers none of them',
+    },
     ...offlineTrustOptions,
     ...clusterAccessOptions,
   },
   examples: [
     ['upgrade-4.19.4-x86_64.tar.yaml', 'Allow the bundle that this file was made with'],
     ['upgrade-4.19.4-x86_64.tar --hold', 'Load it on all nodes, and begin when told to'],
+    ['upgrade-4.19.4-x86_64.tar --allow-extra-images=all', 'Load the images outside the release too'],
     ['--device=/dev/sdb --digest=sha256:…', 'Allow what a device of some node holds'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -63,6 +71,7 @@ interface Asked extends Arguments<typeof offlineTrustOptions> {
   readonly digest: string | undefined;
   readonly hold: boolean;
   readonly store: BundleRequest['store'];
+  readonly allowExtraImages: readonly string[];
 }
 
 async function readRequest(
@@ -85,7 +94,37 @@ async function readRequest(
   const hold = args.hold ? true : undefined;
   const named = own ?? (digest && { name: `bundle-${hexOf(digest).slice(0, 12)}`, digest });
   if (!named) throw new PluginError('internal', 'a bundle without a digest');
-  return { request: { name: named.name, digest: named.digest, file, hold, store }, evidence: own?.evidence };
+  const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
+  const request = { name: named.name, digest: named.digest, file, hold, store, allowExtraImages };
+  return { request, evidence: own?.evidence };
+}
+
+/** The digests of the extra images to allow; undefined to leave that as it is. Says which there are, and which are left out. */
+function chooseExtras(
+  wanted: readonly string[],
+  extras: readonly string[] | undefined,
+  context: Context,
+): Digest[] | undefined {
+  if (wanted.includes('all') && !extras) {
+    throw new PluginError('usage', '--allow-extra-images=all needs the bundle itself, which names its extra images', {
+      hint: 'Give the bundle, or the digest of each image: --allow-extra-images=sha256:…',
+    });
+  }
+  const digests = wanted.filter((each) => each !== 'all');
+  const strange = digests.find((each) => !isDigest(each));
+  if (strange !== undefined) {
+    throw new PluginError(
+      'usage',
+      `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`,
+    );
+  }
+  const chosen = [...(wanted.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
+  for (const image of extras ?? []) {
+    const isChosen = chosen.some((digest) => digest === digestIn(image));
+    const words = isChosen ? 'is loaded' : 'is not loaded; to load it, add --allow-extra-images=all or its digest';
+    context.log(isChosen ? 'info' : 'warn', `the release signature does not cover ${image}: it ${words}`);
+  }
+  return wanted.length === 0 ? undefined : [...new Set(chosen)];
 }
 
 function readDigest(text: string | undefined): Digest | undefined {

@@ -26,6 +26,8 @@ export interface BundleEvidence {
   readonly signed: SignedRelease;
   /** All signatures of its release that it carries, whoever made them. */
   readonly signatures: readonly Buffer[];
+  /** The images that the signature does not cover, by digest. */
+  readonly extraImages: readonly string[];
 }
 
 const sizeLimit = 1024 * 1024;
@@ -50,7 +52,8 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
       });
     }
     const signed = await checkSigned(bundle, trust, context);
-    const evidence = { signed, signatures: (await readSignatures(bundle)).get(signed.release.digest) ?? [] };
+    const signatures = (await readSignatures(bundle)).get(signed.release.digest) ?? [];
+    const evidence = { signed, signatures, extraImages: bundle.metadata.extraImages };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };
     context.log('info', `taking the digest of ${path}, since there is no ${basename(path)}.sha256 beside it`);

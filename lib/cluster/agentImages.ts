@@ -54,14 +54,15 @@ export class AgentImages {
     context: Context,
   ): Promise<void> {
     const store = await this.#choose(wanted);
-    const options = { host: this.#host, store, images: [], concurrency };
+    const expected = imagesOf(facts);
+    // Extra images that are not allowed stay in the bundle.
+    const options = { host: this.#host, store, images: expected.map(({ name }) => name), concurrency };
     const { graphRoot } = await this.#storeOf(wanted);
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
       // Opened anew: what belongs to a delta may have come since.
       const bundle = await openToLoad(path, [], options, within);
       try {
         const { images } = await loadBundle(bundle, options, within);
-        const expected = imagesOf(facts);
         if (images.length === expected.length) return;
         const counts = `${String(images.length)} images, and ${String(expected.length)} were verified`;
         throw new PluginError('internal', `${path} has ${counts}`);

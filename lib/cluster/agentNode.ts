@@ -8,6 +8,7 @@ import type { AgentImages } from './agentImages.ts';
 import type { AgentPeers } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleFacts } from './bundleFacts.ts';
+import { leaveOutExtras } from './extraImages.ts';
 import { MediaVerdicts } from './mediaVerdicts.ts';
 import {
   isAtLeast,
@@ -16,7 +17,6 @@ import {
   phaseOf,
   type NodePhase,
   type NodeProgress,
-  type Phase,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
 
@@ -51,7 +51,8 @@ export class AgentNode {
   readonly #verdicts: MediaVerdicts;
   #holding: MediumHolding | undefined;
   #count = { loaded: 0, total: 0 };
-  #countedIn: Phase | undefined;
+  /** The phase, and the extra images that were allowed. */
+  #countedIn: string | undefined;
   #bytes = 0;
   #isPinned = false;
   /** What keeps what is on the disk from being used. */
@@ -147,10 +148,10 @@ export class AgentNode {
       if (copy) this.#hold(copy, undefined);
     }
     this.#verdicts.facts ??= await holdings.recall(this.digest, this.#context);
-    const phase = phaseOf(bundle);
-    if (!this.facts || this.#countedIn === phase) return;
-    this.#count = await images.count(this.facts, bundle.spec.store);
-    this.#countedIn = phase;
+    const stage = [phaseOf(bundle), ...(bundle.spec.allowExtraImages ?? [])].join();
+    if (!this.facts || this.#countedIn === stage) return;
+    this.#count = await images.count(leaveOutExtras(this.facts, bundle), bundle.spec.store);
+    this.#countedIn = stage;
   }
 
   #verify(found: FoundBundle): void {
@@ -193,10 +194,11 @@ export class AgentNode {
 
   #load(holding: MediumHolding, bundle: UpgradeBundle): void {
     const { images, holdings } = this.#tools;
+    const facts = leaveOutExtras(holding.facts, bundle);
     this.#job.start('load', `loading ${String(this.#count.total)} images`, async (context) => {
       this.#count = { ...this.#count, loaded: 0 };
       try {
-        await images.load(holding.bundle, holding.facts, bundle.spec.store, this.#counting(context));
+        await images.load(holding.bundle, facts, bundle.spec.store, this.#counting(context));
       } catch (error) {
         if (!isContentFault(error) || (await holdings.isWhole(holding, context))) throw error;
         // Another node may have it whole.
@@ -204,7 +206,7 @@ export class AgentNode {
         if (holding.medium !== undefined) throw this.#spoil(holding.medium, error);
         await holdings.drop(holding, context);
       }
-      this.#count = await images.count(holding.facts, bundle.spec.store);
+      this.#count = await images.count(facts, bundle.spec.store);
     });
   }
 
@@ -212,7 +214,7 @@ export class AgentNode {
     const { facts } = this;
     if (pinsByCluster || this.#isPinned || !facts || !isAtLeast(bundle, 'Loaded')) return;
     this.#job.start('pin', 'pinning the images', async (context) => {
-      await this.#tools.images.pin(facts, context);
+      await this.#tools.images.pin(leaveOutExtras(facts, bundle), context);
       this.#isPinned = true;
     });
   }

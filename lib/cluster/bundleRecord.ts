@@ -26,6 +26,8 @@ export interface BundleRequest {
   /** Stop before the update itself begins; undefined leaves it as it is. */
   readonly hold?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
+  /** Digests of the extra images to load; undefined leaves it as it is. */
+  readonly allowExtraImages?: readonly Digest[] | undefined;
 }
 
 /** What became of a request. */
@@ -84,7 +86,7 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { name, digest, file, hold, store } = request;
+  const { name, digest, file, hold, store, allowExtraImages } = request;
   const known = await listRecords(cluster);
   const active = activeBundle(known);
   const own = known.find(({ metadata }) => metadata.name === name);
@@ -93,7 +95,11 @@ export async function allowBundle(
   const before = detected ?? own;
   if (before?.spec.bundle.digest !== undefined && before.spec.bundle.digest !== digest) throw another(before);
   if (before && before !== active) throw ended(before);
-  const stated = { ...(hold !== undefined && { hold }), ...(store !== undefined && { store }) };
+  const stated = {
+    ...(hold !== undefined && { hold }),
+    ...(store !== undefined && { store }),
+    ...(allowExtraImages !== undefined && { allowExtraImages }),
+  };
   const bundle = { digest, ...(file !== undefined && { file }) };
   if (!before) {
     const object = { apiVersion, kind, metadata: { name }, spec: { bundle, ...stated } };

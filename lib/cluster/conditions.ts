@@ -1,7 +1,16 @@
 import { listOf, textOf, type Fields } from './fields.ts';
 
 /** In the order in which they come to hold. */
-const types = ['Verified', 'Ready', 'Loaded', 'Pinned', 'Updated', 'ImagesMissing', 'Stalled'] as const;
+const types = [
+  'Verified',
+  'Ready',
+  'Loaded',
+  'Pinned',
+  'Updated',
+  'ImagesMissing',
+  'ExtraImagesAllowed',
+  'Stalled',
+] as const;
 
 /** A condition of an UpgradeBundle, in the form that conditions have everywhere. */
 export interface BundleCondition {

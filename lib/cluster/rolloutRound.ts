@@ -5,6 +5,7 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import type { ClusterView } from './clusterView.ts';
+import { leaveOutExtras } from './extraImages.ts';
 import { fieldsOf, listOf } from './fields.ts';
 import { mergeConditions, type BundleCondition } from './conditions.ts';
 import { readLoadState } from './loadState.ts';
@@ -104,7 +105,10 @@ export class Rollout {
       ...{ cluster: this.#cluster, bundle, site },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
       rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
-      facts: async () => (isAllowed ? await this.#read(digest) : undefined),
+      facts: async () => {
+        const facts = isAllowed ? await this.#read(digest) : undefined;
+        return facts && leaveOutExtras(facts, bundle);
+      },
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: () => this.#pause(bundle, undefined),
       missing: (images) => this.#findMissing(bundle, images),

@@ -3,6 +3,7 @@ import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster, StoredObject } from './client.ts';
 import { clusterVersionReference } from './clusterVersion.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
+import { describeExtras, type AllowedFacts } from './extraImages.ts';
 import { listOf } from './fields.ts';
 import type { LoadState } from './loadState.ts';
 import type { MissingImage } from './missingImages.ts';
@@ -23,7 +24,7 @@ export interface Look {
   readonly site: Site;
   readonly load: LoadState;
   /** What is known of the bundle; asked when it is needed. */
-  readonly facts: () => Promise<BundleFacts | undefined>;
+  readonly facts: () => Promise<AllowedFacts | undefined>;
   /** Pauses what would replace, remove or add nodes. */
   readonly pause: () => Promise<void>;
   /** Restores what was paused. */
@@ -55,7 +56,9 @@ export async function takeStep(look: Look): Promise<Step> {
   // Of a controller that ended between its last two writes.
   if (begun && phase !== 'Upgrading')
     return { phase: 'Upgrading', conditions: [updated('Updating', 'the update has begun')] };
-  const step = await steps[phase](look);
+  const taken = await steps[phase](look);
+  const facts = await look.facts();
+  const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
   if (!aborted) return step;
   const late = 'it is too late to abort: the cluster is being updated';
   return {

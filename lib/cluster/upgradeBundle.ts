@@ -66,6 +66,8 @@ export interface UpgradeBundle extends KubernetesObject {
     /** Stop before the update itself begins. */
     readonly hold: boolean;
     readonly store: (typeof stores)[number];
+    /** Digests of images that are loaded though the release signature does not cover them. */
+    readonly allowExtraImages?: readonly string[];
   };
   readonly status?: UpgradeBundleStatus;
 }

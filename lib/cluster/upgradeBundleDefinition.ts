@@ -116,6 +116,14 @@ const spec: Schema = {
       enum: stores,
       description: 'Where nodes keep the images: in their own storage (main) or in an additional store.',
     },
+    allowExtraImages: {
+      type: 'array',
+      description:
+        'Digests of the extra images that nodes load, although the release signature does not cover them. All others are left out.',
+      items: digest,
+      maxItems: 500,
+      'x-kubernetes-list-type': 'set',
+    },
   },
 };
 

@@ -3,13 +3,15 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
+import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { extraImage } from '../support/extraImage.ts';
 import { requireLoopDevices } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release.ts';
-import { SimulatedCluster } from '../support/simulatedCluster.ts';
+import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
 import type { SimulatedNode } from '../support/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/storeReader.ts';
 
@@ -62,9 +64,17 @@ describe('the agents of a cluster', function () {
     return () => nodes.every((name) => cluster.progress(name)?.phase === phase);
   };
 
-  it('make an object of a stick that appears, and go no further without the digest in it', async () => {
+  it('report a stick that appears, of which the controller makes an object, and go no further without the digest in it', async () => {
+    await cluster.close();
+    cluster = await SimulatedCluster.start();
     const node = await addNode('a');
     const stick = await plug(node);
+    const { apiVersion, kind, namespace } = reportKind;
+    const report = () => cluster.api.find(apiVersion, kind, 'agent-a', namespace);
+    await until(() => report());
+    expect(parseReport(report() ?? expect.fail())?.proposal).to.deep.equal({ version: '4.19.4', arch: 'x86_64' });
+    expect(cluster.bundle()).to.equal(undefined);
+    await addNode('master-0');
     await until(() => cluster.progress('a')?.message);
     expect(cluster.bundle()?.spec).to.deep.equal({ bundle: {}, hold: false, store: 'auto' });
     expect(cluster.progress('a')).to.include({ phase: 'Waiting', imagesTotal: 0 });
@@ -126,6 +136,36 @@ describe('the agents of a cluster', function () {
     await plug(b);
     await until(isAt('Loaded', 'a', 'b'));
     for (const node of [a, b]) await expectLoaded(node);
+  });
+
+  it('load no image that the release signature does not cover, unless its digest is allowed', async () => {
+    const extra = extraImage();
+    const bundle = await makeBundle({ version: '4.19.4', extraImages: [extra], layerSize: 50_000 });
+    try {
+      cluster.allow(digestOf(await readFile(bundle.path)));
+      const node = await addNode('a');
+      await plug(node, bundle);
+      cluster.direct({ phase: 'Loading' });
+      await until(isAt('Loaded', 'a'));
+      const count = pullspecsOf(bundle.release).length;
+      expect(cluster.progress('a')).to.include({ imagesLoaded: count, imagesTotal: count });
+      const seen = async (): Promise<string[]> => {
+        const reader = await makeFolder();
+        const images = await listImages({ kind: 'additional', path: node.store }, reader);
+        await removeFolder(reader);
+        return images;
+      };
+      expect(await seen())
+        .to.include.members(pullspecsOf(bundle.release))
+        .and.not.to.include(extra.pullspec);
+      cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, {
+        spec: { allowExtraImages: [extra.digest] },
+      });
+      await until(() => cluster.progress('a')?.imagesLoaded === count + 1);
+      expect(await seen()).to.include(extra.pullspec);
+    } finally {
+      await bundle.remove();
+    }
   });
 
   it('bring nothing to a disk that is too full already, and say so', async () => {

@@ -22,11 +22,14 @@ export const digest = `sha256:${'d'.repeat(64)}` as const;
 /** What a verified bundle of 4.19.4 says. */
 export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): BundleFacts {
   const signed = `sha256:${'2'.repeat(64)}` as const;
+  const { images = [release, platformImage('a'), platformImage('b')], extraImages = [] } = metadata;
+  const own = images.filter((image) => image !== release && !extraImages.includes(image));
+  const components = Object.fromEntries(own.map((image, index) => [`component-${String(index)}`, image]));
   return {
     digest,
     metadata: {
       ...{ formatVersion: 1, version: '4.19.4', arch: 'x86_64', release, previous: ['4.19.3'], tool: 'test' },
-      ...{ images: [release, platformImage('a'), platformImage('b')], components: {}, extraImages: [], osImages: [] },
+      ...{ images, components, extraImages, osImages: [] },
       ...{ size: 2 ** 30, blobs: [{ digest: signed, size: 2 ** 30 }], signatures: {} },
       ...metadata,
     },
