@@ -171,6 +171,23 @@ describe('TestApiServer', () => {
     await sleep(0);
   });
 
+  it('reads a body in protobuf, as kubectl 1.33 and newer send it, and refuses one of a kind that it cannot read', async () => {
+    const post = (body: Buffer): Promise<Response> =>
+      fetch(`${server.url}/api/v1/namespaces/default/configmaps`, {
+        ...{
+          method: 'POST',
+          headers: { 'content-type': 'application/vnd.kubernetes.protobuf' },
+          body: new Uint8Array(body),
+        },
+      });
+    // kubectl 1.33.1: create configmap made --from-literal=a=1
+    const made = Buffer.from('azhzAAoPCgJ2MRIJQ29uZmlnTWFwEh4KFAoEbWFkZRIAGgAiACoAMgA4AEIAEgYKAWESATEaACIA', 'base64');
+    expect((await post(made)).status).to.equal(201);
+    expect(server.find('v1', 'ConfigMap', 'made')?.['data']).to.deep.equal({ a: '1' });
+    const other = Buffer.from(made.toString('latin1').replace('ConfigMap', 'Configure'), 'latin1');
+    expect((await post(other)).status).to.equal(415);
+  });
+
   describe('with kubectl', () => {
     let folder: KubeconfigFolder;
     let kubeconfig: string;

@@ -3,6 +3,7 @@ import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type 
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
 import { evaluatePolicy } from './apiPolicy.ts';
+import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, watchObjects } from './apiLists.ts';
 import { tabulateObjects } from './apiTables.ts';
@@ -330,7 +331,9 @@ function dryRun(query: URLSearchParams): boolean {
 async function readJson(exchange: Exchange): Promise<unknown> {
   const chunks: Buffer[] = [];
   for await (const chunk of exchange.body()) chunks.push(chunk);
-  const text = Buffer.concat(chunks).toString();
+  const bytes = Buffer.concat(chunks);
+  if (exchange.headers['content-type'] === protobufType) return readProtobuf(bytes);
+  const text = bytes.toString();
   if (text === '') return undefined;
   const [document] = parseAllDocuments(text);
   if (!document || document.errors.length > 0)
