@@ -88,7 +88,8 @@ export async function readCertificates(
     ...(authority && { authority: await describe(paths.authority, authority, now) }),
     ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
     hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
-    problems: kind === 'external' ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
+    // What the proxy in front demands is not known.
+    problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
   };
   return {
     ...{ status, paths, authorityKey: kind === 'automatic' ? authorityKey : undefined },
@@ -121,12 +122,12 @@ export function hostsOf({ subjectAltName = '' }: X509Certificate): string[] {
 }
 
 function classify(
-  { externalTls }: Installation,
+  { servesTls }: Installation,
   server: X509Certificate | undefined,
   authority: X509Certificate | undefined,
   authorityKey: string | undefined,
 ): CertificateKind {
-  if (externalTls) return 'external';
+  if (!servesTls) return 'external';
   if (!server) return 'missing';
   if (!authority) return 'own';
   return authorityKey !== undefined && isKeyOf(authority, authorityKey) ? 'automatic' : 'stranded';

@@ -47,7 +47,9 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     });
   }
   const { host: name, port: stated } = splitHostname(hostname.value);
-  const published = publishOf(commands);
+  const externalTls = /^(true|yes|on)$/i.test(configuration.get('EXTERNAL_TLS_TERMINATION')?.value ?? '');
+  const servesTls = !externalTls || (await host.exists(join(mount.value, 'ssl.key')));
+  const published = publishOf(commands, servesTls);
   const database = configuration.get('DB_URI')?.value.startsWith('postgresql') ? 'postgres' : 'sqlite';
   const quayVersion = quayVersionOf(images.quay?.value ?? '');
   const installation: Installation = {
@@ -65,10 +67,11 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
         ? mountOf(commands.quay, '/sqlite', options.home)
         : mountOf(commands.postgres, '/var/lib/pgsql/data', options.home),
     images,
-    additions: listAdditions(commands),
+    additions: listAdditions(commands, servesTls),
     dropIns: [...units.values()].flatMap(({ files }) => files.slice(1).map(({ path }) => path)),
-    externalTls: /^(true|yes|on)$/i.test(configuration.get('EXTERNAL_TLS_TERMINATION')?.value ?? ''),
-    remarks: remark(published, stated ?? 8443, images, quayVersion, units),
+    ...{ externalTls, servesTls },
+    // With a proxy in front, clients are told of its port.
+    remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units),
   };
   return { installation, units, commands, configuration };
 }
@@ -113,9 +116,9 @@ function mountOf(command: PodmanCommand | undefined, target: string, home: strin
   return undefined;
 }
 
-function publishOf({ pause, quay }: Commands): Inherited<number> | undefined {
+function publishOf({ pause, quay }: Commands, servesTls: boolean): Inherited<number> | undefined {
   for (const command of [pause, quay]) {
-    for (const { value, word } of publishesOf(command)) {
+    for (const { value, word } of publishesOf(command, servesTls)) {
       const port = publishedPort(value);
       if (command && port !== undefined) return inherit(command, port, word);
     }
@@ -133,10 +136,10 @@ const installerOptions = new Set([
   ...['infra-image', 'pod-id-file', 'rm', 'detach'],
 ]);
 
-function listAdditions(commands: Commands): Addition[] {
+function listAdditions(commands: Commands, servesTls: boolean): Addition[] {
   return Object.entries(commands).flatMap(([component, command]) => {
     const unit = unitOf[component as Component];
-    const [publish] = publishesOf(command);
+    const [publish] = publishesOf(command, servesTls);
     return command.options.flatMap(({ name, value, words }) => {
       const [word] = words;
       const expected =

@@ -16,9 +16,11 @@ export interface HealthQuestion {
   readonly port: number;
   /** The name or address that its certificate must be for. */
   readonly host: string;
-  /** Trusted authorities, in PEM; undefined where TLS ends elsewhere. */
+  /** It serves TLS, and no HTTP. */
+  readonly isTls: boolean;
+  /** Trusted authorities, in PEM; undefined if only a proxy talks to it, which needs no more than `certificate`. */
   readonly authorities: string | undefined;
-  /** The certificate that it must show, in PEM. */
+  /** The certificate that it must present, in PEM. */
   readonly certificate: string | undefined;
 }
 
@@ -27,16 +29,16 @@ const timeout = 10_000;
 /** What to ask an installation, by its files. */
 export function questionFor(
   { installation, commands }: DetectedInstallation,
-  { status, server, authority }: HostCertificates,
+  { server, authority }: HostCertificates,
 ): HealthQuestion {
-  const [publish] = [...publishesOf(commands.pause), ...publishesOf(commands.quay)];
+  const [publish] = [commands.pause, commands.quay].flatMap((command) => publishesOf(command, installation.servesTls));
   const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish?.value ?? '')?.[1] ?? '';
   const address = isIP(bound) && bound !== '0.0.0.0' && bound !== '::' ? bound : isIPv6(bound) ? '::1' : '127.0.0.1';
-  const isPlain = status.kind === 'external';
+  const { servesTls, externalTls } = installation;
   return {
-    ...{ address, port: installation.port.value, host: installation.host.value },
-    authorities: isPlain ? undefined : (authority ?? server),
-    certificate: isPlain ? undefined : server,
+    ...{ address, port: installation.port.value, host: installation.host.value, isTls: servesTls },
+    authorities: externalTls ? undefined : (authority ?? server),
+    certificate: servesTls ? server : undefined,
   };
 }
 
@@ -106,7 +108,7 @@ function readServices(body: string): Record<string, unknown> {
 }
 
 function get(
-  { address, port, host, authorities, certificate }: HealthQuestion,
+  { address, port, host, isTls, authorities, certificate }: HealthQuestion,
   path: string,
   signal: AbortSignal,
 ): Promise<{ status: number; body: string }> {
@@ -115,12 +117,14 @@ function get(
   const secure: RequestOptions = {
     ...plain,
     ca: authorities,
+    // Without authorities, the certificate itself is compared.
+    rejectUnauthorized: authorities !== undefined || certificate === undefined,
     allowPartialTrustChain: true,
     servername: isIP(host) ? '' : host,
     checkServerIdentity: (_name, shown) => checkServerIdentity(host, shown),
   };
   return new Promise((resolve, reject) => {
-    const sent = authorities === undefined ? requestPlain(plain) : request(secure);
+    const sent = isTls ? request(secure) : requestPlain(plain);
     sent.on('response', (response) => {
       const { socket } = response;
       const shown = socket instanceof TLSSocket ? socket.getPeerCertificate().raw : undefined;

@@ -45,8 +45,10 @@ export interface Installation {
   readonly images: Readonly<Partial<Record<Component, Inherited<string>>>>;
   readonly additions: readonly Addition[];
   readonly dropIns: readonly string[];
-  /** TLS ends before the registry (`EXTERNAL_TLS_TERMINATION`). */
+  /** Clients talk TLS to a proxy in front of the registry (`EXTERNAL_TLS_TERMINATION`). */
   readonly externalTls: boolean;
+  /** Quay serves TLS, on port 8443 of its container; else HTTP, on 8080. With a proxy in front it does so if it has a key. */
+  readonly servesTls: boolean;
   /** What does not fit together, one sentence each. */
   readonly remarks: readonly string[];
 }

@@ -59,9 +59,10 @@ export function valuesOf(command: PodmanCommand | undefined, name: string): { va
   });
 }
 
-/** How the port of Quay is published (`--publish 8443:8443`), of which the first counts. */
-export function publishesOf(command: PodmanCommand | undefined): { value: string; word: Word }[] {
-  return valuesOf(command, 'publish').filter(({ value }) => /:8443(?:\/tcp)?$/.test(value));
+/** How the port of Quay is published (`--publish 8443:8443`), of which the first counts. Without TLS that is 8080 of the container. */
+export function publishesOf(command: PodmanCommand | undefined, servesTls: boolean): { value: string; word: Word }[] {
+  const pattern = servesTls ? /:8443(?:\/tcp)?$/ : /:8080(?:\/tcp)?$/;
+  return valuesOf(command, 'publish').filter(({ value }) => pattern.test(value));
 }
 
 /** One word may be several switches (`-it`); the last letter may take a value. */

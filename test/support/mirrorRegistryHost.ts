@@ -1,4 +1,4 @@
-import { createServer, request as forward, type Server } from 'node:http';
+import { createServer, request as forward, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import { appendFile, readFile } from 'node:fs/promises';
 import { once } from 'node:events';
@@ -87,8 +87,9 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
       await this.fixture.write(`/programs/${name}`, script, 0o755);
     }
     await this.#run('systemctl', ['daemon-reload']);
-    for (const unit of ['quay-app', 'quay-redis']) {
-      this.images.set(this.#wordsOf(unit).find((word) => /\/(?:quay-rhel8|redis-6):/.test(word)) ?? '', `old ${unit}`);
+    for (const unit of ['quay-app', 'quay-redis', 'quay-pod']) {
+      const image = this.#wordsOf(unit).find((word) => /\/(?:quay-rhel8|redis-6|pause):/.test(word));
+      if (image !== undefined) this.images.set(image, `old ${unit}`);
     }
     await this.#run('systemctl', ['restart', 'quay-app.service']);
   }
@@ -133,9 +134,10 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         this.images.delete(last);
         return done;
       case 'unshare cp':
+      case 'unshare find':
       case 'unshare rm': {
-        const { code, stderr } = await run(words[1] ?? '', words.slice(2));
-        return { code, text: stderr };
+        const { code, stdout, stderr } = await run(words[1] ?? '', words.slice(2));
+        return { code, text: code === 0 ? stdout : stderr };
       }
       case 'image import':
         // With the digest of what it was given to read.
@@ -165,7 +167,15 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   }
 
   #idOf(name: string): string | undefined {
-    return this.images.get(name) ?? (this.#ids.has(name) ? name : undefined);
+    const isHeld = this.#ids.has(name) || [...this.images.values()].includes(name);
+    return this.images.get(name) ?? (isHeld ? name : undefined);
+  }
+
+  /** What `podman rmi --force` does. */
+  removeImage(name: string): void {
+    const id = this.#idOf(name) ?? '';
+    this.#ids.delete(id);
+    for (const [each, found] of this.images) if (found === id) this.images.delete(each);
   }
 
   async #readUnits(): Promise<void> {
@@ -193,9 +203,14 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     if (!this.images.has(image) || (words[place + 1] ?? 'registry') !== 'registry') return;
     const mount = words.find((word) => word.includes(':/quay-registry/conf/stack'))?.split(':')[0] ?? '';
     const [cert, key] = await Promise.all(
-      ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name))),
+      ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name)).catch(() => undefined)),
     );
-    const [, port] = /--publish (?:[\d.]+:)?(\d+):8443/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
+    // With a proxy in front, Quay serves TLS if it has a key, else HTTP on another port.
+    const configuration = await readFile(join(this.fixture.root, mount, 'config.yaml'), 'utf8');
+    const isPlain = configuration.includes('EXTERNAL_TLS_TERMINATION: true') && key === undefined;
+    if (!isPlain && (cert === undefined || key === undefined)) return;
+    const published = /--publish (?:[\d.]+:)?(\d+):(\d+)/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
+    const port = published[2] === (isPlain ? '8080' : '8443') ? published[1] : undefined;
     // A newer version migrates the database as it starts.
     this.#installed ??= image;
     if (image !== this.#installed && this.running !== image) {
@@ -204,7 +219,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
       await appendFile(`${this.#database}-wal`, 'more\n');
     }
     this.running = image;
-    const front = createSecureServer({ cert: cert ?? '', key: key ?? '' }, (request, response) => {
+    const handle = (request: IncomingMessage, response: ServerResponse): void => {
       if (request.url === '/health/instance') {
         const { status, services: found } = this.healthOf(image);
         response.writeHead(status, { 'content-type': 'application/json' });
@@ -219,7 +234,8 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
       });
       sent.on('error', () => response.destroy());
       request.pipe(sent);
-    });
+    };
+    const front = isPlain ? createServer(handle) : createSecureServer({ cert: cert ?? '', key: key ?? '' }, handle);
     front.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.on('close', () => this.#sockets.delete(socket));

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,8 @@ import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
 import { run, type RunResult } from './peers.ts';
 
-const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
+/** The program, as it is run from the sources. */
+export const mirrorRegistryExecutable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 const killAt = fileURLToPath(new URL('./killAt.ts', import.meta.url));
 
 /** A mirror registry that runs on a host of its own, on a free port of `localhost`, and the program to work on it with. */
@@ -25,11 +26,21 @@ export interface RunningRegistry {
   stop(): Promise<void>;
 }
 
-/** Installs and starts a 2.0.7 whose certificate ends in 20 days, its authority in 100. The old authority is kept as `/old-root.pem`. */
-export async function startMirrorRegistry(options: Partial<FixtureOptions> = {}): Promise<RunningRegistry> {
+/**
+ * Installs and starts a 2.0.7 whose certificate ends in 20 days, its authority in 100. The old authority is kept as `/old-root.pem`. For port
+ * 8080 of the container there is no key, so that Quay serves HTTP.
+ */
+export async function startMirrorRegistry(
+  options: Partial<FixtureOptions> = {},
+  containerPort = 8443,
+): Promise<RunningRegistry> {
   const port = await findFreePort();
   const fixture = await makeFixture({
-    ...{ age: '2.0.7', hostname: `localhost:${String(port)}`, publish: `127.0.0.1:${String(port)}:8443` },
+    ...{
+      age: '2.0.7',
+      hostname: `localhost:${String(port)}`,
+      publish: `127.0.0.1:${String(port)}:${String(containerPort)}`,
+    },
     ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
     ...options,
   });
@@ -41,6 +52,7 @@ export async function startMirrorRegistry(options: Partial<FixtureOptions> = {})
   }
   await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
   await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
+  if (containerPort === 8080) await rm(at('quay-config/ssl.key'));
   const host = new MirrorRegistryHost(fixture, port, '/srv/db');
   await host.start();
   return {
@@ -49,13 +61,13 @@ export async function startMirrorRegistry(options: Partial<FixtureOptions> = {})
       const programs = join(fixture.root, 'programs');
       const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
       const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
-      const isReading = ['plan', 'status'].includes(command);
+      const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools;
       const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
-      const words = [...command.split(' '), ...where, ...(isReading ? [] : tools), ...args];
+      const words = [...command.split(' '), ...where, ...taken, ...args];
       // A process of its own only to be killed.
       return kill
-        ? run(process.execPath, [executable, ...words], { env: { ...process.env, ...kill } })
-        : executeProgram(executable, words);
+        ? run(process.execPath, [mirrorRegistryExecutable, ...words], { env: { ...process.env, ...kill } })
+        : executeProgram(mirrorRegistryExecutable, words);
     },
     snapshot: (withTimes = false) => snapshot(fixture.root, withTimes),
     stop: async () => {
