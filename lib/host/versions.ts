@@ -1,16 +1,29 @@
-/** Which Quay each release of the mirror registry carries, from the first that anybody may still run; the tag of its image is all that a host has of it. */
+/**
+ * Which Quay each release of the mirror registry carries (quay/mirror-registry, `.env` of each tag; 2.0.8 by its release notes); the tag of
+ * its image is all that a host has of it. 1.2.4 was released a second time as 1.2.5.
+ */
 const quayVersions: Readonly<Record<string, string>> = {
-  ...{ '1.0.0': '3.6.1', '1.1.0': '3.6.4', '1.2.0': '3.7.1', '1.2.9': '3.7.10', '1.3.0': '3.8.1', '1.3.10': '3.8.14' },
+  ...{ '1.0.0': '3.6.1', '1.1.0': '3.6.4' },
+  ...{ '1.2.0': '3.7.1', '1.2.1': '3.7.2', '1.2.2': '3.7.3', '1.2.3': '3.7.4', '1.2.5': '3.7.5', '1.2.4': '3.7.5' },
+  ...{ '1.2.6': '3.7.7', '1.2.7': '3.7.8', '1.2.8': '3.7.9', '1.2.9': '3.7.10' },
+  ...{ '1.3.0': '3.8.1', '1.3.1': '3.8.3', '1.3.2': '3.8.4', '1.3.3': '3.8.5', '1.3.4': '3.8.6', '1.3.5': '3.8.7' },
   ...{
+    '1.3.6': '3.8.8',
+    '1.3.7': '3.8.10',
+    '1.3.8': '3.8.11',
+    '1.3.9': '3.8.12',
+    '1.3.10': '3.8.14',
     '1.3.11': '3.8.15',
+  },
+  ...{
     '2.0.0': '3.12.0',
     '2.0.1': '3.12.1',
     '2.0.2': '3.12.2',
     '2.0.3': '3.12.3',
     '2.0.4': '3.12.4',
+    '2.0.5': '3.12.5',
   },
-  ...{ '2.0.5': '3.12.5', '2.0.6': '3.12.8', '2.0.7': '3.12.10', '2.0.8': '3.12.12', '2.0.10': '3.12.14' },
-  ...{ '2.0.11': '3.12.18' },
+  ...{ '2.0.6': '3.12.8', '2.0.7': '3.12.10', '2.0.8': '3.12.12', '2.0.10': '3.12.14', '2.0.11': '3.12.18' },
 };
 
 /** The version of the mirror registry by the version of its Quay; undefined for one that no release had. */
@@ -18,9 +31,9 @@ export function mirrorRegistryVersion(quay: string): string | undefined {
   return Object.entries(quayVersions).find(([, version]) => version === quay)?.[0];
 }
 
-/** The version of Quay in the tag of its image (`…/quay-rhel8:v3.12.10`); undefined for an image by digest or by another tag. */
+/** The version of Quay in the tag of its image (`…/quay-rhel8:v3.12.10`); undefined for an image by digest alone or by another tag. */
 export function quayVersionOf(image: string): string | undefined {
-  return /:v?(\d+\.\d+\.\d+)(?:-\d+)?$/.exec(image)?.[1];
+  return /:v?(\d+\.\d+\.\d+)(?:-\d+)?$/.exec(image.replace(/@.*$/, ''))?.[1];
 }
 
 /** Compares tags such as `v3.12.10` or `1-1766406130` by their numbers: negative when the first is older, 0 when neither is. */
