@@ -23,7 +23,7 @@ export async function readArguments(
 ): Promise<Record<string, unknown>> {
   const options: OptionRecord = { ...commonOptions, ...own };
   const [superfluous] = rest;
-  checkNames(Object.keys(values), options, positionals);
+  checkNames(values, options, positionals);
   checkWords(words, options);
   if (superfluous !== undefined) throw new PluginError('usage', `“${String(superfluous)}” is one argument too many`);
   const args: Record<string, unknown> = {};
@@ -36,12 +36,15 @@ export async function readArguments(
   return args;
 }
 
-function checkNames(keys: readonly string[], options: OptionRecord, positionals: OptionRecord): void {
+function checkNames(values: ParsedLine['values'], options: OptionRecord, positionals: OptionRecord): void {
   const known = [...Object.entries(options).flatMap(namesOf), 'help', 'h'];
-  for (const name of keys.map(kebabCase)) {
+  for (const [key, value] of Object.entries(values)) {
+    const name = kebabCase(key);
     if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
     const similar = findSimilar(name, known);
-    throw new PluginError('usage', `there is no option ${dashed(name)}`, {
+    // To the parser, `--no-restart` is `restart`.
+    const given = value === false ? `no-${name}` : name;
+    throw new PluginError('usage', `unknown option ${dashed(given)}`, {
       hint: similar && `Did you mean ${dashed(similar)}?`,
     });
   }

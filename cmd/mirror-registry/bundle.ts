@@ -2,11 +2,11 @@ import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
+import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { pushRelease } from '../../lib/host/pushedRelease.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/host/registryBundle.ts';
 import { openRegistryRelease, type RegistryRelease } from '../../lib/host/registryRelease.ts';
-import { formatReference, parseReference } from '../../lib/oci/reference.ts';
+import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import { architectures } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess, tool } from '../access.ts';
@@ -14,7 +14,8 @@ import { checkImage } from '../checks.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes, formatTable } from '../format.ts';
 import { formatOption, registryOptions } from '../options.ts';
-import { openReading, targetImages, targetOptions } from './target.ts';
+import { findInstallation, hostOptions } from './options.ts';
+import { openReading, ownAuthority, targetImages, targetOptions } from './target.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -39,6 +40,7 @@ const options = {
   ...imageOptions,
   ...formatOption(['json']),
   ...registryOptions,
+  ...hostOptions,
 } as const;
 
 /** `bundle`: the images of a mirror registry in a file, for hosts without a network. */
@@ -112,7 +114,8 @@ async function push(
   const reference = parseReference(to);
   const bundle = await openBundle(path, context);
   try {
-    const registries = new Registries(await openAccess(args, environment), context);
+    const certificateAuthority = args.certificateAuthority ?? (await findOwnAuthority(args, reference, environment));
+    const registries = new Registries(await openAccess({ ...args, certificateAuthority }, environment), context);
     try {
       const options = { tag: reference.tag, concurrency: args.maxPerRegistry };
       const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
@@ -125,6 +128,20 @@ async function push(
     }
   } finally {
     await bundle.close();
+  }
+}
+
+/** The authority of the registry of this host, if the bundle goes into that. On a host without one, or as another user, there is none. */
+async function findOwnAuthority(
+  args: Arguments<typeof hostOptions>,
+  reference: Reference,
+  environment: NodeJS.ProcessEnv,
+): Promise<string | undefined> {
+  try {
+    return await ownAuthority(await findInstallation(args, environment), reference);
+  } catch (error) {
+    if (isPluginError(error)) return undefined;
+    throw error;
   }
 }
 

@@ -173,7 +173,9 @@ function describeRenewal(
       : []),
     ...(serves && newCa === undefined && authority.length > 0 && old
       ? [
-          `Clients that trust the present authority go on doing so until it ends on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,
+          old.daysLeft < 0
+            ? `The previous certificate of the authority expired on ${old.notAfter.slice(0, 10)}: give clients the new one, with 'certs trust'.`
+            : `Clients that trust the previous certificate of the authority do so until it expires on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,
         ]
       : []),
     ...(serves

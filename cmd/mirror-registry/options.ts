@@ -151,6 +151,11 @@ function checkHost(text: string): void {
   throw new PluginError('usage', `“${text}” is neither a host name nor an address`);
 }
 
+/** The option that names podman. */
+export const podmanOption = {
+  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', suggest: 'files', group: host },
+} as const satisfies OptionRecord;
+
 /** Options of what changes a host and starts its registry again. */
 export const executionOptions = {
   'health-timeout': {
@@ -172,7 +177,7 @@ export const executionOptions = {
     group: host,
   },
   'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },
-  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', suggest: 'files', group: host },
+  ...podmanOption,
   systemctl: {
     type: 'string',
     describe: 'The systemctl of the host, needed with --root',
@@ -193,16 +198,16 @@ export async function requestOf(
     });
   }
   const { files, installation } = await findInstallation(args, environment);
-  if (restart && installation.scope === 'user') await requireOwner(files, installation);
+  if (installation.scope === 'user') await requireOwner(files, installation);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
   return { files, installation, commands, detect, ...times, noRestart: !restart, force };
 }
 
-/** The systemd and the podman of a user are those of whoever runs this. */
+/** The systemd and the podman of a user, and new files, are those of the user who runs this. */
 async function requireOwner(files: HostFiles, { quayRoot }: Installation): Promise<void> {
-  const { uid } = await stat(files.locate(quayRoot.value));
+  const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
   if (uid === process.getuid?.()) return;
   throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${String(uid)}`, {
     hint: `Run this as that user: 'sudo -u "#${String(uid)}" …'.`,

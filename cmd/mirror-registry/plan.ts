@@ -1,23 +1,23 @@
-import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
-import { isUpToDate } from '../../lib/host/plan.ts';
 import { defineCommand } from '../command.ts';
-import { hostOptions, renewalOptions } from './options.ts';
-import { formatPlan, makePlan, planOptions } from './planReport.ts';
+import { findInstallation, hostOptions, podmanOption, renewalOptions } from './options.ts';
+import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
+import { formatTimer } from './timer.ts';
 
 /** `plan`: what `upgrade` would do to this host. */
 export const command = defineCommand({
   details:
-    'Compares the host with what it is to have: its images, the words of its units that newer images need, its certificates. Nothing is ' +
-    'run and nothing is written. What is not named stays as it is, byte for byte.',
+    'Compares the host with what it should have: its images, the words of its units that newer images need, its certificates. Asks podman ' +
+    'which images it holds, and changes nothing. What is not named stays as it is, byte for byte.',
   options: {
     ...upgradeOptions,
     timer: {
       type: 'boolean',
-      describe: 'Print a systemd service and timer that look every week and tell, and change nothing',
+      describe: 'Print a systemd service and timer that run plan every week for this installation, with these options',
     },
     ...planOptions,
     ...renewalOptions,
+    ...podmanOption,
     ...hostOptions,
   },
   examples: [
@@ -28,11 +28,12 @@ export const command = defineCommand({
   ],
   async run(args, { terminal, environment, executable, context, setExitCode }) {
     if (args.timer) {
-      terminal.print(formatCheckTimer(executable, args.scope === 'user', args.bundle).trimEnd());
+      const { installation } = await findInstallation(args, environment);
+      terminal.print(formatTimer(args, executable, installation).trimEnd());
       return;
     }
     const { plan, unfinished } = await makePlan(args, environment, context);
-    if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) && !unfinished ? 0 : 2);
+    if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
     terminal.print(await formatPlan(plan, args));
   },
 });

@@ -1,29 +1,40 @@
+import { stat } from 'node:fs/promises';
 import type { Context } from '../../lib/context.ts';
+import { isPluginError } from '../../lib/errors.ts';
+import { HostCommands } from '../../lib/host/hostCommands.ts';
+import type { HostFiles } from '../../lib/host/hostFiles.ts';
+import { findImage } from '../../lib/host/images.ts';
+import type { Installation } from '../../lib/host/installation.ts';
 import { isUpToDate, type UpgradePlan } from '../../lib/host/plan.ts';
-import { stateFolderOf } from '../../lib/host/stateFolder.ts';
 import { surveyHost } from '../../lib/host/survey.ts';
 import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
-import { UpgradeRecords } from '../../lib/host/upgradeJournal.ts';
 import type { Arguments, OptionRecord } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
-import { findInstallation, renewalOf } from './options.ts';
+import { findInstallation, podmanOption, renewalOf } from './options.ts';
 import type { hostOptions, renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
+import { describeUnfinished, findUnfinished } from './unfinished.ts';
 
 /** Options that say how a plan is shown. */
 export const planOptions = {
   diff: { type: 'boolean', describe: 'Show how the units change, as a unified diff' },
   'detailed-exitcode': {
     type: 'boolean',
-    describe: 'End with 0 when there is nothing to do, with 2 when there is, with 1 when it cannot be done',
+    describe: 'Exit with 0 if there is nothing to do, with 2 if there is, with 1 if it cannot be done',
+  },
+  'changes-exitcode': {
+    type: 'number',
+    default: 2,
+    range: [2, 125],
+    describe: 'What --detailed-exitcode exits with if there is something to do; a wrong command line exits with 2',
   },
   ...formatOption(['json', 'yaml']),
 } as const satisfies OptionRecord;
 
-/** Plans what the options ask for, and tells whether an earlier run has not ended. Nothing is run and nothing written. */
+/** Plans what the options ask for, and tells whether an earlier run is unfinished. Asks podman for images; changes nothing. */
 export async function makePlan(
-  args: Arguments<typeof hostOptions & typeof renewalOptions & typeof upgradeOptions>,
+  args: Arguments<typeof hostOptions & typeof podmanOption & typeof renewalOptions & typeof upgradeOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<{ plan: UpgradePlan; unfinished: boolean }> {
@@ -31,14 +42,44 @@ export async function makePlan(
   const detected = await findInstallation(args, environment);
   const { target, release } = await openTarget(args, detected, environment, context);
   try {
-    const { plan } = await surveyHost({ files: detected.files, detected, target, release, renewal });
-    const unfinished = await new UpgradeRecords(detected.files, stateFolderOf(detected.installation)).current();
-    if (unfinished)
-      context.log('warn', `${unfinished.title} of an earlier run did not end: run it again, or 'rollback'`);
+    const asked = { files: detected.files, detected, target, release, renewal };
+    const { plan } = await surveyHost(asked, await openImageFinder(args, detected, environment, context));
+    const unfinished = await findUnfinished(detected, context);
+    if (unfinished) context.log('warn', describeUnfinished(unfinished));
     return { plan, unfinished: unfinished !== undefined };
   } finally {
     await release?.close();
   }
+}
+
+/** How to ask podman for the ID of an image; undefined if the podman of this machine and user is not that of the registry, or is missing. */
+async function openImageFinder(
+  { root, podman }: Arguments<typeof hostOptions & typeof podmanOption>,
+  { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
+  environment: NodeJS.ProcessEnv,
+  { signal }: Context,
+): Promise<((image: string) => Promise<string | undefined>) | undefined> {
+  const isElsewhere = root !== '/' && podman === podmanOption.podman.default;
+  const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
+  if (isElsewhere || (scope === 'user' && uid !== process.getuid?.())) return undefined;
+  const commands = new HostCommands({ podman, systemctl: 'systemctl', environment }, scope);
+  try {
+    await commands.podman(['info', '--format', '{{.Host.Arch}}'], signal);
+  } catch (error) {
+    if (isPluginError(error, 'command-failed')) return undefined;
+    throw error;
+  }
+  return (image) => findImage(commands, image, signal);
+}
+
+/** What a plan ends with for scripts: 1 if it cannot be done, and `changesExitcode` if there is something to do. */
+export function exitCodeOf(
+  plan: UpgradePlan,
+  unfinished: boolean,
+  { changesExitcode }: Pick<Arguments<typeof planOptions>, 'changesExitcode'>,
+): number {
+  if (plan.blockers.length > 0) return 1;
+  return isUpToDate(plan) && plan.due.length === 0 && !unfinished ? 0 : changesExitcode;
 }
 
 /** A plan as the options want to have it, with `more` in front where it is data. */
@@ -57,9 +98,17 @@ export async function formatPlan(
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {
-  const { from, to, level, images, units, certificates, restart, blockers, warnings } = plan;
-  const notes = [...blockers.map((blocker) => `BLOCKED: ${blocker}`), ...warnings.map((warning) => `note: ${warning}`)];
-  if (isUpToDate(plan)) return ['The mirror registry is up to date: there is nothing to do.', ...notes].join('\n');
+  const { from, to, level, images, units, certificates, restart, blockers, warnings, due } = plan;
+  const notes = [
+    ...blockers.map((blocker) => `BLOCKED: ${blocker}`),
+    ...due.map((each) => `DUE: ${each}`),
+    ...warnings.map((warning) => `note: ${warning}`),
+  ];
+  if (isUpToDate(plan)) {
+    if (blockers.length > 0) return ['The mirror registry cannot be upgraded as it is.', ...notes].join('\n');
+    if (due.length > 0) return ['The mirror registry needs your attention.', ...notes].join('\n');
+    return ['The mirror registry is up to date: there is nothing to do.', ...notes].join('\n');
+  }
   const titles = {
     none: 'Changes',
     certificates: 'New certificates',

@@ -83,7 +83,7 @@ export async function openTarget(
   return { target: { quay: quay.image, redis: redis.image, pause: pause.image }, release };
 
   async function openRepository(reference: Reference): Promise<OpenedRepository> {
-    const certificateAuthority = args.certificateAuthority ?? (await ownAuthority(files, installation, reference));
+    const certificateAuthority = args.certificateAuthority ?? (await ownAuthority({ files, installation }, reference));
     return openReading({ ...args, certificateAuthority }, reference, environment, context);
   }
 }
@@ -99,15 +99,14 @@ export async function openReading(
   return { content: registries.repository(reference), close: () => registries.close() };
 }
 
-/** The authority of the registry itself, where that is what is asked for its next release; the host may not trust it. */
-async function ownAuthority(
-  files: HostFiles,
-  installation: Installation,
+/** The authority of the registry itself, if `reference` is in it: the host may not trust that. Undefined for other registries. */
+export async function ownAuthority(
+  { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
   { registry }: Reference,
 ): Promise<string | undefined> {
   const { host, port } = installation;
   const name = isIPv6(host.value) ? `[${host.value}]` : host.value;
   if (registry !== `${name}:${String(port.value)}` && !(registry === name && port.value === 443)) return undefined;
   const { authority } = certificatePathsOf(installation);
-  return (await files.exists(authority)) ? files.locate(authority) : undefined;
+  return (await files.exists(authority)) ? files.locate(await files.resolve(authority)) : undefined;
 }

@@ -1,11 +1,11 @@
 import { takeStateLock } from '../../lib/host/stateFolder.ts';
 import type { Installation } from '../../lib/host/installation.ts';
-import { isUpToDate, type UpgradePlan } from '../../lib/host/plan.ts';
+import type { UpgradePlan } from '../../lib/host/plan.ts';
 import { upgradeRegistry } from '../../lib/host/upgrade.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { defineCommand } from '../command.ts';
 import { executionOptions, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
-import { formatPlan, makePlan, planOptions } from './planReport.ts';
+import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { openTarget, upgradeOptions } from './target.ts';
 
 /** `upgrade`: carries out what `plan` shows. */
@@ -41,7 +41,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment, setExitCode }) {
     if (args.dryRun) {
       const { plan, unfinished } = await makePlan(args, environment, context);
-      if (args.detailedExitcode) setExitCode(plan.blockers.length > 0 ? 1 : isUpToDate(plan) && !unfinished ? 0 : 2);
+      if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));
       terminal.print(await formatPlan(plan, args, { outcome: 'planned' }));
       return;
     }
@@ -55,7 +55,7 @@ export const command = defineCommand({
       try {
         const reading = { ...context, onEvent: terminal.transfer('Verifying') };
         const { outcome, plan } = await upgradeRegistry(request, reading);
-        if (args.detailedExitcode && outcome !== 'unchanged') setExitCode(2);
+        if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));
         const done = {
           unchanged: [],
           upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, request.installation)],

@@ -1,24 +1,32 @@
+/** What a timer runs. */
+export interface CheckTimer {
+  /** The program with its arguments; all paths are absolute. */
+  readonly command: readonly string[];
+  /** The systemd of a user runs it. */
+  readonly isUser: boolean;
+  /** What the command ends with if there is something to do. */
+  readonly changesExitCode: number;
+}
+
 /**
- * A systemd service that runs `plan` and a timer that starts it every week, as two files in one text, each under its name. The service fails
- * when there is something to do, which is what monitoring notices; it changes nothing. `program` is the path of the executable, `bundle`
- * where releases are looked for, if anywhere.
+ * Formats a systemd service that runs `plan` and a timer that starts it every week, as two files in one text, each under its name. The service
+ * fails if there is something to do, which monitoring notices; it changes nothing.
  */
-export function formatCheckTimer(program: string, isUser: boolean, bundle?: string): string {
+export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTimer): string {
   const folder = isUser ? '~/.config/systemd/user' : '/etc/systemd/system';
   const systemctl = isUser ? 'systemctl --user' : 'systemctl';
-  // What begins with a percent sign means something to systemd.
-  const releases = bundle === undefined ? '' : ` "--bundle=${bundle.replaceAll('%', '%%')}"`;
   return `# ${folder}/oc-mirror-registry-check.service
+# Exit status: ${String(changesExitCode)} there is something to do, 1 it cannot be done or checked, 2 this command line is wrong
 [Unit]
-Description=See whether the mirror registry needs an upgrade or new certificates
+Description=Check whether the mirror registry needs an upgrade or new certificates
 
 [Service]
 Type=oneshot
-ExecStart="${program}" plan --detailed-exitcode --scope=${isUser ? 'user' : 'system'}${releases}
+ExecStart=${command.map(quote).join(' ')}
 
 # ${folder}/oc-mirror-registry-check.timer
 [Unit]
-Description=See every week whether the mirror registry needs an upgrade or new certificates
+Description=Check every week whether the mirror registry needs an upgrade or new certificates
 
 [Timer]
 OnCalendar=weekly
@@ -30,4 +38,10 @@ WantedBy=timers.target
 
 # Then: ${systemctl} daemon-reload && ${systemctl} enable --now oc-mirror-registry-check.timer
 `;
+}
+
+/** Quotes a word by the rules of systemd.service(5), so that it means itself. */
+function quote(word: string): string {
+  const escaped = word.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('%', '%%').replaceAll('$', '$$$$');
+  return `"${escaped}"`;
 }

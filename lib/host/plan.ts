@@ -17,8 +17,10 @@ export interface PlanInput {
   readonly renewals: RenewalNeed;
   /** As `listImageChanges` finds them. */
   readonly images: readonly ImageChange[];
-  /** Images that have the name they are to have, and may be others. */
+  /** Images that have the name they are to have, and may be others: podman was not asked. */
   readonly unknown: readonly string[];
+  /** A certificate that expires within so many days needs attention. */
+  readonly renewBefore: number;
 }
 
 /** An image that takes the place of another, which may have the same name. */
@@ -54,6 +56,8 @@ export interface UpgradePlan {
   /** What keeps it from being done, one sentence each. */
   readonly blockers: readonly string[];
   readonly warnings: readonly string[];
+  /** What an administrator has to do soon, because no upgrade can, one sentence each. */
+  readonly due: readonly string[];
 }
 
 const components = ['pause', 'redis', 'quay'] as const;
@@ -64,7 +68,14 @@ const sitePackages = 'PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/s
  * Plans an upgrade: which images, which words of which units, which certificates. A pure function of what was found; nothing is read and
  * nothing written. A host that has what it is to have gives a plan without changes.
  */
-export function planUpgrade({ detected, certificates, renewals, images, unknown }: PlanInput): UpgradePlan {
+export function planUpgrade({
+  detected,
+  certificates,
+  renewals,
+  images,
+  unknown,
+  renewBefore,
+}: PlanInput): UpgradePlan {
   const { installation } = detected;
   const units = listUnitChanges(detected, images);
   const changed = new Set(images.map(({ component }) => component));
@@ -84,9 +95,10 @@ export function planUpgrade({ detected, certificates, renewals, images, unknown 
     blockers: [...listBlockers(installation, images), ...certificateBlockers(certificates, installation, renewals)],
     warnings: [
       ...installation.remarks,
-      ...listWarnings(certificates, images),
-      ...unknown.map((image) => `podman may hold another image as ${image}: upgrade looks, and plan asks nobody`),
+      ...listWarnings(images),
+      ...unknown.map((image) => `podman may hold another image as ${image}: it was not asked`),
     ],
+    due: listDue(certificates, renewals, renewBefore),
   };
 }
 
@@ -209,13 +221,24 @@ function certificateBlockers(
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
 }
 
-function listWarnings({ kind, server }: CertificateStatus, images: readonly ImageChange[]): string[] {
-  const days = server?.daysLeft ?? Infinity;
+/** Certificates that this program does not renew, and that expire soon. */
+function listDue({ kind, server }: CertificateStatus, renewals: RenewalNeed, renewBefore: number): string[] {
+  if (
+    !server ||
+    kind === 'automatic' ||
+    kind === 'external' ||
+    renewals.server.length > 0 ||
+    server.daysLeft >= renewBefore
+  )
+    return [];
+  const date = server.notAfter.slice(0, 10);
+  const when = server.daysLeft < 0 ? `expired on ${date}` : `expires on ${date}, in ${String(server.daysLeft)} days`;
+  return [`${server.file} ${when}, and is not renewed by this program: install a new one with certs renew --ssl-cert`];
+}
+
+function listWarnings(images: readonly ImageChange[]): string[] {
   const unknown = images.filter(({ from, to }) => tagOf(from) === undefined || tagOf(to) === undefined);
   return [
-    ...(kind !== 'automatic' && kind !== 'external' && server && days < 60
-      ? [`${server.file} ends on ${server.notAfter.slice(0, 10)}, and is not renewed by this program`]
-      : []),
     ...images
       .filter(({ from, to }) => repositoryOf(from) !== repositoryOf(to))
       .map(({ from, to }) => `${to} is from another repository than ${from}`),
@@ -229,5 +252,5 @@ function repositoryOf(image: string): string {
 
 /** The tag of an image as numbers can be read from it; undefined for an image by digest, or without one. */
 function tagOf(image: string): string | undefined {
-  return /:(v?\d[\w.-]*)$/.exec(image)?.[1];
+  return /:(v?\d[\w.-]*)$/.exec(image.replace(/@.*$/, ''))?.[1];
 }

@@ -47,9 +47,9 @@ export interface Renewal extends RenewalNeed {
 
 const day = 24 * 60 * 60 * 1000;
 
-/** Tells whether a text is the name of a host, a wildcard included, or an address without brackets. */
+/** Tells whether a text is the name of a host, a wildcard or one with underscores too, or an address without brackets. */
 export function isHost(text: string): boolean {
-  return isIP(text) > 0 || (text.length <= 253 && /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/i.test(text));
+  return isIP(text) > 0 || (text.length <= 253 && /^(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?$/i.test(text));
 }
 
 /**
@@ -148,6 +148,12 @@ export async function renewCertificates(
   }
   const hosts = [installation.host.value, ...hostsOf(new X509Certificate(server)), ...options.addHosts];
   const sound = [...new Set(hosts)].filter(isHost);
+  if (!isHost(installation.host.value)) {
+    const { value, file, line } = installation.host;
+    throw new PluginError('unsupported', `no certificate can be for “${value}” (${file}:${String(line)})`, {
+      hint: 'Nothing was changed. SERVER_HOSTNAME has to be the host name or address by which clients reach the registry.',
+    });
+  }
   const fresh = need.key.length > 0 ? await createKeyLike(server) : undefined;
   const key = fresh ?? (await requireKey(files, certificates));
   const request = { like: server, key: fresh, hosts: sound, authority: signer, now, days: certDays };

@@ -28,7 +28,7 @@ export interface Survey {
 
 /**
  * Finds out what there is to do for the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the
- * ID of an image that nothing is recorded of. Throws as `readCertificates`.
+ * ID of the image that podman holds by a name, undefined for none. Without it, what was recorded counts. Throws as `readCertificates`.
  */
 export async function surveyHost(
   { files, detected, target, release, renewal: options }: SurveyRequest,
@@ -44,14 +44,22 @@ export async function surveyHost(
     const wanted = release?.images[component];
     if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
     const recorded = state?.images[component];
-    const id = recorded?.ref === present ? recorded.id : await findId?.(present);
-    if (id === undefined) unknown.push(present);
+    const known = recorded?.ref === present ? recorded.id : undefined;
+    const id = findId ? await findId(present) : known;
+    if (id === undefined && !findId) unknown.push(present);
     else if (id !== wanted.id) respun.push(component);
   }
   const images = listImageChanges(installation, target, respun);
   const withQuay = images.some(({ component }) => component === 'quay');
   const renewal = { ...options, withQuay };
   const renewals = findRenewals(certificates, installation, renewal);
-  const plan = planUpgrade({ detected, certificates: certificates.status, renewals, images, unknown });
+  const plan = planUpgrade({
+    detected,
+    certificates: certificates.status,
+    renewals,
+    images,
+    unknown,
+    renewBefore: options.renewBefore,
+  });
   return { certificates, renewal, renewals, plan };
 }

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto';
-import { copyFile, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, copyFile, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { readCertificates, type HostCertificates } from '../../lib/host/certificates.ts';
@@ -56,7 +56,8 @@ describe('certificates', function () {
       at: (path) => join(fixture.root, fixture.quayRoot, path),
       renew: async (changed = {}) => {
         const renewal = await renewCertificates(files, await read(), installation, { ...options, ...changed });
-        for (const { path, after, mode } of renewal.changes) await replaceFile(files.locate(path), after, mode);
+        for (const { path, after, mode } of renewal.changes)
+          await replaceFile(files, { path, within: fixture.quayRoot }, after, { mode });
         return renewal;
       },
     };
@@ -117,6 +118,23 @@ describe('certificates', function () {
       ),
     );
     expect(is).to.equal(was);
+  });
+
+  it('name a host with an underscore, and none that no certificate can be for', async () => {
+    const host = await install({ days: 20 }, { hostname: 'mirror_registry:8443' });
+    await host.renew();
+    expect((await host.read()).status).to.deep.include({ problems: [] });
+    expect(
+      await verifyStrictly(host, host.at('quay-rootCA/rootCA.pem'), '-verify_hostname', 'mirror_registry'),
+    ).to.equal('good');
+    expect(await reasonsOf(host)).to.equal('');
+
+    const unusable = await install({ days: 20 }, { hostname: '"mirror registry:8443"' });
+    const before = await readFile(unusable.at('quay-config/ssl.cert'));
+    expect((await failureOf(unusable.renew(), 'unsupported')).message)
+      .to.include('mirror registry')
+      .and.to.include('config.yaml:');
+    expect(await readFile(unusable.at('quay-config/ssl.cert'))).to.deep.equal(before);
   });
 
   it('are left as they are the second time', async () => {
@@ -227,24 +245,24 @@ describe('certificates', function () {
     const host = await install();
     const { server } = (await host.read()).status;
     const state = `${host.fixture.quayRoot}/.oc-mirror-registry/state.json`;
-    const record = (certs: object): Promise<void> =>
-      host.fixture.write(state, JSON.stringify({ images: {}, unitSha256: {}, certs }));
+    const write = async (at: Host, text: string): Promise<void> => {
+      await at.fixture.write(state, text, 0o600);
+      await chmod(at.at('.oc-mirror-registry'), 0o700);
+    };
+    const record = (certs: object): Promise<void> => write(host, JSON.stringify({ images: {}, unitSha256: {}, certs }));
     const known = { leafSha256: server?.sha256, notAfter: server?.notAfter };
     await record({ ...known, origin: 'own' });
     expect((await host.read()).status.kind).to.equal('own');
     await record({ ...known, leafSha256: 'another', origin: 'own' });
     expect((await host.read()).status.kind).to.equal('automatic');
-    await host.fixture.write(state, '{ damaged');
+    await write(host, '{ damaged');
     expect((await host.read()).status.kind).to.equal('automatic');
 
     const named = await install({ name: 'registry.example.com' });
     expect((await named.read()).status.kind).to.equal('own');
     const sha256 = new X509Certificate(await readFile(named.at('quay-config/ssl.cert'))).fingerprint256;
     const leafSha256 = sha256.replaceAll(':', '').toLowerCase();
-    await named.fixture.write(
-      state,
-      JSON.stringify({ images: {}, unitSha256: {}, certs: { leafSha256, origin: 'auto' } }),
-    );
+    await write(named, JSON.stringify({ images: {}, unitSha256: {}, certs: { leafSha256, origin: 'auto' } }));
     expect((await named.read()).status.kind).to.equal('automatic');
   });
 
@@ -254,9 +272,11 @@ describe('certificates', function () {
     expect((await stranded.read()).status.kind).to.equal('stranded');
     expect((await failureOf(stranded.renew(), 'unsupported')).hint).to.include('--new-ca');
 
-    const external = await install({}, { configuration: 'EXTERNAL_TLS_TERMINATION: true\n' });
-    expect((await external.read()).status).to.deep.include({ kind: 'external', problems: [] });
-    await failureOf(external.renew(), 'unsupported');
+    const external = await install();
+    const proxied = { ...external.installation, externalTls: true, servesTls: false };
+    const behind = await readCertificates(external.files, proxied, now);
+    expect(behind.status).to.deep.include({ kind: 'external', problems: [] });
+    await failureOf(renewCertificates(external.files, behind, proxied, options), 'unsupported');
 
     const missing = await install();
     await rm(missing.at('quay-config/ssl.cert'));

@@ -129,7 +129,7 @@ describe('planUpgrade', () => {
     await installOwnCertificate(own, 'elsewhere.example.com');
     const plan = await planFixture(own, latest);
     expect(plan.blockers.join()).to.include('not for registry.example.com');
-    expect(plan.warnings.join()).to.include('is not renewed by this program');
+    expect(plan.due.join()).to.match(/expires on .*, and is not renewed by this program/);
   });
 
   it('says when an image comes from somewhere else', async () => {
@@ -139,11 +139,19 @@ describe('planUpgrade', () => {
     expect((await planFixture(fixture, { quay: latest.quay })).warnings).to.deep.equal([]);
   });
 
-  it('knows nothing of images by digest, and goes on', async () => {
-    const fixture = await install({ age: '2.0.7', images: { quay: `quay.local/quay@sha256:${'a'.repeat(64)}` } });
-    const plan = await planFixture(fixture, { quay: latest.quay });
-    expect(plan.blockers).to.deep.equal([]);
-    expect(plan.warnings.join()).to.include('cannot be told from their tags');
+  for (const digit of ['a', '9']) {
+    it(`knows nothing of images by a digest that begins with ${digit}, and goes on`, async () => {
+      const fixture = await install({ age: '2.0.7', images: { quay: `quay.local/quay@sha256:${digit.repeat(64)}` } });
+      const plan = await planFixture(fixture, { quay: latest.quay });
+      expect(plan.blockers).to.deep.equal([]);
+      expect(plan.warnings.join()).to.include('cannot be told from their tags');
+    });
+  }
+
+  it('takes the version of an image by tag and digest from its tag', async () => {
+    const quay = `${imagesOf('2.0.7').quay}@sha256:${'9'.repeat(64)}`;
+    const plan = await planFixture(await install({ age: '2.0.7', images: { quay } }), latest);
+    expect([plan.from, plan.to, plan.blockers]).to.deep.equal(['2.0.7', '2.0.11', []]);
   });
 
   it('makes units that systemd reads without a word', async function () {

@@ -1,0 +1,41 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { isSea } from 'node:sea';
+import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import type { OptionRecord } from '../command.ts';
+import { hostOptions, podmanOption, renewalOptions } from './options.ts';
+import { upgradeOptions } from './target.ts';
+
+/** What `plan` ends with in a timer if there is something to do: no other error does. */
+const changesExitCode = 10;
+
+const carried: OptionRecord = { ...upgradeOptions, ...renewalOptions, ...podmanOption, ...hostOptions };
+
+/** Formats the timer that runs `plan` for an installation, with the options that `plan` itself was given. */
+export function formatTimer(
+  args: Readonly<Record<string, unknown>>,
+  executable: string,
+  { scope }: Installation,
+): string {
+  const program = isSea() ? [process.execPath] : [process.execPath, resolve(executable)];
+  const options = Object.entries({ ...carried }).flatMap(([name, option]) => {
+    const value = name === 'scope' ? scope : args[name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase())];
+    if (value === undefined || value === false || (value === option.default && name !== 'scope')) return [];
+    if (value === true) return [`--${name}`];
+    return ([value].flat() as (string | number)[]).map((each) => `--${name}=${absolute(String(each), option.suggest)}`);
+  });
+  const command = [
+    ...program,
+    'plan',
+    '--detailed-exitcode',
+    `--changes-exitcode=${String(changesExitCode)}`,
+    ...options,
+  ];
+  return formatCheckTimer({ command, isUser: scope === 'user', changesExitCode });
+}
+
+/** A service runs in another folder. What is no file is a reference into a registry, or the name of a program. */
+function absolute(value: string, suggest: string | undefined): string {
+  return (suggest === 'files' || suggest === 'folders') && existsSync(value) ? resolve(value) : value;
+}
