@@ -1,30 +1,72 @@
-import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import { rollBackRegistry } from '../../lib/host/execution.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { abandonChange, planRollback, rollBackRegistry, type RollbackPlan } from '../../lib/host/rollback.ts';
+import { takeStateLock } from '../../lib/host/stateFolder.ts';
 import { defineCommand } from '../command.ts';
 import { executionOptions, hostOptions, requestOf } from './options.ts';
 
-/** `rollback`: takes the last upgrade back, or the last renewal of certificates. */
+/** `rollback`: takes back the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
   details:
-    'Puts the units and certificates back as they were before the last upgrade or renewal of certificates, or before one that did not ' +
-    'end, and starts the registry again. Where that upgrade brought another Quay, the database is put back too: what was pushed since has ' +
-    'to be pushed again. Run again, it takes back the one before.',
-  options: { ...executionOptions, ...hostOptions },
-  examples: [['', 'Take the last upgrade back']],
+    'Restores the units and certificates as they were before the last upgrade or renewal of certificates, or before an unfinished one, and ' +
+    'starts the registry again. If that upgrade changed Quay, the database is restored too: images pushed since have to be pushed ' +
+    'again. Everything that a rollback needs is checked before the registry stops, and the newer database is kept in ' +
+    '.oc-mirror-registry/newer-database. Run again, it takes back the change before that.',
+  options: {
+    'dry-run': { type: 'boolean', describe: 'Show what would be restored, and from when; change nothing' },
+    abandon: {
+      type: 'boolean',
+      describe: 'Give up an unfinished upgrade, renewal or rollback: leave the files as they are, and keep its backup',
+    },
+    ...executionOptions,
+    ...hostOptions,
+  },
+  examples: [
+    ['', 'Take back the last upgrade'],
+    ['--dry-run', 'Show what that would restore'],
+  ],
   async run(args, { context, terminal, environment }) {
+    if (args.dryRun && args.abandon) throw new PluginError('usage', '--dry-run does not go with --abandon');
     const request = await requestOf(args, environment);
+    if (args.dryRun) {
+      terminal.print(describePlan(await planRollback(request, context)));
+      return;
+    }
     const unlock = await takeStateLock(request.files, request.installation);
     try {
-      const what = await rollBackRegistry(request, context);
-      if (what === undefined) {
-        throw new PluginError('not-found', 'there is nothing to take back', {
-          hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
-        });
+      if (args.abandon) {
+        const abandoned = await abandonChange(request);
+        if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
+        const { journal, backup } = abandoned;
+        terminal.print(
+          `Abandoned ${journal.title}, which was ${journal.phase}. Its backup is in ${backup}; remove it if you do not need it.`,
+        );
+        return;
       }
-      terminal.print(`Done: the registry is as it was before ${what}.`);
+      const { title, begun } = requirePlan(await rollBackRegistry(request, context));
+      terminal.print(`Done: the registry is as it was before ${title} of ${begun}.`);
     } finally {
       await unlock();
     }
   },
 });
+
+function requirePlan(plan: RollbackPlan | undefined): RollbackPlan {
+  if (plan) return plan;
+  throw new PluginError('not-found', 'there is nothing to roll back', {
+    hint: 'Backups of upgrades are in .oc-mirror-registry/backups beside quay-config.',
+  });
+}
+
+function describePlan(found: RollbackPlan | undefined): string {
+  const { title, begun, unfinished, files, database, images, restart } = requirePlan(found);
+  return [
+    `Would restore the registry as it was before ${title} of ${begun}${unfinished ? ', which is unfinished' : ''}`,
+    '',
+    ...files.map((path) => `restore ${path}`),
+    ...(database === undefined
+      ? []
+      : [`restore the database in ${database}, as it was at ${begun}: images pushed since have to be pushed again`]),
+    ...images.map((image) => `run ${image}`),
+    ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
+  ].join('\n');
+}

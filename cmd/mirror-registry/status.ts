@@ -4,6 +4,7 @@ import { defineCommand } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';
 import { formatOption } from '../options.ts';
 import { findInstallation, hostOptions } from './options.ts';
+import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
 
 /** `status`: what mirror registry is on this host. */
 export const command = defineCommand({
@@ -16,16 +17,17 @@ export const command = defineCommand({
     ['--scope=user --user-home=/home/quay', 'The one that another user runs'],
     ['--root=/mnt -o json', 'The one on a disk that is mounted, for a script'],
   ],
-  async run(args, { terminal, environment }) {
+  async run(args, { terminal, environment, context }) {
     const detected = await findInstallation(args, environment);
     const { installation, files } = detected;
     const state = await readState(files, installation);
     const changedUnits = state ? listChangedUnits(state, detected) : [];
     const { lastUpgrade } = state ?? {};
-    const result = { ...installation, ...(state && { lastUpgrade, changedUnits }) };
+    const unfinished = await findUnfinished(detected, context);
+    const result = { ...installation, ...(state && { lastUpgrade, changedUnits }), ...(unfinished && { unfinished }) };
     if (args.format === 'json') terminal.print(JSON.stringify(result, null, 2));
     else if (args.format === 'yaml') terminal.print((await formatYaml(result)).trimEnd());
-    else terminal.print(describeInstallation(installation, lastUpgrade, changedUnits));
+    else terminal.print(describeInstallation(installation, lastUpgrade, changedUnits, unfinished));
   },
 });
 
@@ -33,6 +35,7 @@ function describeInstallation(
   installation: Installation,
   lastUpgrade: string | undefined,
   changedUnits: readonly string[],
+  unfinished: Unfinished | undefined,
 ): string {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
   const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${database}, ${scope} scope`;
@@ -52,6 +55,7 @@ function describeInstallation(
     ...dropIns.map((path) => `drop-in: ${path}`),
     ...remarks,
     ...(lastUpgrade === undefined ? [] : [`last upgraded by this program on ${lastUpgrade.slice(0, 10)}`]),
+    ...(unfinished ? [describeUnfinished(unfinished)] : []),
     ...changedUnits.map((path) => `changed since then: ${path}`),
   ];
   const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);

@@ -37,6 +37,7 @@ export async function changeCertificates(request: CertificateChangeRequest, cont
     database: undefined,
     containers: [],
     names: [],
+    replaced: [],
     wasHealthy: isAsked && (await requireHealth(detected, certificates, request.force, context)),
   };
   await changeRegistry(request, records, change, context);

@@ -1,14 +1,18 @@
 import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
 import { parseManifest } from '../oci/descriptor.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { serveContent } from '../store/server.ts';
+import { serveContent, type ContentServer } from '../store/server.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { requireImage } from './images.ts';
 import type { ReleaseComponent } from './installation.ts';
 import type { ImageChange } from './plan.ts';
 import type { RegistryRelease, ReleaseImage } from './registryRelease.ts';
+
+/** Where podman is given images, on the loopback interface. */
+const loadingPort = 28443;
 
 /** A release whose images are content of a store. */
 export interface ContentRelease extends Pick<
@@ -48,6 +52,19 @@ async function describeImage(
   return { image, id: hexOf(config?.digest ?? digest), size: layers.reduce((sum, { size }) => sum + size, 0) };
 }
 
+/** Serves content to podman, at a port that a policy of the host can name; at another one if that is taken. */
+async function serveForPodman(
+  find: (name: string) => ContentSource | undefined,
+  context: Context,
+): Promise<ContentServer> {
+  try {
+    return await serveContent(find, { host: '127.0.0.1', port: loadingPort }, context);
+  } catch (error) {
+    if (!isPluginError(error, 'busy')) throw error;
+    return serveContent(find, { host: '127.0.0.1', port: 0 }, context);
+  }
+}
+
 async function load(
   { content, images }: ContentRelease,
   found: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
@@ -57,7 +74,7 @@ async function load(
 ): Promise<Map<ReleaseComponent, string>> {
   const { signal } = context;
   const find = (name: string): ContentSource | undefined => (name === releaseRepository ? content : undefined);
-  const server = await serveContent(find, { host: '127.0.0.1', port: 0 }, context);
+  const server = await serveForPodman(find, context);
   try {
     for (const { component, from, to } of changes) {
       context.log('info', `loading ${to}`);

@@ -1,16 +1,16 @@
 import type { Context } from '../context.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { readCertificates } from './certificates.ts';
-import { checkDatabase, copyDatabase, restoreDatabase } from './database.ts';
+import { messageOf, PluginError } from '../errors.ts';
+import { checkDatabase, copyDatabase } from './database.ts';
 import { detectInstallation } from './detect.ts';
 import type { FileChange } from './fileChange.ts';
-import { questionFor, waitForHealth, type HealthQuestion } from './health.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { HostFiles } from './hostFiles.ts';
-import { findImage } from './images.ts';
+import { keepReplaced, releaseReplaced } from './replacedImages.ts';
+import { requireContainers, restartUnits, waitForRegistry } from './restart.ts';
+import { restoreRegistry } from './restoration.ts';
 import type { DetectOptions } from './scopes.ts';
-import { stateFolderOf } from './stateFolder.ts';
-import { UpgradeRecords, type UpgradeJournal } from './upgradeJournal.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
+import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** How a registry is changed, whatever the change is. */
 export interface ExecutionRequest {
@@ -18,24 +18,23 @@ export interface ExecutionRequest {
   readonly detect: DetectOptions;
   readonly commands: HostCommands;
   readonly now: Date;
-  /** Leave it to somebody else to start the registry again, and do not look whether it is well. */
+  /** Leave the restart of the registry to the administrator, and do not check its health. */
   readonly noRestart: boolean;
-  /** Go on although the registry is not well as it is, or although somebody changed its files since. */
+  /** Continue although the registry is not healthy, or although its files were changed since. */
   readonly force: boolean;
-  /** How long the registry may take to come up, in seconds. */
+  /** How long the registry may take to become healthy, in seconds. */
   readonly healthTimeout: number;
   readonly keepBackups: number;
 }
 
 /** Opens the journal and the backups of the registry that a request is about. Throws as `detectInstallation`. */
 export async function openRecords({ files, detect }: ExecutionRequest): Promise<UpgradeRecords> {
-  const { installation } = await detectInstallation(files, detect);
-  return new UpgradeRecords(files, stateFolderOf(installation));
+  return new UpgradeRecords(files, (await detectInstallation(files, detect)).installation);
 }
 
 /**
- * Ends what an earlier run began, forward, or back where it was on its way back. Returns whether there was anything. Throws as `carryOut`,
- * and `conflict` when somebody changed the files since.
+ * Finishes what an interrupted run began, forward, or back if it was on its way back. Returns whether there was anything. Throws as
+ * `changeRegistry`, and `conflict` if the files were changed since.
  */
 export async function finishEarlier(
   request: ExecutionRequest,
@@ -44,17 +43,19 @@ export async function finishEarlier(
 ): Promise<boolean> {
   const unfinished = await records.current();
   if (!unfinished) return false;
-  context.log('warn', `${unfinished.title} of an earlier run did not end: going on with it`);
-  if (unfinished.phase === 'restoring') await rollBack(request, records, unfinished, context, 'that had begun before');
+  context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming it`);
+  if (unfinished.phase !== 'writing' && unfinished.phase !== 'restarting') {
+    await rollBack(request, records, unfinished, true, context, 'an earlier run began that');
+  }
   await requireUntouched(request, records, unfinished);
-  await carryOut(request, records, unfinished, context);
+  await carryOut(request, records, unfinished, true, context);
   return true;
 }
 
 /**
- * Changes a registry: keeps what is there, writes the files, starts what is named again, and waits until the registry is well. When it
- * does not get well, everything is put back. Throws `rolled-back`, `rollback-failed`, and before anything is changed `disk-full` and
- * `not-writable`.
+ * Changes a registry: saves the old files, writes the new ones, restarts the units that are named, and waits until the registry is healthy.
+ * If it does not become healthy, everything is restored. Throws `rolled-back`, `rollback-failed`, and before anything is changed `disk-full`
+ * and `not-writable`.
  */
 export async function changeRegistry(
   request: ExecutionRequest,
@@ -63,37 +64,19 @@ export async function changeRegistry(
   context: Context,
 ): Promise<void> {
   const journal = await records.begin(changes, rest, request.now);
-  await carryOut(request, records, journal, context);
+  await carryOut(request, records, journal, false, context);
 }
 
-/**
- * Takes back the change that has not ended, or else the last one: files, modes and owners as they were, the database too where Quay was
- * another. Returns what was taken back, undefined where there was nothing. Throws `rollback-failed`, and `conflict` when somebody changed
- * the files since.
- */
-export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<string | undefined> {
-  const records = await openRecords(request);
-  const journal = (await records.current()) ?? (await records.last());
-  if (!journal) return undefined;
-  if (journal.phase !== 'restoring') await requireUntouched(request, records, journal);
-  if (request.noRestart && journal.database !== undefined) {
-    throw new PluginError('usage', '--no-restart does not go with a database that has to be put back', {
-      hint: 'Quay has to be stopped for that. Leave the option out.',
-    });
-  }
-  await putBack(request, records, journal, context);
-  return journal.title;
-}
-
-async function requireUntouched(
+/** Throws `conflict` if the files of a change are not as it left them, unless `force`. */
+export async function requireUntouched(
   { force }: ExecutionRequest,
   records: UpgradeRecords,
   journal: UpgradeJournal,
 ): Promise<void> {
   const foreign = await records.listForeign(journal);
   if (force || foreign.length === 0) return;
-  throw new PluginError('conflict', `${foreign.join(' and ')} changed since ${journal.title}, by somebody else`, {
-    hint: 'What was changed would be lost: keep it elsewhere, and then use --force.',
+  throw new PluginError('conflict', `${foreign.join(' and ')} changed since ${journal.title}`, {
+    hint: 'Another program or person changed that. Keep a copy elsewhere, and then use --force.',
   });
 }
 
@@ -101,125 +84,54 @@ async function carryOut(
   request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
+  isResumed: boolean,
   context: Context,
 ): Promise<void> {
-  const { commands, healthTimeout, keepBackups, noRestart } = request;
+  const { commands, keepBackups, noRestart } = request;
   const { signal } = context;
   let journal = begun;
   try {
     if (journal.phase === 'writing') {
+      await keepReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
         await commands.systemctl(['stop', 'quay-app.service'], signal);
-        await copyDatabase(commands, journal.database, records.folderOf(journal), signal);
-        await checkDatabase(commands, records.folderOf(journal), signal);
+        const backup = await records.folderOf(journal);
+        await copyDatabase(commands, journal.database, backup, signal);
+        await checkDatabase(commands, backup, signal);
       }
       journal = await records.advance(journal, 'restarting');
     }
     await records.apply(journal);
     for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
     if (!noRestart && journal.restart.length > 0) {
-      await restart(request, journal, signal);
-      const question = await lookAgain(request);
-      context.log('info', 'waiting for the registry to be well');
-      await waitForHealth(question, healthTimeout, signal);
+      await restartUnits(request, journal, signal);
+      await waitForRegistry(request, context, signal);
       await requireContainers(request, journal, signal);
     }
   } catch (error) {
-    await rollBack(request, records, journal, context, messageOf(error), error);
+    await rollBack(request, records, journal, isResumed, context, messageOf(error), error);
   }
-  await records.end(journal, true, keepBackups);
+  await records.end(journal, true);
+  for (const surplus of await records.listSurplus(keepBackups)) {
+    await releaseReplaced(commands, surplus, signal);
+    await records.drop(surplus);
+  }
 }
 
-/** Puts everything back and says so: never returns. */
+/** Restores everything and says so: never returns. A newer Quay may have served since an interrupted run: its database is kept. */
 async function rollBack(
   request: ExecutionRequest,
   records: UpgradeRecords,
   journal: UpgradeJournal,
+  keepNewer: boolean,
   context: Context,
   why: string,
   cause?: unknown,
 ): Promise<never> {
-  context.log('warn', `${why}: putting everything back`);
-  await putBack(request, records, journal, context);
+  context.log('warn', `${why}: rolling back`);
+  await restoreRegistry(request, records, journal, keepNewer, context);
   throw new PluginError('rolled-back', `${journal.title} was rolled back: ${why}`, {
-    hint: 'The registry is as it was before. See why, and try again.',
+    hint: 'The registry is as it was before. Fix the cause, and run the same command again.',
     cause,
   });
-}
-
-async function putBack(
-  request: ExecutionRequest,
-  records: UpgradeRecords,
-  begun: UpgradeJournal,
-  context: Context,
-): Promise<void> {
-  const { commands, healthTimeout, keepBackups, noRestart } = request;
-  // Whoever interrupts an upgrade wants the registry back.
-  const { signal } = new AbortController();
-  try {
-    const journal = await beginRestoring(records, begun);
-    if (journal.database !== undefined) await commands.systemctl(['stop', 'quay-app.service'], signal);
-    await records.restore(journal);
-    for (const { name, from } of journal.names) {
-      if (from !== undefined) await commands.podman(['tag', from, name], signal);
-    }
-    if (journal.database !== undefined) {
-      await restoreDatabase(commands, records.folderOf(journal), journal.database, signal);
-    }
-    if (!noRestart && journal.restart.length > 0) {
-      await restart(request, journal, signal);
-      const question = await lookAgain(request);
-      if (journal.wasHealthy) await waitForHealth(question, healthTimeout, signal);
-    }
-    await records.end(journal, false, keepBackups);
-  } catch (cause) {
-    const { signal: aborted } = context;
-    throw new PluginError('rollback-failed', `the registry could not be put back: ${messageOf(cause)}`, {
-      hint: `Mend that and run 'rollback'. What was there before is in ${records.folderOf(begun)}.${aborted.aborted ? ' It was interrupted.' : ''}`,
-      cause,
-    });
-  }
-}
-
-async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
-  await records.makeRoom(begun);
-  // Nothing has touched the database as long as its copy was not whole.
-  const journal = begun.phase === 'writing' ? { ...begun, database: undefined } : begun;
-  try {
-    return await records.advance(journal, 'restoring');
-  } catch (error) {
-    // Without a database, going on from the middle leads to the same end.
-    if (isPluginError(error, 'disk-full') && journal.database === undefined) return journal;
-    throw error;
-  }
-}
-
-async function restart(
-  { commands }: ExecutionRequest,
-  { restart: units }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
-  await commands.systemctl(['daemon-reload'], signal);
-  for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
-}
-
-/** A registry that is well may still be the one that should have ended. */
-async function requireContainers(
-  { commands }: ExecutionRequest,
-  { containers }: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
-  for (const { name, image } of containers) {
-    const format = '{{.State.Running}} {{.Image}}';
-    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name], signal))
-      .trim()
-      .split(' ');
-    if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
-    throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
-  }
-}
-
-async function lookAgain({ files, detect, now }: ExecutionRequest): Promise<HealthQuestion> {
-  const detected = await detectInstallation(files, detect);
-  return questionFor(detected, await readCertificates(files, detected.installation, now));
 }

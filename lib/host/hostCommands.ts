@@ -33,22 +33,42 @@ export class HostCommands {
     return this.#run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
   }
 
-  /** Copies a file with its owner and mode; the files of a user’s containers belong to users that only podman can act as. */
+  /**
+   * Copies a file with its owner and mode, and replaces what is there, a symbolic link too, instead of writing through it. The files of a
+   * user’s containers belong to users that only podman can act as. Throws `command-failed`.
+   */
   async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
-    if (this.#scope === 'user') await this.podman(['unshare', 'cp', '-p', from, to], signal);
-    else await this.#run('cp', ['-p', from, to], signal);
+    await this.#act(['cp', '-p', '-P', '--remove-destination', from, to], signal);
   }
 
-  /** Copies a file so that it belongs to whoever runs this. */
+  /** Copies a file so that it belongs to the user who runs this. Throws `command-failed`. */
   async copyAsOwn(from: string, to: string, signal: AbortSignal): Promise<void> {
-    if (this.#scope === 'user') await this.podman(['unshare', 'cp', from, to], signal);
-    else await this.#run('cp', [from, to], signal);
+    await this.#act(['cp', from, to], signal);
   }
 
-  /** Removes a file, as `copy` writes one. */
+  /** Removes a file, as `copy` writes one. Throws `command-failed`. */
   async remove(path: string, signal: AbortSignal): Promise<void> {
-    if (this.#scope === 'user') await this.podman(['unshare', 'rm', '-f', path], signal);
-    else await this.#run('rm', ['-f', path], signal);
+    await this.#act(['rm', '-f', path], signal);
+  }
+
+  /** Lists the files of a folder, as `copy` reads them. Throws `command-failed`. */
+  async list(
+    folder: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
+    const printed = await this.#act(
+      ['find', folder, '-mindepth', '1', '-maxdepth', '1', '-printf', '%y %s %f\n'],
+      signal,
+    );
+    return [...printed.matchAll(/^(\S) (\d+) (.*)$/gm)].map(([, type, size = '0', name = '']) => {
+      return { name, size: Number(size), isFile: type === 'f' };
+    });
+  }
+
+  /** Runs a program of the host as the user whose containers these are. */
+  #act(words: readonly [string, ...string[]], signal: AbortSignal): Promise<string> {
+    const [program, ...args] = words;
+    return this.#scope === 'user' ? this.podman(['unshare', ...words], signal) : this.#run(program, args, signal);
   }
 
   async #run(
@@ -88,11 +108,18 @@ async function run(
     const said = stderr.trim().split('\n').at(-1) ?? '';
     const why = said === '' ? messageOf(error).split('\n')[0] : said;
     throw new PluginError('command-failed', `${program} ${args.slice(0, 2).join(' ')} failed: ${why ?? ''}`, {
-      hint:
-        code === 'ENOENT'
-          ? `Name the program with --${program.includes('podman') ? 'podman' : 'systemctl'}.`
-          : undefined,
+      hint: hintFor(program, code, stderr),
       cause: error,
     });
   }
+}
+
+function hintFor(program: string, code: unknown, stderr: string): string | undefined {
+  if (code === 'ENOENT') return `Name the program with --${program.includes('podman') ? 'podman' : 'systemctl'}.`;
+  const [, scope] = /docker:\/\/(127\.0\.0\.1:\d+)\S* is rejected by policy/.exec(stderr) ?? [];
+  if (scope === undefined) return undefined;
+  return (
+    'The policy of this host (/etc/containers/policy.json) rejects images without a signature. The images are verified before podman is ' +
+    `given them. Allow that: "transports": {"docker": {"${scope}": [{"type": "insecureAcceptAnything"}]}}.`
+  );
 }

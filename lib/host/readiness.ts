@@ -1,10 +1,10 @@
-import { readdir, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { goArchitecture } from '../release/version.ts';
 import { checkSpace } from '../store/disk.ts';
-import { databaseName } from './database.ts';
+import { sizeOfDatabase } from './database.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 
@@ -42,19 +42,6 @@ export async function requireReadiness(
     () => false,
   );
   if (release && canLook) await checkSpace(join(store, 'overlay'), release.size);
-  if (database !== undefined) await checkSpace(join(backups, 'database'), 2.2 * (await sizeOf(database)));
-}
-
-/** In bytes; 0 for a folder that cannot be looked into. */
-async function sizeOf(folder: string): Promise<number> {
-  const names = (await readdir(folder).catch(() => [])).filter((name) => databaseName.test(name));
-  const sizes = await Promise.all(
-    names.map((name) =>
-      stat(join(folder, name)).then(
-        ({ size }) => size,
-        () => 0,
-      ),
-    ),
-  );
-  return sizes.reduce((sum, size) => sum + size, 0);
+  if (database !== undefined)
+    await checkSpace(join(backups, 'database'), 2.2 * (await sizeOfDatabase(commands, database, signal)));
 }

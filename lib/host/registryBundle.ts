@@ -12,11 +12,10 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import { formatReference, parseReference } from '../oci/reference.ts';
 import { componentTag, goArchitecture, releaseTag, type Architecture } from '../release/version.ts';
 import { ArchiveWriter } from '../store/archiveWriter.ts';
-import { describeWriteError } from '../store/disk.ts';
+import { describeWriteError, writeWhole } from '../store/disk.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { readContent } from '../store/store.ts';
-import { replaceFile } from './fileChange.ts';
 import { releaseComponents, type ReleaseComponent } from './installation.ts';
 import type { TargetImages } from './plan.ts';
 
@@ -76,7 +75,7 @@ export async function createRegistryBundle(
     try {
       const { digests, fetched } = await fillBundle(writer, contents, origin, context);
       await writer.finish();
-      await replaceFile(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, 0o644);
+      await writeWhole(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, 0o644);
       return { path, digest: digests.digest, metadata, fetched };
     } catch (error) {
       await writer.close();

@@ -4,7 +4,7 @@ import { certificatePathsOf } from './certificatePaths.ts';
 import type { FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { DetectedInstallation, Installation, ReleaseComponent } from './installation.ts';
-import { stateFolderOf } from './stateFolder.ts';
+import { StateFolder } from './stateFolder.ts';
 
 /** What this program knows of a registry from the last time that it changed it. A rollback brings the one before back. */
 export interface RegistryState {
@@ -41,14 +41,14 @@ export interface StateChange {
   readonly lastUpgrade?: string | undefined;
 }
 
-function pathOf(installation: Installation): string {
-  return join(stateFolderOf(installation), 'state.json');
-}
+const stateName = 'state.json';
 
-/** Reads what is known; undefined where nothing is, or where it cannot be understood: everything is told by the host’s files too. */
+/** Reads what is known; undefined if nothing is, or if the file is damaged or not of this user: the host’s files tell everything too. */
 export async function readState(files: HostFiles, installation: Installation): Promise<RegistryState | undefined> {
   try {
-    const value: unknown = JSON.parse((await files.readText(pathOf(installation))) ?? 'null');
+    const value: unknown = JSON.parse(
+      (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null',
+    );
     const { images, unitSha256 } = (value ?? {}) as Partial<Record<keyof RegistryState, unknown>>;
     return isRecord(images) && isRecord(unitSha256) ? (value as RegistryState) : undefined;
   } catch {
@@ -61,7 +61,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   const { detected, version, images, origin, changes, lastUpgrade } = change;
   const { installation } = detected;
   const old = await readState(files, installation);
-  const path = pathOf(installation);
+  const folder = new StateFolder(files, installation);
   const state: RegistryState = {
     version,
     images: Object.fromEntries([
@@ -80,7 +80,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
     lastUpgrade: lastUpgrade ?? old?.lastUpgrade,
   };
   const after = Buffer.from(`${JSON.stringify(state, null, 2)}\n`);
-  return { path, before: await files.read(path), after, mode: 0o600 };
+  return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
 }
 
 /** The unit files and drop-ins that somebody changed, added or took away since. */

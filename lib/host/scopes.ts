@@ -20,7 +20,8 @@ export interface ScopedUnits {
   readonly units: ReadonlyMap<string, Unit>;
 }
 
-const unitNames = ['quay-app', 'quay-redis', 'quay-pod', 'quay-postgres', 'quay-migrate'];
+/** The units that installers of all versions write, without `.service`. */
+export const unitNames: readonly string[] = ['quay-app', 'quay-redis', 'quay-pod', 'quay-postgres', 'quay-migrate'];
 
 /** Finds the units. Throws `unsupported` for an installation of the successor, `not-found` for none, and `conflict` for two. */
 export async function findUnits(host: HostFiles, { scope, home }: DetectOptions): Promise<ScopedUnits> {

@@ -13,6 +13,7 @@ import { valuesOf } from './podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
 import type { RegistryRelease } from './registryRelease.ts';
 import { describeState } from './registryState.ts';
+import { findReplaced } from './replacedImages.ts';
 import { originAfter, renewCertificates, type RenewalOptions } from './renewal.ts';
 import { ensureRedisSecret, redisSecret } from './secrets.ts';
 import { surveyHost, type Survey } from './survey.ts';
@@ -48,8 +49,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const detected = await detectInstallation(files, request.detect);
   const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
   const { certificates, renewal, renewals, plan } = survey;
-  if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
   requireFeasible(plan);
+  if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
   if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
@@ -63,12 +64,13 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   }
   const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
   if (plan.images.length > 0) {
-    await requireReadiness({ commands, release, database, backups: records.folder }, context);
+    await requireReadiness({ commands, release, database, backups: await records.state.locate() }, context);
     await release?.check(request.expectedDigest, context);
   }
   const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
+  const replaced = await findReplaced(commands, plan.images, context);
   const loaded = await loadImages(commands, release, plan.images, context);
-  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.folder, signal))) {
+  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.state, signal))) {
     context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
   }
   const renewed =
@@ -86,6 +88,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     database,
     containers: containersOf(detected, plan.images),
     names: loaded.names,
+    replaced,
     wasHealthy,
   };
   await changeRegistry(request, records, change, context);

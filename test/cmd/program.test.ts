@@ -79,10 +79,10 @@ describe('runProgram', () => {
       [
         'an unknown option',
         ['show', 'box', '--version=4', '--bogus'],
-        /no option --bogus\nhint: 'oc sample show --help'/,
+        /unknown option --bogus\nhint: 'oc sample show --help'/,
       ],
       ['an unknown option, with one that is like it', ['show', 'box', '--insecur'], /Did you mean --insecure\?/],
-      ['an unknown option of one letter', ['show', 'box', '-z'], /no option -z/],
+      ['an unknown option of one letter', ['show', 'box', '-z'], /unknown option -z/],
       ['an unknown option without a command', ['--bogus'], /no option --bogus/],
       ['a missing option', ['show', 'box'], /--version is missing/],
       [

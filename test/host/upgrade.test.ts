@@ -83,7 +83,7 @@ describe('upgradeRegistry', function () {
       'The mirror registry is up to date: there is nothing to do.\n',
     ]);
     expect(await snapshot(true)).to.deep.equal(before);
-    expect(host.calls).to.have.length(calls);
+    expect(host.calls.slice(calls).filter((line) => !/^podman image (?:exists|inspect)/.test(line))).to.deep.equal([]);
   });
 
   async function emptyImage(): Promise<string> {
@@ -161,12 +161,12 @@ describe('upgradeRegistry', function () {
       expect(stderr).to.include('the upgrade was rolled back');
       expect(await snapshot()).to.deep.equal(before);
       expect(host.running).to.equal(imagesOf('2.0.7').quay);
-      expect(await readdir(at('.oc-mirror-registry'))).to.deep.equal(['backups']);
+      expect(await readdir(at('.oc-mirror-registry'))).to.deep.equal(['backups', 'written.json']);
     });
   }
 
   // Before the first change, among the units and the certificates, and at the end.
-  for (const step of [3, 40, 62, 80]) {
+  for (const step of [5, 88, 100, 110, 122]) {
     it(`goes on when it was killed at its ${String(step)}th change of a name, and can still be taken back`, async () => {
       const before = await snapshot();
       const killed = await upgrade(step);
@@ -187,7 +187,7 @@ describe('upgradeRegistry', function () {
     const planned = await call('upgrade', [`--bundle=${bundle}`, '--dry-run', '-o', 'json']);
     expect(JSON.parse(planned.stdout)).to.include({ outcome: 'planned', from: '2.0.7', to: '2.0.11', level: 'patch' });
     expect(await snapshot(true)).to.deep.equal(before);
-    expect(host.calls).to.deep.equal([]);
+    expect(host.calls.filter((line) => !line.startsWith('podman info'))).to.deep.equal([]);
 
     const done = await call('upgrade', [`--bundle=${bundle}`, '-o', 'json', '--detailed-exitcode']);
     expect(done.code, done.stderr).to.equal(2);
@@ -269,18 +269,18 @@ describe('upgradeRegistry', function () {
     expect(host.running).to.equal(imagesOf('2.0.7').quay);
   });
 
-  // Among the first notes, the units, the certificates and the last traces.
-  for (const step of [4, 14, 24, 38]) {
+  // Before the database is saved, before and among the units and certificates, before the restart, and at the end.
+  for (const step of [50, 56, 64, 76, 88, 92]) {
     it(`ends a rollback that was killed at its ${String(step)}th change of a name, whatever is run next`, async () => {
       const before = await snapshot();
       expect((await upgrade()).code).to.equal(0);
       const killed = await call('rollback', [], step);
       expect([-1, 0], killed.stderr).to.include(killed.code);
-      const next = await call(step === 14 ? 'certs renew' : 'rollback');
+      const next = await call(step === 64 ? 'certs renew' : 'rollback');
       // What had begun is ended, and that is the end of it.
-      if (step === 14)
+      if (step === 64)
         expect([next.code, next.stderr.includes('was rolled back')], next.stderr).to.deep.equal([3, true]);
-      else if (next.code !== 0) expect(next.stderr).to.include('nothing to take back');
+      else if (next.code !== 0) expect(next.stderr).to.include('nothing to roll back');
       expect(await snapshot()).to.deep.equal(before);
       expect(host.running).to.equal(imagesOf('2.0.7').quay);
     });
@@ -310,7 +310,7 @@ describe('upgradeRegistry', function () {
     const before = await snapshot();
     const state = at('.oc-mirror-registry');
     await mkdir(state, { recursive: true });
-    const mounted = await run('mount', ['-t', 'tmpfs', '-o', 'size=8k', 'tmpfs', state]);
+    const mounted = await run('mount', ['-t', 'tmpfs', '-o', 'size=8k,mode=700', 'tmpfs', state]);
     if (mounted.code !== 0) return;
     try {
       const { code, stderr } = await upgrade();

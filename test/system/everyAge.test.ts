@@ -65,7 +65,8 @@ describe('upgradeRegistry on an installation of every age', function () {
           const again = await registry.call('upgrade', args);
           expect([again.code, again.stdout.includes('there is nothing to do')], again.stderr).to.deep.equal([0, true]);
           expect(await registry.snapshot(true)).to.deep.equal(before);
-          expect(registry.host.calls).to.have.length(calls);
+          const asked = registry.host.calls.slice(calls);
+          expect(asked.filter((line) => !/^podman image (?:exists|inspect)/.test(line))).to.deep.equal([]);
         } finally {
           await registry.stop();
         }

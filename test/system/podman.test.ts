@@ -151,6 +151,24 @@ describe('a mirror registry under podman', function () {
     expect((await call('rollback', '--no-restart')).code).to.equal(0);
   });
 
+  it('says what to allow when the policy of the host rejects images without a signature', async () => {
+    const policy = join(host.folder, 'policy.json');
+    await writeFile(policy, '{"default": [{"type": "reject"}]}');
+    await host.mount(policy, '/etc/containers/policy.json');
+    try {
+      const { code, stderr } = await call('upgrade', `--bundle=${bundle}`);
+      expect(code, stderr).to.equal(1);
+      expect(stderr).to.include('rejected by policy').and.to.include('insecureAcceptAnything');
+      const [transports = ''] = /"transports": \{.*\}(?=\.$)/m.exec(stderr) ?? [];
+      await writeFile(policy, `{"default": [{"type": "reject"}], ${transports}}`);
+      const allowed = await call('upgrade', `--bundle=${bundle}`);
+      expect(allowed.code, allowed.stderr).to.equal(0);
+      expect((await call('rollback')).code).to.equal(0);
+    } finally {
+      await host.runSuccessfully('umount', ['/etc/containers/policy.json']);
+    }
+  });
+
   it('comes back by itself when the new one is not well', async () => {
     const unit = join(fixture.root, 'etc/systemd/system/quay-app.service');
     const before = await readFile(unit, 'utf8');

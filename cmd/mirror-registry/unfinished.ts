@@ -1,0 +1,38 @@
+import type { Context } from '../../lib/context.ts';
+import { isPluginError } from '../../lib/errors.ts';
+import type { HostFiles } from '../../lib/host/hostFiles.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import { timeOf } from '../../lib/host/upgradeJournal.ts';
+import { UpgradeRecords } from '../../lib/host/upgradeRecords.ts';
+
+/** An upgrade, renewal or rollback that was interrupted. */
+export interface Unfinished {
+  /** As the subject of a sentence. */
+  readonly title: string;
+  readonly phase: string;
+  /** ISO 8601. */
+  readonly begun: string;
+}
+
+/**
+ * Finds the unfinished change of a registry, for commands that change nothing. Warns of a journal that cannot be trusted or read, and returns
+ * undefined. Throws `invalid-file`.
+ */
+export async function findUnfinished(
+  { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
+  { log }: Context,
+): Promise<Unfinished | undefined> {
+  try {
+    const journal = await new UpgradeRecords(files, installation).current();
+    return journal && { title: journal.title, phase: journal.phase, begun: timeOf(journal) };
+  } catch (error) {
+    if (!isPluginError(error, 'not-readable')) throw error;
+    log('warn', error.message);
+    return undefined;
+  }
+}
+
+/** Says what to do about an unfinished change. */
+export function describeUnfinished({ title, phase }: Unfinished): string {
+  return `${title} is unfinished (${phase}): run the same command again to resume it, 'rollback' to take it back, or 'rollback --abandon'`;
+}
