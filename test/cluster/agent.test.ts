@@ -31,8 +31,9 @@ describe('the agents of a cluster', function () {
     digest = digestOf(await readFile(made.path));
   });
   after(async () => {
-    await made.remove();
-    await other.remove();
+    // A suite that was skipped has none.
+    await (made as TestBundle | undefined)?.remove();
+    await (other as TestBundle | undefined)?.remove();
   });
   beforeEach(async () => {
     cluster = await SimulatedCluster.start({ controlled: false });

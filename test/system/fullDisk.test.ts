@@ -19,7 +19,7 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
     await requireRoot(this);
     bundle = await makeRegistryBundle(folder);
   });
-  after(() => rm(folder, { recursive: true, force: true }));
+  after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
   beforeEach(async () => {
     registry = await startMirrorRegistry();
   });
