@@ -83,7 +83,7 @@ describe('runProgram', () => {
       ],
       ['an unknown option, with one that is like it', ['show', 'box', '--insecur'], /Did you mean --insecure\?/],
       ['an unknown option of one letter', ['show', 'box', '-z'], /unknown option -z/],
-      ['an unknown option without a command', ['--bogus'], /no option --bogus/],
+      ['an unknown option without a command', ['--bogus'], /unknown option --bogus/],
       ['a missing option', ['show', 'box'], /--version is missing/],
       [
         'a missing positional argument',
