@@ -2,11 +2,13 @@ import { expect } from 'chai';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../lib/cluster/agentTrust.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
+import type { Json } from '../support/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { type Running, runProgram, startProgram, until } from '../support/creation.ts';
 import type { Execution } from '../support/execution.ts';
+import { extraImage } from '../support/extraImage.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { platformImage } from '../support/site.ts';
 
@@ -116,6 +118,32 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(stdout).to.match(/^upgradebundle\/bundle-aaaaaaaaaaaa created\n/);
     const made = server.find(api.apiVersion, api.kind, 'bundle-aaaaaaaaaaaa');
     expect(made?.['spec']).to.deep.include({ bundle: { digest, file: '/dev/sdb' } });
+  });
+
+  it('allows extra images by digest, or all that the bundle has, and names those that are left out', async () => {
+    const extra = extraImage();
+    const other = await makeBundle({ version: '4.19.5', extraImages: [extra] });
+    try {
+      const allowed = (): unknown =>
+        (server.find(api.apiVersion, api.kind, '4.19.5-x86-64')?.['spec'] as Json | undefined)?.['allowExtraImages'];
+      const trust = [`--signature-keyring=${other.keyFile}`, `--trust-fingerprint=${other.key.fingerprint}`];
+      const none = await run('apply', other.path, ...trust);
+      expect(none.stderr).to.contain(`does not cover ${extra.pullspec}: it is not loaded; to load it, add`);
+      expect(allowed()).to.equal(undefined);
+      const all = await run('apply', other.path, ...trust, '--allow-extra-images=all');
+      expect(all.stderr).to.contain(`does not cover ${extra.pullspec}: it is loaded`);
+      expect(allowed()).to.deep.equal([extra.digest]);
+      const one = await run('apply', `${other.path}.yaml`, `--allow-extra-images=${digest}`);
+      expect(one.stdout).to.contain(' configured\n');
+      expect(allowed()).to.deep.equal([digest]);
+      for (const [file, wanted] of [
+        [`${other.path}.yaml`, 'all'],
+        [other.path, 'quay.io/x:v1'],
+      ] as const)
+        expect((await run('apply', file, ...trust, `--allow-extra-images=${wanted}`)).code).to.equal(2);
+    } finally {
+      await other.remove();
+    }
   });
 
   it('refuses a digest that is not that of the bundle, and one that is none', async () => {
