@@ -102,6 +102,15 @@ export const trustOptions = {
   },
 } as const satisfies OptionRecord;
 
+/** The option of every command that uses the images of a bundle. */
+export const signedImagesOption = {
+  'require-signed-images': {
+    type: 'boolean',
+    describe: 'Refuse a bundle with images that the release signature does not cover (--extra-image of create)',
+    group: trust,
+  },
+} as const satisfies OptionRecord;
+
 /** Options that choose a release: a version and an architecture, or an image. */
 export const releaseOptions = {
   version: {

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { isPluginError, PluginError } from './errors.ts';
 
 /**
@@ -35,4 +36,12 @@ export function checkInterrupted(signal: AbortSignal): void {
   if (!signal.aborted) return;
   if (isPluginError(signal.reason)) throw signal.reason;
   throw new PluginError('interrupted', 'interrupted', { cause: signal.reason });
+}
+
+/**
+ * Lets go of the processor in the middle of work that waits for nothing, so that a signal to stop is heard. Throws `interrupted`.
+ */
+export async function takeTurn(signal: AbortSignal): Promise<void> {
+  await setImmediate();
+  checkInterrupted(signal);
 }

@@ -1,7 +1,10 @@
-import { checkKinds } from '../../lib/cluster/acceptedKinds.ts';
+import type { ConfigManifest } from '../../lib/config/manifest.ts';
+import { Registries } from '../../lib/store/registries.ts';
+import { openAccess } from '../access.ts';
 import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
+import { defineCommand, type Arguments, type Session } from '../command.ts';
+import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../options.ts';
+import { fetcherOf, trustOf } from '../upgrade-bundle/trust.ts';
 import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
 import { tellOfResuming } from './interruption.ts';
 import { readConfiguration } from './readConfiguration.ts';
@@ -9,32 +12,39 @@ import { readConfiguration } from './readConfiguration.ts';
 /** `apply`: the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({
   details:
-    'Every object in the YAML and JSON files of the folder and its subfolders is created in the cluster. One that exists ' +
-    'with the same content is left as it is; one with other content is reported and left alone, unless --overwrite is given. An object ' +
-    'that fails does not keep the others from being applied. Only what configuration of a release consists of is applied: namespaces, ' +
-    'ConfigMaps, mirror sets, an UpdateService, an UpgradeBundle; with anything else in the folder, nothing is.',
+    'Checks the signature of the release in a bundle or mirror directory, without a network unless --signature-store names one. Then ' +
+    'applies what goes with that release: its signatures, and from a mirror directory the mirror sets and the update service of the ' +
+    'registries that --mirror-registry names. With anything else in it, nothing is applied. A folder without a release may hold signatures ' +
+    'by trusted keys; configuration made by hand needs --allow-unsigned. An object that exists with the same content is left as it is; one ' +
+    'with other content is reported and left alone, unless --overwrite is given. An object that fails does not keep the others from being applied.',
   positionals: {
     config: {
       type: 'string',
       required: true,
-      describe: 'A config folder, or a mirror directory or a bundle that has one',
+      describe: 'A bundle, a device that holds one, a mirror directory, or a config folder',
       suggest: 'files',
     },
   },
   options: {
     overwrite: { type: 'boolean', describe: 'Replace objects of the cluster that have other content' },
     ...dryRunOption,
+    'mirror-registry': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Registry (HOST or HOST:PORT) that mirror sets and an update service may send nodes to',
+    },
     ...formatOption(['json']),
+    ...trustOptions,
+    ...signedImagesOption,
     ...clusterAccessOptions,
   },
   examples: [
-    ['/media/stick/mirror', 'Apply the configuration of a release that came over the gap'],
-    ['/media/stick/mirror/config --dry-run=server', 'See what would be done'],
-    ['/media/stick/upgrade-4.12.4-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
+    ['/media/usb/upgrade-4.12.4-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
+    ['/media/usb/mirror --dry-run=server', 'See what would be applied of a mirror directory'],
+    ['config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
   async run(args, { context, terminal, environment }) {
-    const manifests = await readConfiguration(args.config, context);
-    checkKinds(manifests, args.config);
+    const manifests = await readChecked(args, { context, environment });
     const cluster = await openCluster(args, environment, context);
     try {
       const outcomes = await tellOfResuming(() => applyConfiguration(cluster, manifests, args, context));
@@ -46,3 +56,20 @@ export const command = defineCommand({
     }
   },
 });
+
+async function readChecked(
+  args: Arguments<typeof trustOptions & typeof signedImagesOption> & {
+    readonly config: string;
+    readonly mirrorRegistry: readonly string[];
+  },
+  { context, environment }: Pick<Session, 'context' | 'environment'>,
+): Promise<readonly ConfigManifest[]> {
+  const registries = new Registries(await openAccess({}, environment), context);
+  try {
+    const fetchFile = fetcherOf(registries.connections, context);
+    const trust = { ...trustOf(args), fetchFile, registries: args.mirrorRegistry };
+    return await readConfiguration(args.config, trust, context);
+  } finally {
+    await registries.close();
+  }
+}

@@ -97,7 +97,7 @@ async function load({ args, request, fetchFile, session }: Run, source: ReleaseS
     keyrings: args.signatureKeyring,
     fingerprints: args.trustFingerprint,
     store: args.signatureStore,
-    known: mergeSignatures(source.signatures, readAllSignatures(written)),
+    known: mergeSignatures([source.signatures, readAllSignatures(written)]),
     allowUnsigned: args.allowUnsigned || args.skipVerification,
     fetchFile,
   };

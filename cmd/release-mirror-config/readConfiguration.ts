@@ -1,25 +1,61 @@
 import { stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
+import type { ConfigVerdict } from '../../lib/bundle/configCheck.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { readBundledConfig } from '../../lib/bundle/signedBundle.ts';
-import { parseManifests, readManifests } from '../../lib/cluster/manifestFolder.ts';
+import { checkSignatureFolder } from '../../lib/bundle/signatureFolder.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import { checkKinds } from '../../lib/cluster/acceptedKinds.ts';
+import { readManifests, readManifestTexts } from '../../lib/cluster/manifestFolder.ts';
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
+import { isReleaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
+import { Directory, releaseRepository } from '../../lib/store/directory.ts';
 import { parseLocation } from '../../lib/store/location.ts';
 
+/** By what configuration is judged. */
+export interface ConfigurationTrust extends VerifyTrust {
+  /** The registries that mirror sets and update services may name. */
+  readonly registries: readonly string[];
+}
+
 /**
- * Reads the manifests that a path stands for: of a config folder or a file of it, of a mirror directory’s `config`, or of the
- * one in a bundle. Throws `not-found` where there are none, and what readManifests and openBundle throw.
+ * Reads the manifests that a path stands for, and that may be applied: of a bundle or mirror directory, what goes with its signed release,
+ * made anew; of a folder or file without a release, signatures by trusted keys, or anything where unsigned content is allowed. Throws
+ * `not-found` where there are none, `untrusted`, and what reading and checking throw.
  */
-export async function readConfiguration(path: string, context: Context): Promise<ConfigManifest[]> {
-  if (/\.(ya?ml|json)$/.test(path)) return readManifests(path);
+export async function readConfiguration(
+  path: string,
+  trust: ConfigurationTrust,
+  context: Context,
+): Promise<readonly ConfigManifest[]> {
   const found = await stat(path).catch(() => undefined);
-  if (found?.isDirectory()) return readManifests(await findFolder(path));
+  if (found?.isDirectory()) {
+    const mirror = await findMirror(path, context);
+    return mirror === undefined
+      ? readFolder(await findFolder(path), trust, context)
+      : readFromBundle(mirror, trust, context);
+  }
   // A bundle in volumes is there, although no file has the name that they have in common.
-  const isBundle = found !== undefined || (await parseLocation(path).catch(() => undefined))?.kind === 'archive';
-  return isBundle ? readFromBundle(path, context) : readManifests(path);
+  const isManifest = /\.(?:ya?ml|json)$/.test(path);
+  const isBundle =
+    !isManifest && (found !== undefined || (await parseLocation(path).catch(() => undefined))?.kind === 'archive');
+  return isBundle ? readFromBundle(path, trust, context) : readFolder(path, trust, context);
+}
+
+/** The mirror directory that a folder is, or is the `config` of; none where it holds several releases, of which none is meant. */
+async function findMirror(folder: string, context: Context): Promise<string | undefined> {
+  const above = dirname(resolve(folder));
+  const candidates = [folder, ...(basename(resolve(folder)) === 'config' ? [above] : [])];
+  for (const candidate of candidates) {
+    if (!(await stat(join(candidate, 'v2', releaseRepository)).catch(() => undefined))?.isDirectory()) continue;
+    const tags = await new Directory(candidate, releaseRepository, {}, context).tags();
+    const isDescribed = (await stat(join(candidate, 'metadata.json')).catch(() => undefined)) !== undefined;
+    return isDescribed || tags.filter(isReleaseTag).length === 1 ? candidate : undefined;
+  }
+  return undefined;
 }
 
 async function findFolder(folder: string): Promise<string> {
@@ -27,18 +63,53 @@ async function findFolder(folder: string): Promise<string> {
   // Of a mirror directory, the rest is no configuration: it may have JSON files too.
   if (!(await stat(join(folder, 'v2')).catch(() => undefined))) return folder;
   if (await stat(inside).catch(() => undefined)) return inside;
-  throw new PluginError('not-found', `${folder} is a mirror directory without a “config” folder`, {
-    hint: `Make it of the release in there: oc adm-release-mirror-config VERSION --from-dir=${shellWord(folder)} --config-to-dir=${shellWord(inside)}`,
+  throw noConfiguration(folder);
+}
+
+function noConfiguration(folder: string): PluginError {
+  const words = `--from-dir=${shellWord(folder)} --config-to-dir=${shellWord(join(folder, 'config'))}`;
+  return new PluginError('not-found', `${folder} is a mirror directory without a “config” folder`, {
+    hint: `Make it of the release in there: oc adm-release-mirror-config VERSION ${words}`,
   });
 }
 
-async function readFromBundle(path: string, context: Context): Promise<ConfigManifest[]> {
+async function readFolder(path: string, trust: VerifyTrust, context: Context): Promise<readonly ConfigManifest[]> {
+  if (!trust.allowUnsigned) {
+    const manifests = await checkSignatureFolder(await readManifestTexts(path), path, trust, context);
+    if (manifests.length > 0) return manifests;
+  }
+  const manifests = await readManifests(path);
+  checkKinds(manifests, path);
+  context.log('warn', `no signature vouches for what is in ${path}; applying it because that is allowed`);
+  return manifests;
+}
+
+async function readFromBundle(
+  path: string,
+  trust: ConfigurationTrust,
+  context: Context,
+): Promise<readonly ConfigManifest[]> {
   const bundle = await openBundle(path, context);
   try {
-    const manifests = (await readBundledConfig(bundle)).flatMap((file) => parseManifests(file, file.path));
+    const { config } = await checkSigned(bundle, trust, context);
+    checkRegistries(config, path, trust.registries);
+    const manifests = [...config.signatures, ...config.mirrors.map(({ manifest }) => manifest)];
     if (manifests.length > 0) return manifests;
+    if (bundle.form === 'directory') throw noConfiguration(path);
     throw new PluginError('not-found', `${path} has no configuration: its release was not signed when it was made`);
   } finally {
     await bundle.close();
+  }
+}
+
+/** Refuses mirror sets that send nodes to a registry that was not named: the signature says nothing about it. */
+function checkRegistries({ mirrors }: ConfigVerdict, path: string, named: readonly string[]): void {
+  for (const { manifest, registries } of mirrors) {
+    const foreign = registries.filter((registry) => !named.includes(registry));
+    if (foreign.length === 0) continue;
+    const words = `${path}: ${manifest.path} sends nodes to ${foreign.join(', ')}, for which no signature can vouch`;
+    throw new PluginError('untrusted', words, {
+      hint: `Only if that is your registry, add ${foreign.map((each) => `--mirror-registry=${each}`).join(' ')}`,
+    });
   }
 }

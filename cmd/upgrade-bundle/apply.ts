@@ -8,7 +8,7 @@ import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand, type Arguments } from '../command.ts';
-import { clusterAccessOptions } from '../options.ts';
+import { clusterAccessOptions, signedImagesOption } from '../options.ts';
 import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
 /** `apply`: the bundle that the cluster may be updated with. */
@@ -41,6 +41,7 @@ export const command = defineCommand({
         'Load the extra image with this digest, or “all” that the bundle has; the release signature covers none of them',
     },
     ...offlineTrustOptions,
+    ...signedImagesOption,
     ...clusterAccessOptions,
   },
   examples: [
@@ -56,6 +57,9 @@ export const command = defineCommand({
     try {
       await checkAgents(cluster, evidence, offlineTrustOf(args), context);
       const { bundle, outcome } = await allowBundle(cluster, request);
+      for (const image of evidence?.signed.extraImages ?? []) {
+        context.log('warn', `${image} is not covered by the release signature`);
+      }
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
       terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w`);
@@ -65,7 +69,7 @@ export const command = defineCommand({
   },
 });
 
-interface Asked extends Arguments<typeof offlineTrustOptions> {
+interface Asked extends Arguments<typeof offlineTrustOptions & typeof signedImagesOption> {
   readonly bundle: string | undefined;
   readonly device: string | undefined;
   readonly digest: string | undefined;

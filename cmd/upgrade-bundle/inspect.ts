@@ -4,6 +4,7 @@ import { formatReport } from '../../lib/bundle/report.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../format.ts';
 import { bundleArgument, formatOption } from '../options.ts';
+import { listExtraImages } from './extraImages.ts';
 
 /** How much of a list the plain words show. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
@@ -73,6 +74,7 @@ function describe(inspection: Inspection, wide: boolean): string {
       ? [['Signed by', 'nobody that the bundle names']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
     ['Images', `${String(totals.images)} (${counts.join(', ')})`],
+    ...listExtraImages(inspection.extraImages),
     [
       'Content',
       `${formatBytes(totals.bytes)} in ${String(totals.blobs)} blobs and ${String(totals.manifests)} manifests`,

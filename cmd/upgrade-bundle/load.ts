@@ -1,13 +1,12 @@
 import { constants, setPriority } from 'node:os';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defaultStorePath } from '../../lib/node/additionalStore.ts';
 import { loadBundle, openToLoad, type LoadResult } from '../../lib/node/load.ts';
 import { checkBundleDigest, fetchBundle } from '../../lib/node/replica.ts';
 import { isDigest, type Digest } from '../../lib/oci/digest.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
 import type { Connections } from '../../lib/store/connections.ts';
 import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
@@ -15,8 +14,9 @@ import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { parseDuration } from '../duration.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { baseOption, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, formatOption, registryOptions, signedImagesOption, trustOptions } from '../options.ts';
 import { hostOptions } from './host.ts';
+import { listExtraImages } from './extraImages.ts';
 import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
@@ -74,6 +74,7 @@ export const command = defineCommand({
     'certificate-authority': registryOptions['certificate-authority'],
     'retry-timeout': registryOptions['retry-timeout'],
     ...trustOptions,
+    ...signedImagesOption,
   },
   examples: [
     ['/dev/sdb', 'Load a bundle from a stick into the image store of this machine'],
@@ -103,7 +104,11 @@ export const command = defineCommand({
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
         const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
-        terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result, signed, bundle));
+        terminal.print(
+          args.format === 'json'
+            ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)
+            : toWords(result, signed, bundle),
+        );
       } finally {
         await bundle.close();
       }
@@ -155,7 +160,7 @@ interface Asked {
   readonly retryTimeout: string;
 }
 
-function toWords(result: LoadResult, signed: SignedRelease, { metadata, path }: Bundle): string {
+function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: Bundle): string {
   const { store, images, loaded, skipped, bytes, countedBy } = result;
   const rows = [
     ['Release', `${metadata.version} ${metadata.arch}`],
@@ -165,6 +170,7 @@ function toWords(result: LoadResult, signed: SignedRelease, { metadata, path }: 
       'Images',
       `${String(images.length)}: ${String(loaded)} loaded (${formatBytes(bytes)}), ${String(skipped)} there already`,
     ],
+    ...listExtraImages(signed.extraImages),
     ['Store', `${store.graphRoot} (${store.driver})`],
     ['Bundle', path],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],

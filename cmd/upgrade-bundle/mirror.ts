@@ -6,7 +6,14 @@ import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable } from '../format.ts';
-import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import {
+  baseOption,
+  bundleArgument,
+  formatOption,
+  registryOptions,
+  signedImagesOption,
+  trustOptions,
+} from '../options.ts';
 import { hostOptions } from './host.ts';
 import { fetcherOf, trustOf } from './trust.ts';
 
@@ -34,6 +41,7 @@ export const command = defineCommand({
     ...formatOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
+    ...signedImagesOption,
   },
   examples: [
     ['/dev/sdb', 'Answer what asks for the images of a bundle'],
@@ -44,9 +52,10 @@ export const command = defineCommand({
     const registries = new Registries(await openAccess(args, environment), context);
     try {
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
-      await checkSigned(bundle, trust, context);
+      const { tags, extraImages } = await checkSigned(bundle, trust, context);
+      for (const image of extraImages) context.log('warn', `${image} is not covered by the release signature`);
       const host = { root: args.root, environment };
-      const mirror = await startMirror(bundle, { host, port: args.port, also: args.also }, context);
+      const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
       try {
         context.log('info', `${mirror.server.url} stands for ${mirror.prefixes.join(', ')} until Ctrl-C`);
         context.log('info', 'CRI-O has to be told: systemctl reload crio');

@@ -11,7 +11,15 @@ import { openAccess } from '../access.ts';
 import { checkRepository } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import {
+  baseOption,
+  bundleArgument,
+  formatOption,
+  registryOptions,
+  signedImagesOption,
+  trustOptions,
+} from '../options.ts';
+import { listExtraImages } from './extraImages.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
@@ -39,6 +47,7 @@ export const command = defineCommand({
     ...formatOption(['json']),
     ...ownOptions,
     ...trustOptions,
+    ...signedImagesOption,
   },
   examples: [
     [
@@ -58,7 +67,7 @@ export const command = defineCommand({
         const options = { concurrency: args.maxPerRegistry, mountFrom };
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, pushing) };
         const signed = await checkSigned(bundle, trust, pushing);
-        const result = await pushBundle(bundle, registries.repository(to), options, pushing);
+        const result = await pushBundle(bundle, signed, registries.repository(to), options, pushing);
         terminal.print(
           args.format === 'json'
             ? JSON.stringify(toPlain(result, signed), null, 2)
@@ -101,6 +110,7 @@ function toWords(result: PushResult, signed: SignedRelease, { path, metadata, fi
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', nameSigners(signed)],
     ['Images', `${String(images)}, ${String(attachments)} sigstore attachments, ${String(tags)} tags`],
+    ...listExtraImages(result.extraImages),
     [
       'Blobs',
       `${String(blobs.uploaded)} uploaded (${formatBytes(bytes)}), ${String(blobs.mounted)} mounted, ${String(blobs.skipped)} there already`,

@@ -8,7 +8,7 @@ import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
-import { baseOption, bundleArgument, registryOptions, trustOptions } from '../options.ts';
+import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../options.ts';
 import { parseListen } from './listen.ts';
 import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
@@ -41,6 +41,7 @@ export const command = defineCommand({
     },
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
+    ...signedImagesOption,
   },
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
@@ -57,7 +58,7 @@ export const command = defineCommand({
     try {
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
       const signed = await checkSigned(bundle, trust, context);
-      const server = await serveBundle(bundle, listen, context);
+      const server = await serveBundle(bundle, { ...listen, tags: signed.tags }, context);
       const { host: address } = new URL(server.url);
       const { version, arch } = bundle.metadata;
       terminal.print(address);
@@ -67,6 +68,7 @@ export const command = defineCommand({
         context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
       }
       context.log('info', `The release is signed by ${nameSigners(signed)}`);
+      for (const image of signed.extraImages) context.log('warn', `${image} is not covered by the release signature`);
       context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
       const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
       context.log(

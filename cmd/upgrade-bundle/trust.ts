@@ -1,6 +1,6 @@
 import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import type { Context } from '../../lib/context.ts';
-import type { SignedRelease, TrustRequest } from '../../lib/release/load.ts';
+import type { SignedRelease } from '../../lib/release/load.ts';
 import { fetchFile, type FetchFile } from '../../lib/release/signatureStore.ts';
 import type { Connections } from '../../lib/store/connections.ts';
 import type { Arguments } from '../command.ts';
@@ -11,18 +11,22 @@ const { 'signature-store': _store, ...rest } = trustOptions;
 /** The trust options of a command that asks no network: a cluster without a registry has no way to a signature store either. */
 export const offlineTrustOptions = rest;
 
+/** The trust options of a command, which may have that for images besides. */
+type TrustArguments = Arguments<typeof trustOptions> & { readonly requireSignedImages?: boolean };
+
 /** Whom to believe about a release, by the trust options of a command. */
-export function trustOf(args: Arguments<typeof trustOptions>): Omit<TrustRequest, 'known' | 'fetchFile'> {
+export function trustOf(args: TrustArguments): Omit<VerifyTrust, 'fetchFile'> {
   return {
     keyrings: args.signatureKeyring,
     fingerprints: args.trustFingerprint,
     allowUnsigned: args.allowUnsigned,
     store: args.signatureStore,
+    ...(args.requireSignedImages === true && { requireSignedImages: true }),
   };
 }
 
 /** Whom to believe about a bundle, by `offlineTrustOptions`. */
-export function offlineTrustOf(args: Arguments<typeof offlineTrustOptions>): VerifyTrust {
+export function offlineTrustOf(args: Omit<TrustArguments, 'signatureStore'>): VerifyTrust {
   return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
 }
 

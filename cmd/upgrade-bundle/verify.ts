@@ -9,7 +9,15 @@ import { Registries } from '../../lib/store/registries.ts';
 import { openAccess } from '../access.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { formatBytes, formatFields } from '../format.ts';
-import { baseOption, bundleArgument, formatOption, registryOptions, trustOptions } from '../options.ts';
+import {
+  baseOption,
+  bundleArgument,
+  formatOption,
+  registryOptions,
+  signedImagesOption,
+  trustOptions,
+} from '../options.ts';
+import { listExtraImages } from './extraImages.ts';
 import { fetcherOf, trustOf } from './trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
@@ -26,6 +34,7 @@ const options = {
   'certificate-authority': authority,
   insecure,
   ...trustOptions,
+  ...signedImagesOption,
 } as const;
 
 /** `verify`: checks a bundle from its signature to its last blob. */
@@ -125,6 +134,7 @@ function toWords(report: VerifyReport): string {
       'Content',
       `${String(blobs)} blobs, ${String(manifests)} manifests, ${String(attachments)} of them sigstore signatures`,
     ],
+    ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
     ['Read', formatBytes(report.bytes)],
     ...(report.volumes.length > 0 ? [['Volumes', String(report.volumes.length)]] : []),

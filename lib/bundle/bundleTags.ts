@@ -1,19 +1,72 @@
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
+import { isTag, parseReference } from '../oci/reference.ts';
+import type { SignedRelease } from '../release/load.ts';
+import type { BundleImage } from './contents.ts';
+import { listImages } from './images.ts';
 import type { Bundle } from './open.ts';
 
-/** The tags of a bundle’s repository with what they point to, sorted. A tag that leads to nothing readable is left out, with a warning. */
-export async function readBundleTags(bundle: Bundle, context: Context): Promise<ReadonlyMap<string, Digest>> {
-  const tags = (await bundle.content.tags()).sort();
-  const resolve = async (tag: string): Promise<[string, Digest][]> => {
-    try {
-      return [[tag, (await bundle.content.resolve(tag)).digest]];
-    } catch (error) {
-      if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      context.log('warn', `the tag ${tag} is left out: ${error.message}`);
-      return [];
+/** Lists the images of a bundle with the tags that they get: those of the signed payload, and of extra images those that create gives. */
+export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed: SignedRelease): BundleImage[] {
+  const extras = metadata.extraImages.flatMap((name) => {
+    const { registry, repository, digest } = parseReference(name);
+    return digest ? [{ name, reference: { registry, repository, digest } }] : [];
+  });
+  return listImages(signed, extras);
+}
+
+/**
+ * The tags of the images of a bundle with what they point to: by the signed payload, never by the bundle’s tag files. A tag whose
+ * image cannot be read is left out, with a warning. Throws `invalid-bundle` for a tag file that leads to another image than the payload says.
+ */
+export async function readBundleTags(
+  bundle: Bundle,
+  signed: SignedRelease,
+  context: Context,
+): Promise<ReadonlyMap<string, Digest>> {
+  const { content, path } = bundle;
+  const expected = new Map<string, Digest>();
+  for (const { tag, reference } of listSignedImages(bundle, signed)) {
+    if (!expected.has(tag)) expected.set(tag, reference.digest);
+  }
+  const files = new Set(await content.tags());
+  const tags = new Map<string, Digest>();
+  for (const [tag, digest] of expected) {
+    const found = files.has(tag) ? await resolveTag(content, tag) : undefined;
+    if (found !== undefined && found !== digest) {
+      throw new PluginError('invalid-bundle', `${path}: the tag ${tag} leads to ${found} instead of ${digest}`);
     }
-  };
-  return new Map((await Promise.all(tags.map(resolve))).flat());
+    const error = found ? undefined : await findFault(content, digest);
+    if (error) context.log('warn', `the tag ${tag} is left out: ${error.message}`);
+    else tags.set(tag, digest);
+  }
+  const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
+  if (others.length > 0) {
+    const more = others.length > 3 ? ` and ${String(others.length - 3)} more` : '';
+    const names = others.slice(0, 3).join(', ') + more;
+    context.log('warn', `${names}: left out, because the signed release has no such tag`);
+  }
+  return tags;
+}
+
+/** Where a tag file leads to; undefined where that is nothing which can be read. */
+async function resolveTag(content: Bundle['content'], tag: string): Promise<Digest | undefined> {
+  try {
+    return (await content.resolve(tag)).digest;
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    return undefined;
+  }
+}
+
+async function findFault(content: Bundle['content'], digest: Digest): Promise<PluginError | undefined> {
+  try {
+    await content.resolve(digest);
+    return undefined;
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    return error;
+  }
 }

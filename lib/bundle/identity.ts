@@ -6,8 +6,8 @@ import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../store/smallFile.ts';
 import { openBundle } from './open.ts';
-import type { SignedRelease } from '../release/load.ts';
-import { checkSigned, readSignatures } from './signedBundle.ts';
+import { readSignatures } from './bundledConfig.ts';
+import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './vouching.ts';
 
@@ -23,7 +23,7 @@ export interface BundleIdentity {
 
 /** Why a bundle is believed. */
 export interface BundleEvidence {
-  readonly signed: SignedRelease;
+  readonly signed: SignedBundle;
   /** All signatures of its release that it carries, whoever made them. */
   readonly signatures: readonly Buffer[];
   /** The images that the signature does not cover, by digest. */

@@ -1,11 +1,12 @@
-import { readAllSignatures } from '../config/signatures.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, type PluginError } from '../errors.ts';
 import { attachmentTag } from '../oci/attachment.ts';
 import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
+import { readBundledConfig, type BundledConfig } from './bundledConfig.ts';
+import { describedSubject, judgeConfig } from './configCheck.ts';
 import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { readDigestFile } from './sidecars.ts';
@@ -69,6 +70,8 @@ export interface Inspection extends Pick<
   readonly signatures: readonly InspectedSignature[];
   /** What it leaves out as a delta: of which release, how many blobs of how many bytes. */
   readonly base?: Omit<BundleBase, 'blobs'> & { readonly blobs: number; readonly bytes: number };
+  /** Those that the signature of the release cannot cover, by digest. */
+  readonly extraImages: readonly string[];
   /** The release first, then by name. */
   readonly images: readonly InspectedImage[];
   readonly totals: {
@@ -140,7 +143,11 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const bytesUnshared = sum(images);
   const blobs = [...pieces].filter(([, { isBlob }]) => isBlob);
   const platforms = measured[0]?.walk.platforms ?? new Map<Digest, string>();
-  const signatures = await listSignatures(bundle, platforms, notes);
+  const config = await readBundledConfig(bundle);
+  const subject = describedSubject(metadata, parseDigest(digestIn(release)));
+  const { problems } = judgeConfig(bundle, config, subject, { good: [], lenient: true });
+  notes.push(...problems.map(({ message }) => message));
+  const signatures = listSignatures(bundle, config, platforms);
   const digest = form === 'tar' ? await readDigestFile(path) : undefined;
   return {
     path,
@@ -155,6 +162,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     tool,
     verified: false,
     signatures,
+    extraImages: metadata.extraImages,
     ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sum(base.blobs) } }),
     images,
     totals: {
@@ -234,25 +242,17 @@ async function walkImage(
   return { pieces, platforms, hasAttachment, notes };
 }
 
-async function listSignatures(
+function listSignatures(
   bundle: Bundle,
+  { files }: BundledConfig,
   platforms: ReadonlyMap<Digest, string>,
-  notes: string[],
-): Promise<InspectedSignature[]> {
+): InspectedSignature[] {
   const { release, signatures } = bundle.metadata;
   const held = new Map<Digest, { count: number; file: string }>();
-  const files = bundle.files.filter(
-    ({ path }) => path.includes('signature') && /^config\/[\w./:=-]+\.(?:ya?ml|json)$/.test(path),
-  );
-  for (const { path } of files) {
-    try {
-      const found = readAllSignatures([{ path, text: (await bundle.read(path)).toString() }]);
-      for (const [digest, list] of found) {
-        const { count, file } = held.get(digest) ?? { count: 0, file: path };
-        held.set(digest, { count: count + list.length, file });
-      }
-    } catch (error) {
-      notes.push(passOver(error).message);
+  for (const { path, signatures: found } of files) {
+    for (const [digest, list] of found) {
+      const { count, file } = held.get(digest) ?? { count: 0, file: path };
+      held.set(digest, { count: count + list.length, file });
     }
   }
   const isRelease = (digest: Digest): boolean => release.endsWith(`@${digest}`);

@@ -2,6 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { shellWord } from '../shellWord.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import type { Volume } from '../store/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
@@ -103,6 +104,6 @@ async function lookAround(path: string): Promise<string> {
   if (!names) return `There is no folder ${folder}: check the path, and whether the medium is mounted.`;
   const bundles = names.filter((name) => name.endsWith('.tar')).sort();
   const others = bundles.length > 5 ? ` and ${String(bundles.length - 5)} more` : '';
-  const has = bundles.length === 0 ? 'no .tar file' : bundles.slice(0, 5).join(', ') + others;
+  const has = bundles.length === 0 ? 'no .tar file' : bundles.slice(0, 5).map(shellWord).join(', ') + others;
   return `Check the path: ${folder === '.' ? 'this folder' : folder} has ${has}.`;
 }

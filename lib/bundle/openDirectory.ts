@@ -52,7 +52,7 @@ async function requireMirror(folder: RootFolder): Promise<void> {
   throw new PluginError('not-found', `${path} is not a mirror directory: it has no v2/${releaseRepository}`, {
     hint:
       bundles.length > 0
-        ? `Name a file in it: ${bundles.slice(0, 5).join(', ')}.`
+        ? `Name a file in it: ${bundles.slice(0, 5).map(shellWord).join(', ')}.`
         : 'Name a bundle, a device that holds one, or a directory that a release was mirrored to.',
   });
 }

@@ -15,7 +15,7 @@ import type { StoredBlob } from './contents.ts';
 import { openComplete } from './complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
-import { readSignatures } from './signedBundle.ts';
+import { configLimits, findExcess, readSignatures } from './bundledConfig.ts';
 
 /** Where the content of a bundle comes from. */
 export interface Origin {
@@ -122,17 +122,21 @@ function repositoryOf({ release }: BundleMetadata): string {
   return formatReference({ registry, repository });
 }
 
-/** Reads the manifests in a folder below a root as texts; none where there is no folder. Throws what RootFolder does. */
+/**
+ * Reads the manifests in a folder below a root as texts; none where there is no folder. Throws what RootFolder does, and `too-large` for
+ * more of them than a bundle may have.
+ */
 export async function readConfigFolder(
   root: RootFolder,
   folder: string,
   signal: AbortSignal,
 ): Promise<{ path: string; text: string }[]> {
   const files = (await root.tree(signal, folder)).filter(({ path }) => /\.(?:ya?ml|json)$/.test(path));
-  return Promise.all(
-    files.map(async ({ path }) => ({
-      path: join(root.path, path),
-      text: String(await root.read(path, metadataSizeLimit)),
-    })),
-  );
+  const excess = findExcess(files.map(({ path, stats }) => ({ path, size: stats.size })));
+  if (excess) throw new PluginError('too-large', `${root.path}: ${excess.message}`);
+  const texts: { path: string; text: string }[] = [];
+  for (const { path } of files) {
+    texts.push({ path: join(root.path, path), text: String(await root.read(path, configLimits.fileBytes)) });
+  }
+  return texts;
 }

@@ -4,13 +4,12 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { attachedTo } from '../oci/attachment.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import { parseReference } from '../oci/reference.ts';
 import type { ContentStore } from '../store/store.ts';
-import { readBundleTags } from './bundleTags.ts';
+import { listSignedImages } from './bundleTags.ts';
 import { gatherContents, type BundleImage, type Contents } from './contents.ts';
-import { metadataPath } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { PushTally } from './pushTally.ts';
+import type { SignedBundle } from './signedBundle.ts';
 
 /** How to push. */
 export interface PushOptions {
@@ -30,33 +29,33 @@ export interface PushResult {
   readonly blobs: { readonly uploaded: number; readonly mounted: number; readonly skipped: number };
   /** Of the blobs that were uploaded. */
   readonly bytes: number;
+  /** The images that the signature of the release does not cover, by digest. */
+  readonly extraImages: readonly string[];
 }
 
 /**
  * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
- * attachments, lists with all that is in them, each with its tags. What is there is skipped. All manifests are read and
+ * attachments, lists with all that is in them, each with its tags, which are those of the signed payload. What is there is skipped. All manifests are read and
  * checked before anything moves, and those that are missing or altered are named by their images; a blob that is altered
  * keeps only the images that need it from being pushed. Afterwards every tag is asked for: what a registry says that it
- * took is not always there. Throws `invalid-bundle` when the bundle's tags contradict its metadata, `incomplete` for tags
+ * took is not always there. Throws `incomplete` for tags
  * that are not there, and what copyImages throws.
  */
 export async function pushBundle(
   bundle: Bundle,
+  signed: SignedBundle,
   destination: ContentStore,
   options: PushOptions,
   context: Context,
 ): Promise<PushResult> {
-  const tags = await readBundleTags(bundle, context);
-  const images = listImages(bundle, tags);
+  const images = listSignedImages(bundle, signed);
   const contents = await withHint(
     bundle,
     gatherContents(images, () => bundle.content),
   );
-  const copies = listCopies(images, contents, tags, bundle);
+  const copies = listCopies(images, contents, signed.tags, bundle);
   const taken = new Set(copies.flatMap((copy) => copy.tags ?? []));
-  for (const tag of tags.keys()) {
-    if (!taken.has(tag)) context.log('warn', `the tag ${tag} names no image of this bundle and is left out`);
-  }
+  const distinct = new Set(images.map(({ reference }) => reference.digest)).size;
   // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
   for (const { root } of copies.slice(0, 1)) await destination.exists(root);
   const tally = new PushTally(contents, images, context.onEvent);
@@ -72,37 +71,13 @@ export async function pushBundle(
   await confirmTags(copies, destination, context);
   await destination.close();
   return {
-    release: `${destination.name}@${digestIn(bundle.metadata.release)}`,
-    images: images.length,
-    attachments: copies.length - images.length,
+    release: `${destination.name}@${signed.release.digest}`,
+    images: distinct,
+    attachments: copies.length - distinct,
     tags: taken.size,
     ...tally.result(),
+    extraImages: signed.extraImages,
   };
-}
-
-/** The images that the metadata names, each once, by the names they have there. */
-function listImages({ path, metadata }: Bundle, tags: ReadonlyMap<string, Digest>): BundleImage[] {
-  const { version, arch, release, components } = metadata;
-  const known = new Map<Digest, BundleImage>();
-  const add = (name: string, pullspec: string, usualTag: string): void => {
-    const digest = digestIn(pullspec);
-    const tagged = tags.get(usualTag);
-    if (tagged !== undefined && tagged !== digest) {
-      throw new PluginError(
-        'invalid-bundle',
-        `${path}: ${metadataPath} has ${digest} as ${name}, and the tag ${usualTag} is ${tagged}`,
-        { hint: `Its 'verify' command lists everything that is wrong with the bundle.` },
-      );
-    }
-    const tag = [...tags].find(([, target]) => target === digest)?.[0] ?? usualTag;
-    if (!known.has(digest)) known.set(digest, { name, tag, reference: { ...parseReference(pullspec), digest } });
-  };
-  add('release', release, `${version}-${arch}`);
-  for (const [name, pullspec] of Object.entries(components)) add(name, pullspec, `${version}-${arch}-${name}`);
-  for (const pullspec of metadata.images) {
-    add(pullspec, pullspec, `${version}-${arch}-extra-${digestIn(pullspec).slice(7, 19)}`);
-  }
-  return [...known.values()];
 }
 
 function listCopies(
@@ -111,7 +86,8 @@ function listCopies(
   tags: ReadonlyMap<string, Digest>,
   bundle: Bundle,
 ): Image[] {
-  const names = new Map(images.map(({ name, reference }) => [reference.digest, name]));
+  // Several components may be the same image, which is called by the first.
+  const names = new Map(images.toReversed().map(({ name, reference }) => [reference.digest, name]));
   for (const [tag, digest] of contents.tags) {
     const subject = attachedTo(tag);
     if (subject !== undefined && !names.has(digest)) names.set(digest, `the sigstore attachment of ${subject}`);
@@ -144,12 +120,6 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
   throw new PluginError('incomplete', `${destination.name} said that it took everything, and does not have ${names}`, {
     hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
   });
-}
-
-function digestIn(pullspec: string): Digest {
-  const { digest } = parseReference(pullspec);
-  if (digest) return digest;
-  throw new PluginError('invalid-bundle', `${metadataPath} names ${pullspec}, which is not by digest`);
 }
 
 /** Says of a bundle in which something is missing or altered what can be done about it. */

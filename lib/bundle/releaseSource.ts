@@ -7,6 +7,7 @@ import { formatReference, isRepository, parseReference, parseRepository, type Re
 import { findRelease, type FoundRelease } from '../release/load.ts';
 import {
   isVersion,
+  parseReleaseTag,
   parseVersion,
   releaseTag,
   unknownVersion,
@@ -21,7 +22,7 @@ import type { ContentSource } from '../store/store.ts';
 import { openComplete } from './complete.ts';
 import { openBundle } from './open.ts';
 import { readConfigFolder } from './origin.ts';
-import { readSignatures } from './signedBundle.ts';
+import { readSignatures } from './bundledConfig.ts';
 import { findSplit } from './split.ts';
 
 /** Which release, and where it is. */
@@ -135,7 +136,8 @@ async function openLocal(
     const reference = { ...parseRepository(repository ?? usualRepository), digest: descriptor.digest };
     return {
       found: { reference, descriptor, source: content },
-      wanted: { ...(version !== undefined && { version }), ...(arch && { arch }) },
+      // A tag of the directory is no promise: the payload has to say the same.
+      wanted: parseReleaseTag(tag) ?? {},
       signatures: await readSignaturesBeside(location, context),
       ...localImages(path, name, content, opened, registries, context),
       close: () => opened.close(),

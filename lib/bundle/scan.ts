@@ -5,6 +5,7 @@ import { manifestSizeLimit, parseManifest, type Manifest } from '../oci/descript
 import type { Digest } from '../oci/digest.ts';
 import { isZero } from '../store/tarHeader.ts';
 import { VolumeHash } from '../store/volumeDigests.ts';
+import { findExcess, listConfig, type ConfigText } from './bundledConfig.ts';
 import type { Bundle, BundleFile } from './open.ts';
 import { digestNamed, placeOf, type Place } from './place.ts';
 
@@ -26,12 +27,6 @@ export interface ScannedTag {
   readonly digest: Digest | undefined;
 }
 
-/** A configuration manifest; one that is absurdly large has no text. */
-export interface ScannedConfig {
-  readonly path: string;
-  readonly text: string | undefined;
-}
-
 /** What one reading of a whole bundle found. */
 export interface ScannedContent {
   /** Of the whole file; absent for a directory, and for a tar that is cut short. */
@@ -43,7 +38,8 @@ export interface ScannedContent {
   readonly manifests: ReadonlyMap<Digest, ScannedItem>;
   readonly blobs: ReadonlyMap<Digest, ScannedItem>;
   readonly tags: ReadonlyMap<string, ScannedTag>;
-  readonly config: readonly ScannedConfig[];
+  /** The configuration manifests, unless they are more than a bundle may have. */
+  readonly config: readonly ConfigText[];
   /** Files that have no place in a bundle. */
   readonly others: readonly BundleFile[];
   /** How many bytes between the files of a tar are not the zeros that they should be. */
@@ -56,6 +52,8 @@ export interface ScannedContent {
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
   const whole = bundle.form === 'tar' ? new VolumeHash(bundle.volumes) : undefined;
   const findings = new Findings();
+  const manifestFiles = listConfig(bundle);
+  const wanted = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
   for (const file of bundle.files) if (file.target !== undefined) findings.addLink(file, file.target);
   if (bundle.cutEntry !== undefined) findings.addCut(bundle.cutEntry);
 
@@ -77,7 +75,7 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
       current = undefined;
     }
     if (!file || file.target !== undefined) return;
-    current ??= openFile(file);
+    current ??= openFile(file, wanted);
     current.read += chunk.length;
     current.hash.update(chunk);
     current.kept?.push(Buffer.from(chunk));
@@ -103,9 +101,9 @@ interface OpenFile {
   read: number;
 }
 
-function openFile(file: BundleFile): OpenFile {
+function openFile(file: BundleFile, config: ReadonlySet<string>): OpenFile {
   const place = placeOf(file);
-  const isKept = ['manifest', 'tag', 'config'].includes(place.kind) && file.size <= manifestSizeLimit;
+  const isKept = config.has(file.path) || (place.kind === 'manifest' && file.size <= manifestSizeLimit);
   return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, read: 0 };
 }
 
@@ -113,7 +111,7 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
   readonly manifests = new Map<Digest, ScannedItem>();
   readonly blobs = new Map<Digest, ScannedItem>();
   readonly tags = new Map<string, ScannedTag>();
-  readonly config: ScannedConfig[] = [];
+  readonly config: ConfigText[] = [];
   readonly others: BundleFile[] = [];
 
   addLink(file: BundleFile, target: string): void {
@@ -147,7 +145,7 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
         this.tags.set(place.name, { path, leadsTo: `a copy of ${actual}`, digest: actual });
         break;
       case 'config':
-        this.config.push({ path, text: content?.toString() });
+        if (content) this.config.push({ path, text: content.toString() });
         break;
       case 'other':
         this.others.push(file);

@@ -13,12 +13,17 @@ import {
   type SizedContent,
 } from '../store/server.ts';
 import { readContent, type ContentSource, type LocalContent } from '../store/store.ts';
-import { readBundleTags } from './bundleTags.ts';
 import { placeOf } from './place.ts';
 import type { Bundle } from './open.ts';
 
 /** The path under which the whole of a bundle is served. */
 export const servedTar = '/bundle.tar';
+
+/** How to serve a bundle. */
+export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 'files'> {
+  /** What its images are called, by the signed payload; without any they are there by digest only. */
+  readonly tags?: ReadonlyMap<string, Digest>;
+}
 
 /** A bundle being served. */
 export interface BundleServer extends ContentServer {
@@ -27,25 +32,26 @@ export interface BundleServer extends ContentServer {
 }
 
 /**
- * Serves a bundle as a registry for reading: under `openshift/release` with all its tags, and under the names that its images’
+ * Serves a bundle as a registry for reading: under `openshift/release` with the tags that are given and those of sigstore attachments, and under the names that its images’
  * repositories had where they come from, with the tags of those images and of their sigstore attachments. By digest,
  * everything is to be had everywhere. What is missing or unreadable in the bundle is not served, with a warning. Ends with the
  * context’s signal; throws what serveContent throws. A bundle in a tar is to be had whole too, as `/bundle.tar`.
  */
 export async function serveBundle(
   bundle: Bundle,
-  listen: Omit<ServeOptions, 'repositories' | 'files'>,
+  { tags = new Map(), ...listen }: ServeBundleOptions,
   context: Context,
 ): Promise<BundleServer> {
   const { content } = bundle;
-  const tags = await readBundleTags(bundle, context);
+  const attached = (await content.tags()).filter(attachedTo);
   const sizes = readSizes(bundle);
   const views = new Map<string, ContentSource & LocalContent & SizedContent>();
-  const serve = (repository: string, visible: ReadonlySet<string>): void => {
+  const serve = (repository: string, names: readonly string[]): void => {
+    const visible = new Set(names.toSorted());
     views.set(repository, {
       name: content.name,
       resolve: async (wanted) => {
-        if (isDigest(wanted) || visible.has(wanted)) return content.resolve(wanted);
+        if (isDigest(wanted) || visible.has(wanted)) return content.resolve(tags.get(wanted) ?? wanted);
         throw new PluginError('not-found', `${repository} has no tag ${wanted}`);
       },
       fetch: (descriptor, start) => content.fetch(descriptor, start),
@@ -56,10 +62,14 @@ export async function serveBundle(
     });
   };
   for (const [repository, digests] of await readRepositories(bundle, context)) {
-    const belongs = ([tag, digest]: [string, Digest]): boolean => digests.has(attachedTo(tag) ?? digest);
-    serve(repository, new Set([...tags].filter(belongs).map(([tag]) => tag)));
+    const own = [...tags].flatMap(([tag, digest]) => (digests.has(digest) ? [tag] : []));
+    const attachments = attached.filter((tag) => {
+      const subject = attachedTo(tag);
+      return subject !== undefined && digests.has(subject);
+    });
+    serve(repository, [...own, ...attachments]);
   }
-  serve(releaseRepository, new Set(tags.keys()));
+  serve(releaseRepository, [...tags.keys(), ...attached]);
   const repositories = [...views.keys()].sort();
   const { chunks, size } = bundle;
   const files = new Map<string, ServedFile>(chunks ? [[servedTar, { size, chunks }]] : []);

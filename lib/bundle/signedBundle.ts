@@ -1,23 +1,52 @@
-import { readAllSignatures, type SignaturesByDigest } from '../config/signatures.ts';
+import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
 import { compareRelease } from './agreement.ts';
+import { readBundledConfig } from './bundledConfig.ts';
+import { readBundleTags } from './bundleTags.ts';
+import { announceMirrors, judgeConfig, subjectOf, type ConfigVerdict } from './configCheck.ts';
+import { checkExtraImages } from './extraImages.ts';
 import type { Bundle } from './open.ts';
-import { placeOf } from './place.ts';
-import type { VerifyTrust } from './vouching.ts';
+import type { Problem } from './problem.ts';
+import { findUntrusted, verifyOthers, type VerifyTrust } from './vouching.ts';
+
+/** A bundle whose release somebody trusted signed, with what may be believed of the rest. */
+export interface SignedBundle extends SignedRelease {
+  readonly config: ConfigVerdict;
+  /** What the release and its images are called, by the signed payload, and its extra images as create calls them. */
+  readonly tags: ReadonlyMap<string, Digest>;
+  /** The images that the signature of the release does not cover, by digest. */
+  readonly extraImages: readonly string[];
+}
 
 /**
- * Makes sure that somebody trusted signed the release in a bundle, and that metadata.json says of it what it says itself,
- * so that all its images may be believed as far as their digests are checked. Reads the signatures and the payload only,
- * and asks no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless unsigned releases are
- * allowed, `invalid-bundle` for metadata that contradicts the release, and what reading the payload does.
+ * Makes sure that somebody trusted signed the release in a bundle, that metadata.json and the tags say of it what it says itself, and that
+ * the configuration is what goes with it, so that all its images may be believed as far as their digests are checked. Reads the
+ * configuration, the payload and the tags only, and asks no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless
+ * unsigned releases are allowed, `invalid-bundle` for what contradicts the release, and what reading the payload does.
  */
-export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedRelease> {
+export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedBundle> {
   try {
-    const { metadata, content, path } = bundle;
-    return await checkRelease({ path, metadata, content, signatures: await readSignatures(bundle) }, trust, context);
+    const { metadata, content, form, path } = bundle;
+    const config = await readBundledConfig(bundle);
+    refuse(bundle, config.problems);
+    const known = config.signatures;
+    const signed = await checkRelease({ path, metadata, content, signatures: known }, trust, context);
+    const { release, signatures } = signed;
+    checkExtraImages(bundle, trust);
+    const subject = subjectOf(release);
+    const own = [...signatures.values()].flat();
+    refuse(bundle, findUntrusted(release, known, own, trust));
+    const others = form === 'tar' ? [] : await verifyOthers(known, subject.digests, release, trust, context);
+    const lenient = trust.allowUnsigned;
+    const verdict = judgeConfig(bundle, config, subject, { good: [...own, ...others], lenient });
+    refuse(bundle, verdict.problems);
+    announceMirrors(verdict, context);
+    const tags = await readBundleTags(bundle, signed, context);
+    return { ...signed, config: verdict, tags, extraImages: metadata.extraImages };
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
     const hint = `Do not use it: copy it again from where it came from. Its 'verify' command lists everything that is wrong with it.`;
@@ -41,22 +70,13 @@ export async function checkRelease(
 ): Promise<SignedRelease> {
   const found = await findRelease({ image: metadata.release }, () => content);
   const signed = await loadRelease(found, {}, { ...trust, known: signatures, offline: true }, context);
-  const [first, ...others] = compareRelease(metadata, signed.release);
-  if (!first) return signed;
-  const more = others.length > 0 ? `, and ${String(others.length)} more contradictions` : '';
-  throw new PluginError('invalid-bundle', `${path}: ${first.message}${more}`);
+  refuse({ path }, compareRelease(metadata, signed.release));
+  return signed;
 }
 
-/** Reads the signatures in the configuration manifests of a bundle, unverified. Throws what reading them does. */
-export async function readSignatures(bundle: Bundle): Promise<SignaturesByDigest> {
-  return readAllSignatures(await readBundledConfig(bundle));
-}
-
-/** Reads the configuration manifests of a bundle as texts. Throws what reading them does. */
-export function readBundledConfig(bundle: Bundle): Promise<{ path: string; text: string }[]> {
-  const files = bundle.files.filter((file) => placeOf(file).kind === 'config' && /\.(?:ya?ml|json)$/.test(file.path));
-  const texts = files.map(async ({ path }) => {
-    return { path: `${path} in ${bundle.path}`, text: (await bundle.read(path)).toString() };
-  });
-  return Promise.all(texts);
+function refuse({ path }: Pick<Bundle, 'path'>, [first, ...others]: readonly Problem[]): void {
+  if (!first) return;
+  const more = others.length > 0 ? `, and ${String(others.length)} more problems` : '';
+  const code = first.kind === 'untrusted' ? first.kind : 'invalid-bundle';
+  throw new PluginError(code, `${path}: ${first.message}${more}`);
 }

@@ -1,15 +1,20 @@
 import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
+import { isReleaseTag } from '../release/version.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedContent } from './scan.ts';
 import type { Bundle } from './open.ts';
 import type { Walk } from './walk.ts';
 
-/** Checks that each image has its tag, that each tag leads to its image, and that there are no others. `expected` has the release’s own tags. */
+/**
+ * Checks that each image has its tag, that each tag leads to its image, and that there are no others. `expected` has the tags of the
+ * release `root` and of the extra images: nothing else may be called as a release is.
+ */
 export function checkTags(
   bundle: Bundle,
   { tags }: ScannedContent,
   expected: ReadonlyMap<string, Digest>,
+  root: Digest,
   walk: Walk,
 ): Problem[] {
   const problems: Problem[] = [];
@@ -22,6 +27,12 @@ export function checkTags(
       );
     } else if (wanted !== undefined && wanted !== digest) {
       problems.push(describeProblem('altered', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
+    } else if (
+      wanted === undefined &&
+      !attached &&
+      (bundle.form === 'tar' || (digest === root && isReleaseTag(name)))
+    ) {
+      problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is none of this release`));
     } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {
       problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is for no image of this bundle`));
     }
@@ -61,6 +72,6 @@ export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk)
 }
 
 /** Tells whether a bundle is a delta in a mirror directory, where it is together with its base, which nobody of this release needs all of. */
-export function isUnpackedDelta({ form, metadata }: Bundle): boolean {
+function isUnpackedDelta({ form, metadata }: Bundle): boolean {
   return form === 'directory' && metadata.base !== undefined;
 }

@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { readObjects } from '../config/objects.ts';
-import type { Context } from '../context.ts';
+import { largeLimits, readObjects } from '../config/objects.ts';
+import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, messageOf, type PluginError } from '../errors.ts';
 import { parseReference } from '../oci/reference.ts';
 import { readPayloadManifests } from '../release/release.ts';
@@ -45,10 +45,15 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
   const { digest = '' } = parseReference(metadata.release);
   const files = await readPayloadManifests(content, await content.resolve(digest), context);
   const { version, arch, previous, images, blobs } = metadata;
+  const workloads: UpdatePlan['workloads'][number][] = [];
+  for (const [file, bytes] of files) {
+    workloads.push(...readWorkloads(file, bytes.toString(), context));
+    await takeTurn(context.signal);
+  }
   return {
     ...{ path, version, arch: parseArchitecture(arch), previous, images },
     size: blobs.reduce((sum, { size }) => sum + size, 0),
-    workloads: [...files].flatMap(([file, bytes]) => readWorkloads(file, bytes.toString(), context)),
+    workloads,
     distrust,
   };
 }
@@ -56,7 +61,7 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
 function readWorkloads(file: string, text: string, context: Context): UpdatePlan['workloads'] {
   if (!/\.(?:ya?ml|json)$/.test(file) || !runsSomething.test(text)) return [];
   try {
-    return readObjects(text, file)
+    return readObjects(text, file, largeLimits)
       .filter(isObject)
       .filter(isForClusters)
       .map((object) => ({ file, object }));

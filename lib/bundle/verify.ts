@@ -6,8 +6,12 @@ import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
 import { digestIn, repositoryIn } from '../oci/reference.ts';
 import { readPayload, type Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
-import { componentTag, isReleaseTag, releaseTag } from '../release/version.ts';
+import { isReleaseTag } from '../release/version.ts';
 import { compareBlobs, compareRelease } from './agreement.ts';
+import { findExtraImages } from './extraImages.ts';
+import { listSignedImages } from './bundleTags.ts';
+import { findExcess, listConfig, parseConfig } from './bundledConfig.ts';
+import { announceMirrors, describedSubject, judgeConfig, subjectOf } from './configCheck.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './open.ts';
 import { describeProblem, type Problem } from './problem.ts';
@@ -15,7 +19,7 @@ import { scanContent, type ScannedContent } from './scan.ts';
 import { assumeBase, blameBase, scanBase } from './scanBase.ts';
 import { readDigests } from './sidecars.ts';
 import { checkTags, listSurplus } from './surplus.ts';
-import { compareWritten, judgeSignatures, readConfig, type VerifyTrust } from './vouching.ts';
+import { judgeSignatures, verifyOthers, type VerifyTrust } from './vouching.ts';
 import { Walk } from './walk.ts';
 
 /** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
@@ -53,6 +57,8 @@ export interface VerifyReport {
   readonly attachments: number;
   readonly manifests: number;
   readonly blobs: number;
+  /** The images that the signature of the release does not cover, by digest. */
+  readonly extraImages: readonly string[];
   /** The version that it leaves out of, as a delta. */
   readonly base: string | undefined;
   /** How many bytes were read. */
@@ -102,17 +108,25 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
   if (release)
     problems.push(
-      checkTags(bundle, scanned, tagsOf(release), walk),
+      checkTags(bundle, scanned, tagsOf(bundle, release), release.digest, walk),
       described ? compareRelease(metadata, release) : [],
     );
   if (described && !walk.isPartial) problems.push(compareBlobs(metadata, walk.blobs));
   problems.push(listSurplus(bundle, scanned, walk));
 
-  const inRelease = release?.children.map((child) => child.digest) ?? Object.keys(metadata.signatures);
-  const config = readConfig(bundle, scanned.config, new Set([digest, ...inRelease]), context);
+  const config = await parseConfig(scanned.config);
+  const excess = findExcess(listConfig(bundle));
   const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
-  const written = compareWritten(bundle, config.files, release, judged?.signatures ?? []);
-  problems.push(config.problems, written, judged?.problems ?? []);
+  const subject = release ? subjectOf(release) : describedSubject(metadata, digest);
+  const others =
+    trust && bundle.form === 'directory'
+      ? await verifyOthers(config.signatures, subject.digests, release, trust, context)
+      : [];
+  const good = [...(judged?.signatures ?? []), ...others];
+  const verdict = judgeConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
+  announceMirrors(verdict, context);
+  problems.push(excess ? [excess] : verdict.problems, judged?.problems ?? []);
+  if (trust?.requireSignedImages === true) problems.push(findExtraImages(metadata));
   return {
     path: bundle.path,
     version: release?.version ?? metadata.version,
@@ -125,6 +139,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     attachments: attachments.length,
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
+    extraImages: metadata.extraImages,
     base: metadata.base?.version,
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
@@ -255,7 +270,8 @@ function listImages(
   return images;
 }
 
-function tagsOf({ version, arch, digest, images }: Release): ReadonlyMap<string, Digest> {
-  const components = [...images].map(([name, image]) => [componentTag(version, arch, name), image.digest] as const);
-  return new Map([[releaseTag(version, arch), digest], ...components]);
+function tagsOf(bundle: Bundle, release: Release): ReadonlyMap<string, Digest> {
+  const images = listSignedImages(bundle, { release, signatures: new Map() });
+  // Where two would have the same tag, it is that of the release.
+  return new Map(images.map(({ tag, reference }) => [tag, reference.digest] as const).toReversed());
 }

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import { readObjects } from '../config/objects.ts';
+import { largeLimits, readObjects } from '../config/objects.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Environment } from '../store/proxy.ts';
 import { mergeKubeconfigs, type Fields, type Kubeconfig, type MergedKubeconfig } from './kubeconfigMerge.ts';
@@ -129,7 +129,7 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, { cause });
   }
   try {
-    return { ...readObjects(content, `the kubeconfig ${file}`)[0], folder: dirname(resolve(file)) };
+    return { ...readObjects(content, `the kubeconfig ${file}`, largeLimits)[0], folder: dirname(resolve(file)) };
   } catch (error) {
     // The parser’s words quote the line, which may hold a token: they stay out of it.
     throw isPluginError(error) ? new PluginError(error.code, error.message) : error;

@@ -1,6 +1,7 @@
-import { readdir, readFile, realpath, stat } from 'node:fs/promises';
+import { readFile, realpath, stat } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
+import { findManifestFiles } from '../config/manifestFile.ts';
 import { readObjects, type UnknownObject } from '../config/objects.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isFields } from './kubeconfigMerge.ts';
@@ -11,13 +12,9 @@ import { isFields } from './kubeconfigMerge.ts';
  * manifest at all, `not-readable`, and `invalid-file` for what is no object, before anything could be applied.
  */
 export async function readManifests(folder: string): Promise<ConfigManifest[]> {
-  const paths = await listFiles(folder);
   const manifests: ConfigManifest[] = [];
-  for (const { path, file } of paths) {
-    const text = await readFile(file, 'utf8').catch((cause: unknown) => {
-      throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
-    });
-    manifests.push(...parseManifests({ path, text }, file));
+  for (const { path, text, file } of await readManifestTexts(folder)) {
+    manifests.push(...readObjects(text, file).map((object) => ({ path, object: checkObject(object, file) })));
   }
   if (manifests.length > 0) return manifests;
   throw new PluginError('not-found', `${folder} has no manifests: no object in *.yaml, *.yml or *.json`, {
@@ -25,9 +22,27 @@ export async function readManifests(folder: string): Promise<ConfigManifest[]> {
   });
 }
 
-/** Reads the manifests of one text; `where` names it in errors. Throws `invalid-file` for what is no object. */
-export function parseManifests({ path, text }: { path: string; text: string }, where: string): ConfigManifest[] {
-  return readObjects(text, where).map((object) => ({ path, object: checkObject(object, where) }));
+/** A file of manifests as text. */
+export interface ManifestText {
+  /** Relative to the folder. */
+  readonly path: string;
+  readonly file: string;
+  readonly text: string;
+}
+
+/** Reads the files that readManifests does, as texts. Throws as that, but for what is inside of the files. */
+export async function readManifestTexts(folder: string): Promise<ManifestText[]> {
+  const texts: ManifestText[] = [];
+  let length = 0;
+  for (const { path, file } of await listFiles(folder)) {
+    const text = await readFile(file, 'utf8').catch((cause: unknown) => {
+      throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });
+    });
+    length += text.length;
+    if (length > 4 * largestFile) throw new PluginError('too-large', `${folder} has more than 4 MiB of manifests`);
+    texts.push({ path, file, text });
+  }
+  return texts;
 }
 
 async function listFiles(folder: string): Promise<{ path: string; file: string }[]> {
@@ -36,7 +51,7 @@ async function listFiles(folder: string): Promise<{ path: string; file: string }
       await checkFile(folder);
       return [{ path: basename(folder), file: folder }];
     }
-    const files = (await findFiles(folder))
+    const files = (await findManifestFiles(folder))
       .map((file) => ({ path: relative(folder, file).replaceAll(sep, '/'), file }))
       .sort((a, b) => (a.path < b.path ? -1 : 1));
     const root = await realpath(folder);
@@ -54,19 +69,8 @@ async function listFiles(folder: string): Promise<{ path: string; file: string }
   }
 }
 
-/** Files with a manifest’s ending, at any depth. Links to folders are not followed, as they are by the `recursive` of readdir: some lead in circles. */
-async function findFiles(folder: string): Promise<string[]> {
-  const found: string[] = [];
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
-    const path = join(folder, entry.name);
-    if (entry.isDirectory()) found.push(...(await findFiles(path)));
-    else if (/\.(ya?ml|json)$/.test(entry.name)) found.push(path);
-  }
-  return found;
-}
-
-/** An API server takes no object of more than 3 MB; a parser would be busy for minutes with much more. */
-const largestFile = 4 * 1024 * 1024;
+/** What an API server stores of one object; all files together may have four times as much. */
+const largestFile = 1024 * 1024;
 
 /** Refuses what is no file to be read whole: pipes and devices, large files, and links that lead out of the folder `root`. */
 async function checkFile(file: string, root?: string): Promise<void> {
@@ -80,7 +84,7 @@ async function checkFile(file: string, root?: string): Promise<void> {
   if (found.size <= largestFile) return;
   throw new PluginError(
     'too-large',
-    `${file} has ${String(found.size)} bytes, too many for manifests (at most 4 MiB)`,
+    `${file} has ${String(found.size)} bytes, too many for manifests (at most 1 MiB)`,
     {
       hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config BUNDLE --apply-config.',
     },

@@ -1,4 +1,4 @@
-import { mkdir, open, readFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';
@@ -33,4 +33,30 @@ async function replaceFile(path: string, text: string): Promise<void> {
     if (isPluginError(described)) throw described;
     throw new PluginError('not-writable', `${path} cannot be written: ${messageOf(error)}`, { cause: error });
   }
+}
+
+/** How many manifests a folder may hold, and how many entries of any kind are looked at for them. */
+const folderLimits = { manifests: 1000, entries: 100_000 };
+
+/**
+ * Lists the files with a manifest's ending in a folder, at any depth, in no order. Links to folders are not followed, as they are by the
+ * `recursive` of readdir: some lead in circles. Throws `too-large` for more than 1,000, and what readdir does.
+ */
+export async function findManifestFiles(folder: string): Promise<string[]> {
+  const found: string[] = [];
+  const folders = [folder];
+  let entries = 0;
+  for (let next = folders.pop(); next !== undefined; next = folders.pop()) {
+    for (const entry of await readdir(next, { withFileTypes: true })) {
+      const path = join(next, entry.name);
+      entries += 1;
+      if (entry.isDirectory()) folders.push(path);
+      else if (/\.(?:ya?ml|json)$/.test(entry.name)) found.push(path);
+      if (found.length <= folderLimits.manifests && entries <= folderLimits.entries) continue;
+      throw new PluginError('too-large', `${folder} has more files than the configuration of releases may have`, {
+        hint: `At most ${String(folderLimits.manifests)} manifests are read: take out what does not belong there.`,
+      });
+    }
+  }
+  return found;
 }

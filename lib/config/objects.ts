@@ -1,31 +1,44 @@
-import { parseAllDocuments } from 'yaml';
 import { PluginError } from '../errors.ts';
+import { readDocuments, type DocumentLimits, type Documents } from '../release/documents.ts';
 
 /** A Kubernetes object as somebody else wrote it: nothing about it is certain. */
 export type UnknownObject = Readonly<Record<string, unknown>>;
+
+/** Of one configuration file: the largest that an API server takes, and many more objects than this project writes into one. */
+const manifestLimits: DocumentLimits = { length: 1024 * 1024, tokens: 20_000 };
+
+/** Of what a person or a release has: a kubeconfig for hundreds of clusters, the definitions of a release. */
+export const largeLimits: DocumentLimits = { length: 4 * 1024 * 1024, tokens: 60_000 };
 
 /**
  * Reads every object that `oc apply` would find in a YAML or JSON text: of all documents, and those inside of lists.
  * Throws `invalid-file`, naming `where`.
  */
-export function readObjects(text: string, where: string): UnknownObject[] {
-  const values = readDocuments(text, where);
-  return values
-    .filter((value) => value !== null)
-    .map((value) => (typeof value === 'object' ? value : {}) as UnknownObject);
+export function readObjects(text: string, where: string, limits: DocumentLimits = manifestLimits): UnknownObject[] {
+  return listObjects(text, where, limits).objects;
 }
 
-function readDocuments(text: string, where: string): unknown[] {
+/** As readObjects, with the number of YAML tokens that the text consists of. */
+export function listObjects(
+  text: string,
+  where: string,
+  limits: DocumentLimits = manifestLimits,
+): { objects: UnknownObject[]; tokens: number } {
+  const { values, tokens } = readValues(text, where, limits);
+  const objects = values
+    .filter((value) => value !== null)
+    .map((value) => (typeof value === 'object' ? value : {}) as UnknownObject);
+  return { objects, tokens };
+}
+
+function readValues(text: string, where: string, limits: DocumentLimits): Documents {
   try {
-    return parseAllDocuments(text, { uniqueKeys: false }).flatMap((document) => {
-      const [cause] = document.errors;
-      if (cause) throw cause;
-      return flatten(document.toJS());
-    });
+    const { values, tokens } = readDocuments(text, limits);
+    return { values: values.flatMap(flatten), tokens };
   } catch (cause) {
     // Aliases that multiply and brackets nested without end come to light only when values are made of them.
     const odd = cause instanceof ReferenceError || cause instanceof RangeError;
-    const what = odd ? 'has aliases or nesting that no manifest needs' : 'is neither YAML nor JSON';
+    const what = odd ? 'has a size, aliases or nesting that no manifest needs' : 'is neither YAML nor JSON';
     throw new PluginError('invalid-file', `${where} ${what}`, { cause });
   }
 }

@@ -1,5 +1,6 @@
 import { PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { isVersion } from '../release/version.ts';
 import type { ConfigManifest } from './manifest.ts';
 import { readObjects, type UnknownObject } from './objects.ts';
 
@@ -17,12 +18,12 @@ const annotations = {
 /**
  * Makes the ConfigMap by which the cluster verifies a release without a signature store (cluster-version-operator reads
  * those that library-go's `GetSignaturesAsConfigmap` writes; this one has the same name, so either replaces the other). `signer` is
- * the fingerprint of the key. The signatures keep their order.
+ * the fingerprint of the key; `version` is left out where it is not known. The signatures keep their order.
  */
 export function signatureConfigMap(
   digest: Digest,
   signatures: readonly Uint8Array[],
-  { version, signer }: { version: string; signer: string },
+  { version, signer }: { version?: string | undefined; signer: string },
 ): ConfigManifest {
   const name = `sha256-${hexOf(digest)}`;
   const data = signatures.map(
@@ -37,7 +38,10 @@ export function signatureConfigMap(
         name,
         namespace: 'openshift-config-managed',
         labels: { [signatureLabel]: '' },
-        annotations: { [annotations.release]: version, [annotations.signedBy]: signer },
+        annotations: {
+          ...(version !== undefined && { [annotations.release]: version }),
+          [annotations.signedBy]: signer,
+        },
       },
       binaryData: Object.fromEntries(data),
     },
@@ -50,7 +54,12 @@ export function signatureConfigMap(
  * ConfigMap. Throws `invalid-file`, naming `where`.
  */
 export function readSignatures(text: string, where: string): SignaturesByDigest {
-  const entries = readObjects(text, where)
+  return signaturesIn(readObjects(text, where), where);
+}
+
+/** As readSignatures, of objects that have been read. */
+export function signaturesIn(objects: readonly UnknownObject[], where: string): SignaturesByDigest {
+  const entries = objects
     .filter(isSignatureConfigMap)
     .flatMap(({ binaryData }) => Object.entries((binaryData ?? {}) as Readonly<Record<string, unknown>>));
   const numbered = entries.flatMap(([key, value]) => {
@@ -66,11 +75,18 @@ export function readSignatures(text: string, where: string): SignaturesByDigest 
 
 /** Gathers the signatures out of the texts of a `config` folder, each signature once. Throws `invalid-file`, naming the file. */
 export function readAllSignatures(files: Iterable<{ path: string; text: string }>): SignaturesByDigest {
-  return mergeSignatures(...[...files].map(({ path, text }) => readSignatures(text, path)));
+  return mergeSignatures([...files].map(({ path, text }) => readSignatures(text, path)));
+}
+
+/** The release version that is written beside signatures; undefined where none is, or something else. */
+export function annotatedVersion({ metadata }: UnknownObject): string | undefined {
+  const { annotations: written } = (metadata ?? {}) as { annotations?: Readonly<Record<string, unknown>> | null };
+  const version = written?.[annotations.release];
+  return typeof version === 'string' && isVersion(version) ? version : undefined;
 }
 
 /** Puts signatures from several places together, each signature once. */
-export function mergeSignatures(...sets: readonly SignaturesByDigest[]): SignaturesByDigest {
+export function mergeSignatures(sets: readonly SignaturesByDigest[]): SignaturesByDigest {
   const entries = sets.flatMap((set) => [...set]);
   return group(entries.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));
 }

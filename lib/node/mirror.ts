@@ -4,6 +4,7 @@ import type { Bundle } from '../bundle/open.ts';
 import { serveBundle, type BundleServer } from '../bundle/serve.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
 import { parseReference } from '../oci/reference.ts';
 import { writeWhole } from '../store/disk.ts';
 import type { ServedAnswer } from '../store/server.ts';
@@ -24,6 +25,8 @@ export interface MirrorOptions {
   readonly port: number;
   /** Registries or repositories besides those of the bundle, whose requests are to come here as well. */
   readonly also: readonly string[];
+  /** What the images are called, by the signed payload. */
+  readonly tags: ReadonlyMap<string, Digest>;
 }
 
 /** A request that came to the mirror, and how often. */
@@ -53,7 +56,7 @@ export interface Mirror {
  * where somebody else’s file says something of the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
  */
 export async function startMirror(bundle: Bundle, options: MirrorOptions, context: Context): Promise<Mirror> {
-  const { host, port, also } = options;
+  const { host, port, also, tags } = options;
   const own = [bundle.metadata.release, ...bundle.metadata.images].map((pullspec) => {
     const { registry, repository } = parseReference(pullspec);
     return `${registry}/${repository}`;
@@ -71,7 +74,7 @@ export async function startMirror(bundle: Bundle, options: MirrorOptions, contex
       `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${String(status)} (${client})`,
     );
   };
-  const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer }, context);
+  const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer, tags }, context);
   const path = pathOnHost(host, mirrorFile);
   try {
     // Files of that folder that do not end in .conf are not read: nobody sees half of it.

@@ -1,5 +1,5 @@
 import { Parser, type ReadEntry } from 'tar';
-import type { Context } from '../context.ts';
+import { takeTurn, type Context } from '../context.ts';
 import { PluginError, messageOf } from '../errors.ts';
 import type { Descriptor, Manifest } from '../oci/descriptor.ts';
 import type { ContentSource } from '../store/store.ts';
@@ -19,6 +19,9 @@ const unpackedLimit = 16 * 1024 * 1024 * 1024;
 // The parser unpacks what it is given in one go: zstd makes 128 MB of a slice of zeros.
 const sliceSize = 4096;
 
+/** For how many milliseconds a layer is unpacked before anything else gets its turn. */
+const turnLength = 50;
+
 /**
  * Reads the metadata and the manifests of a release payload, from its last layer downwards until `image-references` was
  * found. Nothing is believed before the whole layer has passed its digest. Throws `invalid-release`, `too-large` and
@@ -32,7 +35,7 @@ export async function readPayloadFiles(
   const files = new Map<string, Buffer>();
   for (const layer of manifest.layers.toReversed()) {
     context.log('debug', `looking for release-manifests in ${layer.digest}`);
-    for (const [name, content] of await readLayer(source, layer)) {
+    for (const [name, content] of await readLayer(source, layer, context)) {
       if (!files.has(name)) files.set(name, content);
     }
     if (files.has('image-references')) return files;
@@ -42,7 +45,7 @@ export async function readPayloadFiles(
   });
 }
 
-async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<string, Buffer>> {
+async function readLayer(source: ContentSource, layer: Descriptor, context: Context): Promise<Map<string, Buffer>> {
   const where = `layer ${layer.digest} in ${source.name}`;
   if (layer.size > layerLimit) throw new PluginError('too-large', `${where} is too large for one of a release payload`);
   const files = new Map<string, Buffer>();
@@ -87,9 +90,14 @@ async function readLayer(source: ContentSource, layer: Descriptor): Promise<Map<
   });
   // The stream is always read to its end, where its digest is checked: altered content is reported as that, whatever
   // else the alteration broke.
+  let turn = performance.now();
   for await (const chunk of (await source.fetch(layer)) as AsyncIterable<Buffer>) {
     for (let at = 0; at < chunk.length && !problem && !ended; at += sliceSize) {
       parser.write(chunk.subarray(at, at + sliceSize));
+      // A chunk of a megabyte may unpack to gigabytes.
+      if (performance.now() - turn < turnLength) continue;
+      await takeTurn(context.signal);
+      turn = performance.now();
     }
   }
   // An aborted parser never closes.

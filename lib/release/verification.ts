@@ -1,7 +1,7 @@
-import { parseAllDocuments } from 'yaml';
 import type { Context } from '../context.ts';
+import { messageOf } from '../errors.ts';
+import { readDocuments } from './documents.ts';
 import type { KeyMaterial } from './keyring.ts';
-import { withoutText } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 
 /** What a payload says about how to verify releases: never believed by itself, for it could vouch for itself. */
@@ -10,6 +10,9 @@ export interface Verification {
   /** Signature stores, http(s) URLs. */
   readonly stores: readonly string[];
 }
+
+// Read before anybody is trusted. The real one has 9 KB.
+const limits = { length: 1024 * 1024, tokens: 20_000 };
 
 const annotation = 'release.openshift.io/verification-config-map';
 
@@ -37,13 +40,9 @@ interface ConfigMap {
 function documentsOf(name: string, text: string, context: Context): (ConfigMap | null)[] {
   try {
     // Red Hat's own manifest has a key twice, which Kubernetes forgives.
-    return parseAllDocuments(text, { uniqueKeys: false }).map((document) => {
-      const [error] = document.errors;
-      if (error) throw error;
-      return document.toJS() as ConfigMap | null;
-    });
+    return readDocuments(text, limits).values as (ConfigMap | null)[];
   } catch (error) {
-    context.log('warn', `${name} in the release payload is not YAML and is left out: ${withoutText(error).message}`);
+    context.log('warn', `${name} in the release payload is not YAML and is left out: ${messageOf(error)}`);
     return [];
   }
 }

@@ -62,8 +62,14 @@ export function releaseTag(version: string, arch: Architecture): string {
 
 /** Tells whether a tag is that of a release, whichever. */
 export function isReleaseTag(tag: string): boolean {
+  return parseReleaseTag(tag) !== undefined;
+}
+
+/** Which release a tag names, whatever it leads to; undefined for any other tag. */
+export function parseReleaseTag(tag: string): { version: string; arch: Architecture } | undefined {
   const arch = architectures.find((each) => tag.endsWith(`-${each}`));
-  return arch !== undefined && isVersion(tag.slice(0, -arch.length - 1));
+  const version = arch && tag.slice(0, -arch.length - 1);
+  return arch && version !== undefined && isVersion(version) ? { version, arch } : undefined;
 }
 
 /** The tag of one image of a release: `4.12.4-x86_64-etcd`. */

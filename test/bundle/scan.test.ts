@@ -39,7 +39,7 @@ describe('scanContent', () => {
     expect([...blobs.values(), ...manifests.values()].filter(({ fault }) => fault !== undefined)).to.deep.equal([]);
     expect(manifests.get(bundle.release.digest)?.manifest?.layers).not.to.be.empty;
     expect(tags.get(bundle.release.tag)?.digest).to.equal(bundle.release.digest);
-    expect(config.map(({ text }) => text?.split('\n', 2)[1])).to.deep.equal(['kind: ConfigMap']);
+    expect(config.map(({ text }) => text.split('\n', 2)[1])).to.deep.equal(['kind: ConfigMap']);
     expect(others).to.deep.equal([]);
   });
 

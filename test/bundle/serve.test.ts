@@ -8,10 +8,12 @@ import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { serveBundle, type BundleServer } from '../../lib/bundle/serve.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { attachmentTag } from '../support/attachments.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { believeAll } from '../support/trust.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
@@ -26,7 +28,8 @@ interface Served extends BundleServer {
 
 async function serve(path: string, context: TestContext): Promise<Served> {
   const bundle = await openBundle(path, context);
-  const server = await serveBundle(bundle, loopback, context);
+  const { tags } = await checkSigned(bundle, believeAll, makeContext());
+  const server = await serveBundle(bundle, { ...loopback, tags }, context);
   return { ...server, bundle, address: new URL(server.url).host };
 }
 

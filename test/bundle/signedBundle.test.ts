@@ -111,7 +111,7 @@ describe('checkSigned', () => {
 
   it('says which configuration cannot be read', async () => {
     const path = await change(({ files }) => files.set('config/broken.yaml', Buffer.from('a: [')));
-    const error = await failureOf(check(path), 'invalid-file');
+    const error = await failureOf(check(path), 'invalid-bundle');
     expect(error.message).to.contain('config/broken.yaml');
     expect(error.hint).to.contain('verify');
   });

@@ -3,6 +3,7 @@ import { expect } from 'chai';
 import { appendFile, link, mkdir, readdir, rename, rm, symlink, truncate, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { formatManifest } from '../../lib/config/manifest.ts';
+import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
 import { metadataPath, type BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -266,6 +267,7 @@ describe('verifyBundle', () => {
       const report = await checkChanged((unpacked) => {
         unpacked.files.set(`${folder}/manifests/${digest}`, content);
         const pullspec = `quay.io/example/odd@${digest}`;
+        unpacked.files.set(`${folder}/manifests/4.12.4-x86_64-extra-odd-${digest.slice(7, 19)}`, digest);
         const { images, extraImages } = unpacked.metadata;
         unpacked.metadata = {
           ...unpacked.metadata,
@@ -289,6 +291,7 @@ describe('verifyBundle', () => {
       const pullspec = `quay.io/example/deep@${digest}`;
       const report = await checkChanged((unpacked) => {
         for (const [path, content] of files) unpacked.files.set(path, content);
+        unpacked.files.set(`${folder}/manifests/4.12.4-x86_64-extra-deep-${digest.slice(7, 19)}`, digest);
         const { images, extraImages } = unpacked.metadata;
         unpacked.metadata = {
           ...unpacked.metadata,
@@ -434,26 +437,20 @@ describe('verifyBundle', () => {
       expect(sortsOf(labelled)).to.deep.equal(['superfluous file']);
     });
 
-    it('lets mirror sets be in config/mirrors, and says that nothing vouches for them', async () => {
-      const set = 'apiVersion: config.openshift.io/v1\nkind: ImageDigestMirrorSet\nmetadata:\n  name: x\n';
-      const copy = await repack(bundle.path, copyPath(), ({ files }) =>
-        files.set('config/mirrors/set.yaml', Buffer.from(set)),
-      );
-      const context = makeContext();
-      expect((await check(copy, trusting(), context)).problems).to.deep.equal([]);
-      expect(context.lines.join('\n')).to.match(/^info: nothing vouches for config\/mirrors\/set\.yaml/m);
-    });
-
-    it('lets a mirror directory, and no tar, have an update service', async () => {
+    it('lets a mirror directory, and no tar, have the mirror set and the update service of a mirror', async () => {
       const repository = 'registry.test/openshift/release';
-      const manifests = updateServiceManifests({
-        releases: repository,
-        graphDataImage: `${repository}@${bundle.release.digest}`,
-        certificateAuthority: getCACertificates('default')[0],
-      });
+      const source = `quay.io/${bundle.release.componentRepository}`;
+      const manifests = [
+        mirrorSetManifest('idms', [{ source, mirrors: [repository] }]),
+        ...updateServiceManifests({
+          releases: repository,
+          graphDataImage: `${repository}@${bundle.release.digest}`,
+          certificateAuthority: getCACertificates('default')[0],
+        }),
+      ];
       const namespace = 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: x\n';
       const root = await bundle.unpack();
-      await mkdir(join(root, 'config/update-service'));
+      for (const folder of ['mirrors', 'update-service']) await mkdir(join(root, 'config', folder));
       for (const { path, object } of manifests) await writeFile(join(root, path), formatManifest(object));
       const context = makeContext();
       expect((await check(root, trusting(), context)).problems).to.deep.equal([]);

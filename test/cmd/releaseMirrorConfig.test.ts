@@ -1,4 +1,5 @@
-import { mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
@@ -211,6 +212,19 @@ describe('oc adm-release-mirror-config', () => {
       expect(await readFile(mirroring.path('config', file), 'utf8')).to.equal(
         await readFile(mirroring.path('mirror/config', file), 'utf8'),
       );
+    });
+
+    it('refuses a tag that leads to another release than it says', async () => {
+      await open();
+      await mirroring.succeed(['--to-dir=mirror']);
+      const tags = mirroring.path('mirror/v2/openshift/release/manifests');
+      await symlink(workshop.release.digest, join(tags, '4.12.9-x86_64'));
+      const stderr = await mirroring.fail(
+        ['--from-dir=mirror', '--to-dir=copy'],
+        1,
+        'file://openshift/release:4.12.9-x86_64',
+      );
+      expect(stderr).to.contain('is of version 4.12.4, not 4.12.9');
     });
 
     it('makes only the configuration when only that is asked for', async () => {

@@ -42,7 +42,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
   const writes = () => server.requests.filter(({ method }) => method !== 'GET');
   const apply = (...args: string[]): Promise<Execution> =>
-    runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]);
+    runExecutable('oc-adm_release_mirror_config', workshop.folder, [
+      ...['apply', ...args, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`],
+    ]);
 
   it('applies the configuration once the images are there, and finds it unchanged after that', async () => {
     await open();
@@ -99,7 +101,12 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     await writeFile(mirroring.path('config/a.json'), configMap('first', 'nowhere'));
     await writeFile(mirroring.path('config/b.yaml'), configMap('second', 'default'));
     await writeFile(mirroring.path('config/c.yaml'), configMap('signatures-managed', managed));
-    const { code, stdout, stderr } = await apply('config');
+    const refused = await apply('config');
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.match(/^error: config is no bundle and no mirror directory: a\.json is no signature/m);
+    expect(refused.stderr).to.contain('--allow-unsigned');
+    expect(server.requests).to.have.length(0);
+    const { code, stdout, stderr } = await apply('config', '--allow-unsigned');
     expect(code).to.equal(1);
     expect(stdout).to.equal('configmap/first failed\nconfigmap/second created\nconfigmap/signatures-managed skipped\n');
     expect(stderr).to.contain('warning: configmap/first: ').and.contain('“nowhere”');
@@ -110,13 +117,73 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   it('applies nothing of a folder that has what is no configuration of a release', async () => {
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
-    const secret = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'pull', namespace: 'default' } };
-    await writeFile(mirroring.path('mirror/config/secret.json'), JSON.stringify(secret));
-    const { code, stdout, stderr } = await apply('mirror');
-    expect(code).to.equal(1);
-    expect(stdout).to.equal('');
-    expect(stderr).to.contain('secret/pull (secret.json)').and.contain('ImageDigestMirrorSet');
+    const namespaced = (kind: string, namespace: string) => ({
+      ...{ apiVersion: 'v1', kind, metadata: { name: 'x', namespace } },
+    });
+    for (const object of [
+      namespaced('Secret', 'default'),
+      namespaced('ConfigMap', 'kube-system'),
+      { apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'x' } },
+      { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle', metadata: { name: 'x' } },
+    ]) {
+      await writeFile(mirroring.path('mirror/config/more.json'), JSON.stringify(object));
+      for (const folder of ['mirror', 'mirror/config']) {
+        const { code, stdout, stderr } = await apply(folder, '--allow-unsigned');
+        expect(code, object.kind).to.equal(1);
+        expect(stdout).to.equal('');
+        expect(stderr).to.contain('config/more.json');
+      }
+    }
+    await mkdir(mirroring.path('plain'));
+    await writeFile(mirroring.path('plain/secret.json'), JSON.stringify(namespaced('Secret', 'default')));
+    const { stderr } = await apply('plain', '--allow-unsigned');
+    expect(stderr).to.contain('secret/x (secret.json)').and.contain('ImageDigestMirrorSet');
     expect(server.requests).to.have.length(0);
+  });
+
+  it('applies nothing of a bundle or mirror directory by an unknown key, and nothing of what a forger put into a signature', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const bundle = await workshop.make();
+    const run = (...args: string[]): Promise<Execution> =>
+      runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]);
+    for (const path of ['mirror', 'mirror/config', bundle]) {
+      const { code, stderr } = await run(path);
+      expect(code, path).to.equal(1);
+      expect(stderr).to.contain(workshop.key.fingerprint);
+    }
+    const path = mirroring.path(`mirror/config/signature/sha256/${hexOf(workshop.release.digest).slice(0, 16)}.yaml`);
+    const text = await readFile(path, 'utf8');
+    await writeFile(path, text.replace('annotations:', 'annotations:\n    evil: "1"'));
+    const { code, stderr } = await apply('mirror');
+    expect(code).to.equal(0);
+    expect(stderr).not.to.contain('error');
+    expect(JSON.stringify(stored())).not.to.contain('evil');
+  });
+
+  it('applies signatures out of a folder without a release if the key is there', async () => {
+    await open();
+    await mirroring.succeed(['--config-to-dir=config']);
+    expect((await apply('config')).stderr).to.contain('no trusted key vouches');
+    const key = await workshop.write('key.asc', workshop.key.publicKey);
+    expect((await apply('config', `--signature-keyring=${key}`)).stdout).to.equal(`configmap/${nameOf()} created\n`);
+    await writeFile(mirroring.path('config/more.yaml'), 'kind: ConfigMap');
+    expect((await apply('config', `--signature-keyring=${key}`)).stderr).to.contain('more.yaml');
+  });
+
+  it('applies mirror sets only if their registry is named', async () => {
+    await open();
+    const { registry } = workshop;
+    await mirroring.succeed(['--to-dir=mirror']);
+    await mirroring.succeed([`--to=${registry.host}/site/release`, '--config-to-dir=mirror/config']);
+    const { code, stderr } = await apply('mirror');
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(`--mirror-registry=${registry.host}`);
+    expect(writes()).to.have.length(0);
+    const { stdout } = await apply('mirror', `--mirror-registry=${registry.host}`);
+    expect(stdout)
+      .to.contain(`configmap/${nameOf()} created\n`)
+      .and.contain('imagedigestmirrorset/release-mirror created');
   });
 
   it('applies what a bundle has, and says what else is not there', async () => {
@@ -174,7 +241,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const isSecond = () => server.find('v1', 'ConfigMap', 'first', 'default') !== undefined;
     const held = server.fault(({ method }) => method === 'POST' && isSecond(), { noAnswer: 'hold' });
     const { child, outcome } = startExecutable('oc-adm_release_mirror_config', workshop.folder, [
-      ...['apply', 'config', kubeconfig],
+      ...['apply', 'config', '--allow-unsigned', kubeconfig],
     ]);
     while (held.hits === 0 && child.exitCode === null) await setTimeout(20);
     child.kill('SIGINT');
@@ -183,7 +250,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(stderr).to.contain('hint: Run the same command again: what is done stays, and is skipped.');
     server.clearFaults();
     const lost = server.fault(({ method }) => method === 'POST', { noAnswer: 'reset' }, { times: 1 });
-    const broken = await apply('config');
+    const broken = await apply('config', '--allow-unsigned');
     expect(lost.hits).to.equal(1);
     expect(broken.code).to.equal(0);
     expect(broken.stdout).to.equal('configmap/first unchanged\nconfigmap/second created\nconfigmap/third created\n');

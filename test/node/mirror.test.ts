@@ -34,7 +34,7 @@ describe('startMirror', function () {
     await rm(root, { recursive: true });
   });
   const start = (...also: string[]): Promise<Mirror> => {
-    return startMirror(bundle, { host: { root, environment: {} }, port: 0, also }, context);
+    return startMirror(bundle, { host: { root, environment: {} }, port: 0, also, tags: new Map() }, context);
   };
   const inspect = (image: string) => {
     return run('skopeo', ['--registries-conf', join(root, mirrorFile), 'inspect', '--raw', `docker://${image}`]);

@@ -1,0 +1,114 @@
+import { setImmediate } from 'node:timers/promises';
+import { listObjects, type UnknownObject } from '../config/objects.ts';
+import { mergeSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Bundle, BundleFile } from './open.ts';
+import { placeOf } from './place.ts';
+import { describeProblem, type Problem } from './problem.ts';
+
+/** How much configuration a bundle may hold. A signature has 3 KB, and a mirror directory those of a few hundred releases. */
+export const configLimits = {
+  files: 1000,
+  /** Of one file and of all together. */
+  fileBytes: 1024 * 1024,
+  bytes: 4 * 1024 * 1024,
+  tokens: 200_000,
+  /** After so many files that cannot be read, no more are. */
+  unreadable: 5,
+  /** Of one digest. */
+  signatures: 32,
+} as const;
+
+/** A configuration manifest as text. */
+export interface ConfigText {
+  readonly path: string;
+  readonly text: string;
+}
+
+/** A configuration manifest that could be read. Nothing of it has been verified. */
+export interface ConfigFile extends ConfigText {
+  readonly objects: readonly UnknownObject[];
+  readonly signatures: SignaturesByDigest;
+}
+
+/** What is in the `config` folder of a bundle. */
+export interface BundledConfig {
+  readonly files: readonly ConfigFile[];
+  /** Of all files, each once. */
+  readonly signatures: SignaturesByDigest;
+  /** What cannot be read, or is too much. */
+  readonly problems: readonly Problem[];
+}
+
+/** Lists the configuration of a bundle: in a directory only manifests, which nothing else is applied from. */
+export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): BundleFile[] {
+  const isManifest = /\.(?:ya?ml|json)$/;
+  return files.filter((file) => placeOf(file).kind === 'config' && (form === 'tar' || isManifest.test(file.path)));
+}
+
+/** Tells what is too much about the configuration of a bundle, by the number and the sizes of its files, before any is read. */
+export function findExcess(files: readonly BundleFile[]): Problem | undefined {
+  const excess = (what: string, words: string): Problem =>
+    describeProblem('superfluous', 'file', what, `config ${words}: nothing of it is read`);
+  if (files.length > configLimits.files) {
+    return excess(
+      'config',
+      `has ${String(files.length)} files, more than the ${String(configLimits.files)} it may have`,
+    );
+  }
+  const large = files.find(({ size }) => size > configLimits.fileBytes);
+  if (large) return excess(large.path, `has ${large.path} of ${String(large.size)} bytes, which no manifest has`);
+  const bytes = files.reduce((sum, { size }) => sum + size, 0);
+  if (bytes <= configLimits.bytes) return undefined;
+  return excess('config', `has ${String(bytes)} bytes, more than the ${String(configLimits.bytes)} it may have`);
+}
+
+/** Reads the configuration of a bundle, within limits. Throws what reading the bundle does; all else is a problem. */
+export async function readBundledConfig(bundle: Bundle): Promise<BundledConfig> {
+  const files = listConfig(bundle);
+  const excess = findExcess(files);
+  if (excess) return { files: [], signatures: new Map(), problems: [excess] };
+  const texts: ConfigText[] = [];
+  for (const { path } of files) texts.push({ path, text: (await bundle.read(path)).toString() });
+  return parseConfig(texts);
+}
+
+/** Reads the signatures in the configuration of a bundle, unverified. Throws `invalid-file` for what cannot be read. */
+export async function readSignatures(bundle: Bundle): Promise<SignaturesByDigest> {
+  const { signatures, problems } = await readBundledConfig(bundle);
+  const [first] = problems;
+  if (first) throw new PluginError('invalid-file', `${bundle.path}: ${first.message}`);
+  return signatures;
+}
+
+/** Reads configuration manifests out of their texts, file by file, so that a signal to stop is heard in between. */
+export async function parseConfig(texts: readonly ConfigText[]): Promise<BundledConfig> {
+  const files: ConfigFile[] = [];
+  const problems: Problem[] = [];
+  let total = 0;
+  for (const { path, text } of texts) {
+    await setImmediate();
+    try {
+      const { objects, tokens } = listObjects(text, path);
+      total += tokens;
+      if (total > configLimits.tokens) {
+        problems.push(describeProblem('superfluous', 'file', path, 'config has more YAML than any release needs'));
+        break;
+      }
+      files.push({ path, text, objects, signatures: signaturesIn(objects, path) });
+    } catch (error) {
+      if (!isPluginError(error, 'invalid-file')) throw error;
+      problems.push(describeProblem('altered', 'file', path, error.message));
+      // What cannot be read costs as much as what can.
+      if (problems.length >= configLimits.unreadable) break;
+    }
+  }
+  const signatures = mergeSignatures(files.map((file) => file.signatures));
+  for (const [digest, list] of signatures) {
+    if (list.length <= configLimits.signatures) continue;
+    const words = `config has ${String(list.length)} signatures of ${digest}, more than any release has`;
+    problems.push(describeProblem('superfluous', 'signature', digest, words));
+  }
+  const usable = [...signatures].filter(([, list]) => list.length <= configLimits.signatures);
+  return { files, signatures: new Map(usable), problems };
+}

@@ -1,0 +1,169 @@
+import { dirname } from 'node:path/posix';
+import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
+import type { UnknownObject } from '../config/objects.ts';
+import { annotatedVersion, signatureConfigMap, signatureLabel } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { repositoryIn } from '../oci/reference.ts';
+import type { Release } from '../release/release.ts';
+import type { VerifiedSignature } from '../release/signature.ts';
+import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
+import type { BundleMetadata } from './metadata.ts';
+import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
+import type { Bundle } from './open.ts';
+import { describeProblem, type Problem } from './problem.ts';
+
+/** What the configuration of a bundle has to agree with. */
+export interface ConfigSubject {
+  readonly version: string;
+  /** The release, and the images of a multi-architecture release. */
+  readonly digests: ReadonlySet<Digest>;
+  /** Where its images come from: REGISTRY/REPOSITORY. */
+  readonly repositories: ReadonlySet<string>;
+}
+
+/** What of a bundle its configuration has to do with. */
+interface ConfiguredBundle extends Pick<Bundle, 'form' | 'described'> {
+  readonly metadata: Pick<BundleMetadata, 'signatures'>;
+}
+
+/** By what signatures in the configuration are judged. */
+export interface ConfigTrust {
+  /** The good ones of all digests in it. */
+  readonly good: readonly VerifiedSignature[];
+  /** Whether signatures that are not good are passed over: unsigned releases are allowed, or nothing was verified. */
+  readonly lenient: boolean;
+}
+
+/** What became of the configuration of a bundle. */
+export interface ConfigVerdict {
+  readonly problems: readonly Problem[];
+  /** The signatures, made anew from those that were verified. */
+  readonly signatures: readonly ConfigManifest[];
+  /** What a mirror directory has besides, made anew; no signature vouches for the registries that it names. */
+  readonly mirrors: readonly MirrorManifest[];
+}
+
+/** What configuration has to agree with, by the release itself. */
+export function subjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
+  const references = [reference, ...[...images.values()].map((image) => image.reference)];
+  return {
+    version,
+    digests: new Set([digest, ...children.map((child) => child.digest)]),
+    repositories: new Set(references.map(({ registry, repository }) => `${registry}/${repository}`)),
+  };
+}
+
+/** As subjectOf, by what metadata.json says of a release that cannot be read, or is not to be. */
+export function describedSubject(
+  { version, release, images, signatures }: BundleMetadata,
+  digest: Digest,
+): ConfigSubject {
+  return {
+    version,
+    digests: new Set([digest, ...Object.keys(signatures).filter(isDigest)]),
+    repositories: new Set([release, ...images].map(repositoryIn)),
+  };
+}
+
+/** Says of the registries that configuration names that no signature vouches for them. */
+export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): void {
+  for (const { manifest, registries } of mirrors) {
+    context.log(
+      'info',
+      `${manifest.path} names ${registries.join(', ')}, which is not covered by the release signature`,
+    );
+  }
+}
+
+/**
+ * Judges the configuration of a bundle, for every command alike: signature ConfigMaps must be, byte for byte, what this project writes for
+ * the verified signatures; a mirror directory may also have signatures of other releases, and as other tools write them, and the mirror
+ * sets and the update service of a mirror of this release. Everything else is a problem, by its name.
+ */
+export function judgeConfig(
+  bundle: ConfiguredBundle,
+  { files, problems: unreadable }: BundledConfig,
+  subject: ConfigSubject,
+  trust: ConfigTrust,
+): ConfigVerdict {
+  const problems = [...unreadable];
+  const signatures = new Map<string, ConfigManifest>();
+  const others: ConfigFile[] = [];
+  for (const file of files) {
+    if (bundle.form === 'directory' && /^config\/(?:mirrors|update-service)\//.test(file.path)) {
+      others.push(file);
+      continue;
+    }
+    const { problem, manifests } = judgeSignatureFile(bundle, file, subject, trust);
+    if (problem) problems.push(problem);
+    for (const manifest of manifests) signatures.set(manifest.path, manifest);
+  }
+  // Without metadata.json nothing tells where the release image was: next to its components, as a rule.
+  const near = bundle.described ? [] : [...subject.repositories].map((repository) => `${dirname(repository)}/`);
+  const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near]));
+  problems.push(...mirrors.problems);
+  return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests };
+}
+
+interface FileVerdict {
+  readonly problem?: Problem;
+  readonly manifests: readonly ConfigManifest[];
+}
+
+function judgeSignatureFile(
+  { form, described, metadata }: ConfiguredBundle,
+  { path, text, objects, signatures }: ConfigFile,
+  { version, digests }: ConfigSubject,
+  { good, lenient }: ConfigTrust,
+): FileVerdict {
+  const refuse = (kind: Problem['kind'], words: string): FileVerdict => {
+    return { problem: describeProblem(kind, 'file', path, `${path} ${words}`), manifests: [] };
+  };
+  if (signatures.size === 0 || !objects.every(isSignatures))
+    return refuse('superfluous', 'is no signature: nothing vouches for it');
+  const manifests: ConfigManifest[] = [];
+  for (const [digest, list] of signatures) {
+    const isOwn = digests.has(digest);
+    const verified = good.filter((each) => each.digest === digest);
+    if (!isOwn && (form === 'tar' || (verified.length === 0 && !lenient))) {
+      const why = form === 'tar' ? 'which is no image of this release' : 'for which no trusted key vouches';
+      return refuse('superfluous', `has a signature of ${digest}, ${why}`);
+    }
+    if (verified.length > 0 && !list.every((bytes) => verified.some((each) => each.bytes.equals(bytes)))) {
+      return refuse('altered', `is altered: it has a signature of ${digest} that no trusted key made`);
+    }
+    const known = isOwn ? version : objects.map(annotatedVersion).find((each) => each !== undefined);
+    const signer = (verified[0] ?? metadata.signatures[digest]?.[0])?.fingerprint ?? '';
+    manifests.push(signatureConfigMap(digest, list, { version: known, signer }));
+  }
+  const [only] = manifests;
+  const isAsWritten = manifests.length === 1 && only?.path === path && formatManifest(only.object) === text;
+  const isOwnForm =
+    form === 'tar' || (described && path.startsWith('config/signature/') && isSubset(signatures, digests));
+  return isAsWritten || (!isOwnForm && objects.every(isPlain)) ? { manifests } : refuse('altered', 'is altered');
+}
+
+function isSubset(signatures: ReadonlyMap<Digest, unknown>, digests: ReadonlySet<Digest>): boolean {
+  return [...signatures.keys()].every((digest) => digests.has(digest));
+}
+
+// The namespace is where the cluster looks; a ConfigMap with data would change more than signatures.
+function isSignatures({ kind, metadata, data }: UnknownObject): boolean {
+  const { labels, namespace } = (metadata ?? {}) as { labels?: Record<string, unknown> | null; namespace?: unknown };
+  const isLabelled = labels?.[signatureLabel] !== undefined;
+  return kind === 'ConfigMap' && namespace === 'openshift-config-managed' && isLabelled && data === undefined;
+}
+
+/** Tells whether a ConfigMap of signatures, as other tools write them, has nothing else in it. */
+function isPlain({ apiVersion, binaryData, ...object }: UnknownObject): boolean {
+  const { metadata } = object as { metadata?: object };
+  const keys = (value: object | null | undefined, allowed: readonly string[]): boolean =>
+    Object.keys(value ?? {}).every((key) => allowed.includes(key));
+  return (
+    apiVersion === 'v1' &&
+    keys(object, ['kind', 'metadata']) &&
+    keys(metadata, ['name', 'namespace', 'labels', 'annotations', 'creationTimestamp']) &&
+    Object.keys(binaryData ?? {}).every((key) => /^sha256-[0-9a-f]{64}(?:-\d{1,4})?$/.test(key))
+  );
+}

@@ -1,0 +1,105 @@
+import { dirname } from 'node:path/posix';
+import { registryAuthorityConfigMap } from '../config/certificateAuthority.ts';
+import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
+import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from '../config/mirrorSets.ts';
+import type { UnknownObject } from '../config/objects.ts';
+import { updateServiceManifests } from '../config/updateService.ts';
+import { isPluginError } from '../errors.ts';
+import { parseReference, parseRepository } from '../oci/reference.ts';
+import type { ConfigFile } from './bundledConfig.ts';
+import { describeProblem, type Problem } from './problem.ts';
+
+/** A manifest that names registries, for which no signature can vouch. */
+export interface MirrorManifest {
+  readonly manifest: ConfigManifest;
+  /** Host and port of each. */
+  readonly registries: readonly string[];
+}
+
+const setKinds: Readonly<Record<string, { kind: MirrorSetKind; field: string }>> = {
+  'config/mirrors/imagedigestmirrorset.yaml': { kind: 'idms', field: 'imageDigestMirrors' },
+  'config/mirrors/imagecontentsourcepolicy.yaml': { kind: 'icsp', field: 'repositoryDigestMirrors' },
+};
+const servicePath = 'config/update-service/updateservice.yaml';
+const authorityPath = 'config/update-service/registry-ca.yaml';
+
+/**
+ * Judges what mirroring writes besides signatures: a mirror set for repositories of the release, an update service, and the
+ * authorities of its registries. Each is made anew from what it says, and must be the same byte for byte. `repositories` are those of
+ * the release; one that ends with a slash stands for all in it.
+ */
+export function judgeMirrorFiles(
+  files: readonly ConfigFile[],
+  repositories: ReadonlySet<string>,
+): { manifests: MirrorManifest[]; problems: Problem[] } {
+  const manifests: MirrorManifest[] = [];
+  const problems: Problem[] = [];
+  // The authorities are those of the registries in what sorts before them.
+  const sorted = files.toSorted((a, b) => Number(a.path === authorityPath) - Number(b.path === authorityPath));
+  for (const { path, text, objects } of sorted) {
+    const rebuilt = rebuild(path, objects, repositories, manifests);
+    if (typeof rebuilt === 'object' && formatManifest(rebuilt.manifest.object) === text) manifests.push(rebuilt);
+    else {
+      const why = typeof rebuilt === 'string' ? rebuilt : 'is not as mirroring writes it';
+      problems.push(describeProblem('superfluous', 'file', path, `${path} ${why}: nothing vouches for it`));
+    }
+  }
+  return { manifests, problems };
+}
+
+/** Makes a manifest from what another one says; why not, where that is nothing that mirroring of this release writes. */
+function rebuild(
+  path: string,
+  [object, second]: readonly UnknownObject[],
+  repositories: ReadonlySet<string>,
+  earlier: readonly MirrorManifest[],
+): MirrorManifest | string {
+  const set = setKinds[path];
+  if (!object || second || (!set && path !== servicePath && path !== authorityPath))
+    return 'is nothing that mirroring writes';
+  try {
+    if (set) return rebuildSet(set, object, repositories);
+    return path === servicePath ? rebuildService(object) : rebuildAuthority(object, earlier);
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    return `is malformed (${error.message})`;
+  }
+}
+
+function rebuildSet(
+  { kind, field }: { kind: MirrorSetKind; field: string },
+  { spec }: UnknownObject,
+  repositories: ReadonlySet<string>,
+): MirrorManifest | string {
+  const entries = fieldsOf(spec)[field];
+  if (!Array.isArray(entries) || entries.length === 0) return 'has no sources';
+  const sources = entries.map((entry): MirroredSource => {
+    const { source, mirrors } = fieldsOf(entry);
+    return { source: String(source), mirrors: Array.isArray(mirrors) ? mirrors.map(String) : [] };
+  });
+  const foreign = sources.find(({ source }) => !repositories.has(source) && !repositories.has(`${dirname(source)}/`));
+  if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is no repository of this release`;
+  const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
+  return { manifest: mirrorSetManifest(kind, sources), registries: [...new Set(registries)] };
+}
+
+function rebuildService({ spec }: UnknownObject): MirrorManifest | string {
+  const { releases, graphDataImage } = fieldsOf(spec);
+  const options = { releases: String(releases), graphDataImage: String(graphDataImage) };
+  const [manifest] = updateServiceManifests(options);
+  if (!manifest) return 'is nothing that mirroring writes';
+  const places = [parseRepository(options.releases), parseReference(options.graphDataImage)];
+  return { manifest, registries: [...new Set(places.map(({ registry }) => registry))] };
+}
+
+function rebuildAuthority({ data }: UnknownObject, earlier: readonly MirrorManifest[]): MirrorManifest | string {
+  const service = earlier.find(({ manifest }) => manifest.path === servicePath);
+  if (!service) return `belongs to no ${servicePath}`;
+  const [certificates] = Object.values(fieldsOf(data));
+  const manifest = registryAuthorityConfigMap({ certificates: String(certificates), registries: service.registries });
+  return { manifest, registries: service.registries };
+}
+
+function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
+  return (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>;
+}

@@ -1,0 +1,50 @@
+import { Lexer, parseAllDocuments } from 'yaml';
+import { withoutText } from '../oci/syntax.ts';
+
+/** How much YAML or JSON is parsed. A parser of YAML takes a second for some 60,000 tokens, whatever they are. */
+export interface DocumentLimits {
+  /** UTF-16 units of the text. */
+  readonly length: number;
+  /** What the text consists of: brackets, keys, values, line breaks. */
+  readonly tokens: number;
+}
+
+/** The values of a text, with what it cost to read them. */
+export interface Documents {
+  readonly values: unknown[];
+  readonly tokens: number;
+}
+
+/**
+ * Reads every document of a YAML or JSON text that somebody else wrote, in bounded time and memory. A key may be there twice, as Kubernetes
+ * allows. Throws RangeError for a text above the limits and for nesting or aliases without end, and the parser's own error.
+ */
+export function readDocuments(text: string, limits: DocumentLimits): Documents {
+  const tokens = countTokens(text, limits);
+  const values = parseAllDocuments(text, { uniqueKeys: false }).map((document): unknown => {
+    const [cause] = document.errors;
+    if (cause) throw withoutText(cause);
+    return makeValue(document);
+  });
+  return { values, tokens };
+}
+
+function makeValue(document: ReturnType<typeof parseAllDocuments>[number]): unknown {
+  try {
+    return document.toJS() as unknown;
+  } catch (error) {
+    // It quotes the name of an alias.
+    throw error instanceof ReferenceError ? new ReferenceError('aliases lead nowhere or multiply') : error;
+  }
+}
+
+/** The lexer works token by token, so that an absurd text costs no more than the limit. */
+function countTokens(text: string, limits: DocumentLimits): number {
+  if (text.length > limits.length) throw new RangeError(`it has more than ${String(limits.length)} characters`);
+  let count = 0;
+  for (const _token of new Lexer().lex(text)) {
+    count += 1;
+    if (count > limits.tokens) throw new RangeError(`it has more than ${String(limits.tokens)} YAML tokens`);
+  }
+  return count;
+}

@@ -1,0 +1,290 @@
+import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { expect } from 'chai';
+import { inspectBundle } from '../../lib/bundle/inspect.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
+import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
+import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
+import { signatureConfigMap } from '../../lib/config/signatures.ts';
+import { updateServiceManifests } from '../../lib/config/updateService.ts';
+import { hexOf } from '../../lib/oci/digest.ts';
+import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { extraImage } from '../support/extraImage.ts';
+import { failureOf } from '../support/failure.ts';
+import { repack, type UnpackedBundle } from '../support/repack.ts';
+import { makeSigningKey, signDigest } from '../support/signing.ts';
+
+const manifests = 'v2/openshift/release/manifests';
+const kubernetesObject = (kind: string, metadata: object, more: object = {}): string =>
+  JSON.stringify({ apiVersion: 'v1', kind, metadata, ...more });
+const managed = { name: 'x', namespace: 'openshift-config-managed' };
+
+/** What the owner of a USB drive adds to a release that Red Hat signed, by what it would do. Every command has to refuse each. */
+describe('a hostile bundle', () => {
+  let bundle: TestBundle;
+  let other: TestBundle;
+  const extra = extraImage();
+  before(async () => {
+    [bundle, other] = await Promise.all([
+      makeBundle({ extraImages: [extra] }),
+      makeBundle({ version: '4.12.5', seed: 'other' }),
+    ]);
+  });
+  after(() => Promise.all([bundle.remove(), other.remove()]));
+
+  let copies = 0;
+  const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>
+    repack(bundle.path, join(bundle.folder, `hostile-${String((copies += 1))}.tar`), how);
+  const trusting = (more: Partial<VerifyTrust> = {}): VerifyTrust => ({
+    keyrings: [bundle.keyFile],
+    fingerprints: [bundle.key.fingerprint],
+    allowUnsigned: false,
+    fetchFile: () => Promise.reject(new Error('nothing should be fetched')),
+    ...more,
+  });
+  const check = async (path: string, more: Partial<VerifyTrust> = {}): Promise<SignedBundle> => {
+    const opened = await openBundle(path, makeContext());
+    try {
+      return await checkSigned(opened, trusting(more), makeContext());
+    } finally {
+      await opened.close();
+    }
+  };
+  const verify = async (path: string, more: Partial<VerifyTrust> = {}): Promise<VerifyReport> => {
+    const opened = await openBundle(path, makeContext());
+    try {
+      return await verifyBundle(opened, { trust: trusting(more) }, makeContext());
+    } finally {
+      await opened.close();
+    }
+  };
+  const inspect = async (path: string): Promise<readonly string[]> => {
+    const opened = await openBundle(path, makeContext());
+    try {
+      return (await inspectBundle(opened, makeContext())).notes;
+    } finally {
+      await opened.close();
+    }
+  };
+  /** `verify` lists what the other commands refuse, and nothing else. */
+  const refuse = async (path: string, ...words: string[]): Promise<void> => {
+    const { message } = await failureOf(check(path), 'invalid-bundle');
+    const { problems } = await verify(path);
+    expect(problems).not.to.deep.equal([]);
+    for (const word of words) {
+      expect(message).to.contain(word);
+      expect(problems.map((problem) => problem.message).join('\n')).to.contain(word);
+    }
+  };
+  const signaturePath = ({ release }: TestBundle): string =>
+    `config/signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
+
+  describe('with configuration that would be applied to a cluster', () => {
+    const binding = kubernetesObject('ClusterRoleBinding', { name: 'x' });
+    const objects: Record<string, string> = {
+      'config/binding.yaml': binding,
+      'config/mirrors/set.json': binding,
+      'config/update-service/x.yaml': kubernetesObject('ConfigMap', { name: 'ca', namespace: 'openshift-config' }),
+      'config/namespace.yaml': kubernetesObject('Namespace', { name: 'x' }),
+      'config/labelled.yaml': kubernetesObject(
+        'ConfigMap',
+        { ...managed, labels: { 'release.openshift.io/verification-signatures': '' } },
+        { data: { a: 'b' } },
+      ),
+      'config/allow.yaml': kubernetesObject('UpgradeBundle', { name: 'x' }),
+      'config/mirrors/imagedigestmirrorset.yaml': formatManifest(
+        mirrorSetManifest('idms', [{ source: 'registry.redhat.io/ubi9', mirrors: ['evil.example.com/ubi9'] }]).object,
+      ),
+      'config/README': 'run me',
+      'config/run.sh': '#!/bin/sh',
+    };
+    for (const [path, text] of Object.entries(objects)) {
+      it(`refuses ${path} in a tar, and inspect notes it`, async () => {
+        const hostile = await change(({ files }) => files.set(path, Buffer.from(text)));
+        await refuse(hostile, path);
+        expect((await inspect(hostile)).join('\n')).to.contain(path);
+      });
+    }
+
+    for (const [path, text] of Object.entries(objects).filter(([name]) => /\.(?:yaml|json)$/.test(name))) {
+      it(`refuses ${path} in a mirror directory`, async () => {
+        const root = await bundle.unpack();
+        await mkdir(dirname(join(root, path)), { recursive: true });
+        await writeFile(join(root, path), text);
+        await refuse(root, path);
+        await rm(join(root, 'metadata.json'));
+        await refuse(root, path);
+      });
+    }
+
+    it('refuses a second document after a signature', async () => {
+      const hostile = await change(({ files }) => {
+        const path = signaturePath(bundle);
+        files.set(path, Buffer.from(`${String(files.get(path))}---\n${binding}\n`));
+      });
+      await refuse(hostile, signaturePath(bundle));
+    });
+
+    it('refuses a signature that says another version than the release', async () => {
+      const hostile = await change(({ files }) => {
+        const path = signaturePath(bundle);
+        files.set(path, Buffer.from(String(files.get(path)).replace('4.12.4', '4.12.9')));
+      });
+      await refuse(hostile, signaturePath(bundle));
+    });
+
+    it('refuses a signature by an unknown key beside a good one', async () => {
+      const stranger = await signDigest(await makeSigningKey(), bundle.release.digest);
+      const good = await signDigest(bundle.key, bundle.release.digest);
+      const details = { version: '4.12.4', signer: bundle.key.fingerprint };
+      const { path, object } = signatureConfigMap(bundle.release.digest, [good, stranger], details);
+      const hostile = await change(({ files }) => files.set(path, Buffer.from(formatManifest(object))));
+      await refuse(hostile, path);
+    });
+
+    it('takes signatures of other releases from a mirror directory only if a trusted key made them', async () => {
+      const root = await bundle.unpack();
+      const details = { version: '4.12.5', signer: other.key.fingerprint };
+      const write = async (signature: Buffer): Promise<void> => {
+        const { path, object } = signatureConfigMap(other.release.digest, [signature], details);
+        await writeFile(join(root, path), formatManifest(object));
+      };
+      await write(await signDigest(bundle.key, other.release.digest));
+      expect((await check(root)).config.signatures).to.have.length(2);
+      expect((await verify(root)).problems).to.deep.equal([]);
+      await write(await signDigest(await makeSigningKey(), other.release.digest));
+      await refuse(root, signaturePath(other));
+    });
+
+    it('refuses a mirror set, an update service or authorities that say more than mirroring writes', async () => {
+      const source = `quay.io/${bundle.release.componentRepository}`;
+      const set = mirrorSetManifest('idms', [{ source, mirrors: ['registry.test/release'] }]);
+      const [service] = updateServiceManifests({
+        releases: 'registry.test/release',
+        graphDataImage: `registry.test/release@${bundle.release.digest}`,
+      });
+      const authority = kubernetesObject('ConfigMap', { name: 'user-ca-bundle', namespace: 'openshift-config' });
+      for (const [path, text] of [
+        [set.path, `${formatManifest(set.object)}status: {}\n`],
+        [set.path, formatManifest(set.object).replace('release-mirror', 'other')],
+        [service?.path ?? '', formatManifest(service?.object ?? set.object).replace('replicas: 2', 'replicas: 3')],
+        ['config/update-service/registry-ca.yaml', authority],
+      ] as const) {
+        const root = await bundle.unpack();
+        await mkdir(dirname(join(root, path)), { recursive: true });
+        await writeFile(join(root, path), text);
+        await refuse(root, path);
+      }
+    });
+  });
+
+  describe('with tags of its own', () => {
+    it('is refused when a tag of the release leads to another image', async () => {
+      const [first = ''] = bundle.release.images.keys();
+      for (const tag of [bundle.release.tag, `${bundle.release.tag}-${first}`]) {
+        const hostile = await change(({ files }) => {
+          files.set(`${manifests}/${tag}`, [...bundle.release.images.values()].at(-1)?.digest ?? '');
+        });
+        await refuse(hostile, tag);
+      }
+    });
+
+    it('moves no tag of another release', async () => {
+      for (const tag of ['4.12.9-x86_64', '4.12.9-x86_64-etcd', 'latest']) {
+        const hostile = await change(({ files }) => files.set(`${manifests}/${tag}`, bundle.release.digest));
+        expect([...(await check(hostile)).tags.keys()]).not.to.include(tag);
+        expect((await verify(hostile)).problems.map(({ message }) => message).join('\n')).to.contain(tag);
+      }
+    });
+
+    it('cannot call a release by another version in a directory without metadata.json', async () => {
+      const root = await bundle.unpack();
+      await rm(join(root, 'metadata.json'));
+      await rm(join(root, manifests, bundle.release.tag));
+      await symlink(bundle.release.digest, join(root, manifests, '4.12.9-x86_64'));
+      expect([...(await check(root)).tags.keys()])
+        .to.include('4.12.4-x86_64')
+        .and.not.include('4.12.9-x86_64');
+      expect((await verify(root)).problems.map(({ message }) => message).join('\n')).to.contain('4.12.9-x86_64');
+    });
+  });
+
+  describe('with images that the release signature does not cover', () => {
+    it('has them counted, named, and called as create calls them', async () => {
+      const { extraImages, tags } = await check(bundle.path);
+      expect(extraImages).to.deep.equal([extra.pullspec]);
+      expect((await verify(bundle.path)).extraImages).to.deep.equal([extra.pullspec]);
+      const [tag] = [...tags].find(([, digest]) => extra.pullspec.endsWith(digest)) ?? [];
+      expect(tag).to.match(/^4\.12\.4-x86_64-extra-/);
+    });
+
+    it('is refused if only signed images are wanted', async () => {
+      const { message } = await failureOf(check(bundle.path, { requireSignedImages: true }), 'unsigned');
+      expect(message).to.contain('1 image not covered by the release signature').and.contain(extra.pullspec);
+      const { problems } = await verify(bundle.path, { requireSignedImages: true });
+      expect(problems.map(({ kind, what }) => [kind, what])).to.deep.equal([['unsigned', extra.pullspec]]);
+      expect((await check(other.path, { requireSignedImages: true })).extraImages).to.deep.equal([]);
+    });
+  });
+
+  describe('with more than can be read', () => {
+    const floods: Record<string, (files: UnpackedBundle['files']) => void> = {
+      'thousands of files': (files) => {
+        for (let index = 0; index < 3000; index += 1) {
+          files.set(`config/${String(index)}.yaml`, Buffer.alloc(0));
+        }
+      },
+      'megabytes of YAML': (files) => files.set('config/x.yaml', Buffer.from('- a: b\n'.repeat(500_000))),
+      'a megabyte of documents': (files) => files.set('config/x.yaml', Buffer.from('---\n'.repeat(250_000))),
+      'many files of many brackets': (files) => {
+        for (let index = 0; index < 100; index += 1) {
+          files.set(`config/${String(index)}.yaml`, Buffer.from('['.repeat(2000) + ']'.repeat(2000)));
+        }
+      },
+      'deep nesting': (files) => files.set('config/x.yaml', Buffer.from('['.repeat(100_000))),
+      'aliases that multiply': (files) => {
+        const levels = Array.from({ length: 9 }, (_, level) => {
+          const above = `*a${String(level)}`;
+          return `a${String(level + 1)}: &a${String(level + 1)} [${Array<string>(9).fill(above).join()}]`;
+        });
+        files.set('config/x.yaml', Buffer.from(['a0: &a0 [x]', ...levels].join('\n')));
+      },
+      'aliases without end': (files) => files.set('config/x.yaml', Buffer.from(`a: &a 1\n${'- *a\n'.repeat(150_000)}`)),
+      'more signatures than any release has': (files) => {
+        const name = `sha256-${hexOf(bundle.release.digest)}`;
+        const binaryData = Object.fromEntries(
+          Array.from({ length: 5000 }, (_, index) => [
+            `${name}-${String(index + 2)}`,
+            Buffer.from([index % 256, index >> 8]).toString('base64'),
+          ]),
+        );
+        const labels = { 'release.openshift.io/verification-signatures': '' };
+        files.set('config/x.json', Buffer.from(kubernetesObject('ConfigMap', { ...managed, labels }, { binaryData })));
+      },
+    };
+    for (const [what, flood] of Object.entries(floods)) {
+      it(`refuses ${what}`, async () => {
+        const hostile = await change(({ files }) => flood(files));
+        await refuse(hostile, 'config');
+        expect((await inspect(hostile)).join('\n')).to.contain('config');
+      });
+    }
+
+    it('says that metadata.json is malformed, whatever it is made of', async () => {
+      for (const value of [
+        '['.repeat(3_000_000),
+        `{"formatVersion": ${'['.repeat(1_500_000)}${']'.repeat(1_500_000)}}`,
+      ]) {
+        const text = Buffer.from(value);
+        const hostile = join(bundle.folder, `metadata-${String((copies += 1))}`);
+        await mkdir(join(hostile, 'v2/openshift/release/manifests'), { recursive: true });
+        await writeFile(join(hostile, 'metadata.json'), text);
+        await failureOf(openBundle(hostile, makeContext()), 'invalid-bundle');
+      }
+    });
+  });
+});
