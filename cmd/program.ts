@@ -47,6 +47,8 @@ export interface ProgramIo {
   readonly environment: NodeJS.ProcessEnv;
   /** The path that the program was started by. */
   readonly executable: string;
+  /** When progress is first told where stderr is no terminal, in milliseconds. */
+  readonly firstProgress?: number;
   /** Aborted to interrupt the command, which then cleans up and ends. */
   readonly signal: AbortSignal;
   /** Aborted with an error that ends the program at once, whatever its command does. */
@@ -60,7 +62,7 @@ export interface ProgramIo {
  * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
  */
 export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
-  const { stdout, stderr, environment, executable } = io;
+  const { stdout, stderr, environment, executable, firstProgress } = io;
   if (argv[0] === completionWord) {
     const { answerCompletion } = await import('./completion/answer.ts');
     stdout.write(await answerCompletion(program, argv.slice(1), environment));
@@ -69,12 +71,13 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   }
   const ended = new AbortController();
   const signal = AbortSignal.any([io.signal, ended.signal]);
-  let terminal = await Terminal.open({ stdout, stderr, environment });
+  const streams = { stdout, stderr, environment, ...(firstProgress && { firstProgress }) };
+  let terminal = await Terminal.open(streams);
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
   const run: Run = async (command, args) => {
     const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
-    terminal = await Terminal.open({ stdout, stderr, environment, quiet, verbose });
+    terminal = await Terminal.open({ ...streams, quiet, verbose });
     const { log, transfer } = terminal;
     const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);

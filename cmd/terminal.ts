@@ -3,7 +3,7 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../lib/context.ts';
 import { Progress } from './progress.ts';
 
-/** When progress is told as plain lines: the first one and the following ones, in milliseconds. */
+/** When progress is told as plain lines: the first one unless it is said, and the following ones, in milliseconds. */
 const firstLine = 2_000;
 const nextLine = 5_000;
 /** How often a live line is renewed, in milliseconds. */
@@ -23,6 +23,8 @@ export interface TerminalOptions {
   readonly stderr: OutputStream;
   /** `NO_COLOR` and `TERM` matter. */
   readonly environment: NodeJS.ProcessEnv;
+  /** When the first plain line of progress is told, in milliseconds. */
+  readonly firstProgress?: number;
   /** Shows warnings and errors only. */
   readonly quiet?: boolean;
   /** Shows the lines of the log that are meant for finding out why. */
@@ -166,7 +168,7 @@ export class Terminal {
         this.#timer = setInterval(() => {
           this.#tell();
         }, nextLine).unref();
-      }, firstLine).unref();
+      }, this.#options.firstProgress ?? firstLine).unref();
       return;
     }
     spinner.start();

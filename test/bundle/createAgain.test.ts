@@ -38,7 +38,7 @@ describe('create, again', () => {
 
   // Layers above a megabyte, so that there are some of which a part is there.
   before(async function () {
-    this.timeout(120_000);
+    this.timeout(300_000);
     workshop = await openWorkshop({ release: { components: 6, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
     reference = await workshop.make({ output: join(workshop.folder, 'reference') });
   });

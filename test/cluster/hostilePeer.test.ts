@@ -20,7 +20,7 @@ import { upgradeBundle } from '../support/updatingSite.ts';
 const token = '0123456789abcdef0123';
 
 describe('a node that lies', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   let made: TestBundle;
   /** Signed by the same key: a release that nobody allowed. */
   let other: TestBundle;

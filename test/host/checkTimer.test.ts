@@ -31,7 +31,7 @@ describe('formatCheckTimer', () => {
 
   it('is printed so that it runs as it is, for this installation, and tells changes from a wrong command line', async function () {
     requirePeer(this, 'openssl');
-    this.timeout(60_000);
+    this.timeout(300_000);
     const fixture = await makeFixture({ age: '2.0.7', scope: 'user' });
     try {
       await installCertificates(fixture, { days: 60 });

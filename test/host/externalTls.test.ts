@@ -10,7 +10,7 @@ import { imagesOf } from '../support/mirrorRegistryUnits.ts';
 import { requirePeer } from '../support/peers.ts';
 
 describe('a registry behind a proxy that serves TLS', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let folder: string;
   let bundle: TestRegistryBundle;
   before(async function () {

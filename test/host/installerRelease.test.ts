@@ -15,7 +15,7 @@ import { startMirrorRegistry } from '../support/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 describe('openInstallerRelease', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   const context = makeContext();
   const { quay, redis, pause } = imagesOf('2.0.11');
   let folder: string;

@@ -9,7 +9,7 @@ import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegi
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 describe('plan and upgrade', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let folder: string;
   let bundle: TestRegistryBundle;
   let registry: RunningRegistry;

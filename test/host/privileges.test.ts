@@ -10,7 +10,7 @@ const user = 1234;
 
 // The folder of the registry belongs to an ordinary user, and root runs the program.
 describe('a registry in the folder of an ordinary user, changed by root', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
     requirePeer(this, 'docker-registry', 'openssl', 'curl');

@@ -18,7 +18,7 @@ import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.t
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 
 describe('openRegistryRelease', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   const context = makeContext();
   let folder: string;
   let bundle: { path: string; quay: string };

@@ -10,7 +10,7 @@ const user = 1234;
 
 // As the user who runs the registry: the folder of the database belongs to a subordinate user, whom only podman can act as.
 describe('a registry in the scope of a user', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let registry: RunningRegistry;
   before(async function () {
     requirePeer(this, 'docker-registry', 'openssl', 'curl');
@@ -69,7 +69,7 @@ describe('a registry in the scope of a user', function () {
 });
 
 describe('a registry on a mounted disk', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   before(function () {
     requirePeer(this, 'docker-registry', 'openssl', 'curl');
   });

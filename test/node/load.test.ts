@@ -28,7 +28,7 @@ const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', impo
 const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];
 
 describe('loadBundle', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let made: TestBundle;
   let folder: string;
   let host: Host;

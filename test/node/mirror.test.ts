@@ -16,7 +16,7 @@ import { requirePeer, run } from '../support/peers.ts';
 const program = fileURLToPath(new URL('../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 
 describe('startMirror', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   let made: TestBundle;
   let root: string;
   let bundle: Bundle;

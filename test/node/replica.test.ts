@@ -176,7 +176,7 @@ describe('fetchBundle', () => {
   });
 
   describe('in two processes', function () {
-    this.timeout(120_000);
+    this.timeout(300_000);
     before(async function () {
       requirePeer(this, 'skopeo');
       await requireRoot(this);

@@ -9,7 +9,7 @@ import { Certificates, type CertificatesOptions } from '../../lib/store/certific
 import { makeAuthority, type Authority, type Certificate } from '../support/certificates.ts';
 
 describe('Certificates', function () {
-  this.timeout(60_000);
+  this.timeout(300_000);
   let folder: string;
   let authority: Authority;
   let server: Server;

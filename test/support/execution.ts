@@ -48,7 +48,9 @@ export async function executeProgram(
       throw new AssertionError({ message: `${name} is read when a process starts: this needs a process of its own` });
   const [stdout, stderr] = [new Sink(), new Sink()];
   const executable = join(sources, `${basename(name, '.ts')}.ts`);
-  const io = { stdout, stderr, environment: { ...env }, executable, signal };
+  // However slow this machine is, stderr has nothing in it but what the command says.
+  const firstProgress = 2 ** 31 - 1;
+  const io = { stdout, stderr, environment: { ...env }, executable, firstProgress, signal };
   const before = stateOfProcess();
   const code = await inFolder(cwd, () => execute(program, args, io));
   const after = stateOfProcess();

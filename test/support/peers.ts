@@ -35,7 +35,7 @@ export interface RunResult {
   readonly stderr: string;
 }
 
-/** Where and with what a command runs; `input` goes to its standard input, `timeout` is in ms (default one minute). */
+/** Where and with what a command runs; `input` goes to its standard input, `timeout` is in ms (default three minutes). */
 export interface RunOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
@@ -74,7 +74,7 @@ export function requirePeer(context: Context, ...peers: Peer[]): void {
 
 /** Runs a command to its end and gives its exit code and output, whatever they are. */
 export function run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-  const { input, cwd, env, timeout = 60_000 } = options;
+  const { input, cwd, env, timeout = 180_000 } = options;
   return new Promise((resolve) => {
     const settings = { timeout, maxBuffer: 64 * 1024 * 1024, ...(cwd !== undefined && { cwd }), ...(env && { env }) };
     const child = execFile(command, args, settings, (error, stdout, stderr) => {

@@ -8,7 +8,7 @@ import { fixtureAges } from '../support/mirrorRegistryUnits.ts';
 import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 describe('upgradeRegistry on an installation of every age', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let folder: string;
   let bundle: string;
   before(async function () {

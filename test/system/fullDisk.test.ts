@@ -9,7 +9,7 @@ import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 
 describe('upgradeRegistry on a disk that is nearly full', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
   let folder: string;
   let bundle: { path: string; quay: string };
   let registry: RunningRegistry;

@@ -21,7 +21,7 @@ const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', 
 
 // The units’ own command lines, run by podman, with images that stand in for those of Red Hat.
 describe('a mirror registry under podman', function () {
-  this.timeout(150_000);
+  this.timeout(300_000);
   let host: PodmanHost;
   let fixture: Fixture;
   let bundle: string;

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { measureFleet, type FleetMeasure } from '../support/fleet.ts';
 
 describe('a rollout', function () {
-  this.timeout(120_000);
+  this.timeout(300_000);
 
   it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
     const pace = { interval: 500, sending: 200 };
