@@ -81,10 +81,10 @@ function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerR
     queues.set(socket, queue);
     if (queue.length >= mostAhead) return void socket.destroy();
     queue.length += 1;
-    queue.last = queue.last.then(async () => {
-      if (!socket.destroyed) await handle(request, response);
-      queue.length -= 1;
-    });
+    queue.last = queue.last
+      .then(() => (socket.destroyed ? undefined : handle(request, response)))
+      .catch(() => void socket.destroy())
+      .then(() => void (queue.length -= 1));
   };
 }
 
