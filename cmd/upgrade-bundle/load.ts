@@ -99,7 +99,7 @@ export const command = defineCommand({
       const host = { root: args.root, environment };
       const store =
         args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const bundle = await openToLoad(path, args.base, { host, store }, loading);
+      const bundle = await openToLoad(path, { bases: args.base }, { host, store }, loading);
       try {
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);

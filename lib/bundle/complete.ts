@@ -7,10 +7,10 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import { listVolumeSets } from '../store/volumes.ts';
 import type { BlobRecord, BundleMetadata } from './metadata.ts';
-import { openBundle, type Bundle } from './open.ts';
+import { openBundle, type Bundle, type OpenOptions } from './open.ts';
 
 /** Where else to look for what a delta leaves out. */
-export interface CompleteOptions {
+export interface CompleteOptions extends Pick<OpenOptions, 'onMedium'> {
   /** Bundles or mirror directories that somebody named for it. */
   readonly bases: readonly string[];
   /** Lists the digests of what is where it is going already, and need not be had; is asked only when something is lacking. */
@@ -22,7 +22,7 @@ export interface CompleteOptions {
  * that were named and those beside it. Throws `incomplete`, with the list, where blobs are not to be had, and what openBundle does.
  */
 export async function openComplete(path: string, options: CompleteOptions, context: Context): Promise<Bundle> {
-  const bundle = await addBases(await openBundle(path, context), options.bases, context);
+  const bundle = await addBases(await openBundle(path, context, options), options.bases, context);
   const lacking = await listLacking(bundle);
   if (lacking.length === 0) return bundle;
   const held = (await options.listHeld?.()) ?? new Set();

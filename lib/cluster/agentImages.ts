@@ -48,7 +48,7 @@ export class AgentImages {
 
   /** Loads the images of a verified bundle. Throws what loadBundle does, and `disk-full` at the floor. */
   async load(
-    { path }: Bundle,
+    { path, volumes }: Bundle,
     facts: BundleFacts,
     wanted: UpgradeBundle['spec']['store'],
     context: Context,
@@ -59,8 +59,10 @@ export class AgentImages {
     const options = { host: this.#host, store, images: expected.map(({ name }) => name), concurrency };
     const { graphRoot } = await this.#storeOf(wanted);
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
+      // A device may have any name.
+      const onMedium = volumes.every(({ size }) => size < Infinity);
       // Opened anew: what belongs to a delta may have come since.
-      const bundle = await openToLoad(path, [], options, within);
+      const bundle = await openToLoad(path, { bases: [], onMedium }, options, within);
       try {
         const { images } = await loadBundle(bundle, options, within);
         if (images.length === expected.length) return;

@@ -1,6 +1,6 @@
 import { mkdir, rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { openComplete } from '../bundle/complete.ts';
+import { openComplete, type CompleteOptions } from '../bundle/complete.ts';
 import type { Bundle } from '../bundle/open.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -84,11 +84,11 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
  */
 export function openToLoad(
   path: string,
-  bases: readonly string[],
+  opening: Omit<CompleteOptions, 'listHeld'>,
   options: Pick<LoadOptions, 'host' | 'store'>,
   context: Context,
 ): Promise<Bundle> {
-  return openComplete(path, { bases, listHeld: () => listHeldBlobs(options) }, context);
+  return openComplete(path, { ...opening, listHeld: () => listHeldBlobs(options) }, context);
 }
 
 async function listHeldBlobs({ host, store }: Pick<LoadOptions, 'host' | 'store'>): Promise<Set<string>> {

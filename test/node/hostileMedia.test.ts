@@ -4,6 +4,7 @@ import { expect } from 'chai';
 import { AgentHoldings } from '../../lib/cluster/agentHoldings.ts';
 import { AgentMedia } from '../../lib/cluster/agentMedia.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
+import { openToLoad } from '../../lib/node/load.ts';
 import { listFiles } from '../../lib/node/medium.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { volumeName } from '../../lib/store/volumes.ts';
@@ -113,6 +114,9 @@ describe('a medium whose owner wants to read the machine', () => {
     };
     const holdings = new AgentHoldings(join(outside, 'holdings'), trust);
     await failureOf(holdings.verify(found, digestOf(await readFile(made.path)), context), 'not-readable');
+    const host = { root: '/', environment: {} };
+    const opening = { bases: [], onMedium: true };
+    await failureOf(openToLoad(at(name), opening, { host, store: { kind: 'main' } }, context), 'not-readable');
     await rm(at(name));
     await runSuccessfully('mkfifo', [at(name)]);
     await failureOf(holdings.verify(found, digestOf(''), context), 'not-readable');
