@@ -10,7 +10,7 @@ import { failureOf } from '../support/failure.ts';
 import { makeSigningKey } from '../support/signing.ts';
 import { node } from '../support/site.ts';
 
-const startup = { timeout: 20_000, interval: 20, peerTime: 60_000 };
+const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 
 describe('install', () => {
   let site: AgentSite;

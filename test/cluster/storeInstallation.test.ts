@@ -11,7 +11,7 @@ import { expectGolden } from '../support/golden.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const storage = '[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = [\n]\n';
-const patience = { timeout: 10_000, interval: 10 };
+const patience = { timeout: 120_000, interval: 10 };
 const options = { overwrite: false } as const;
 
 describe('an additional store', () => {

@@ -21,12 +21,12 @@ describe('uninstall', () => {
   });
   afterEach(() => site.close());
   const bring = async (): Promise<void> => {
-    const startup = { timeout: 20_000, interval: 20 };
+    const startup = { timeout: 120_000, interval: 20 };
     const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
     await install(site.cluster, options, site.context);
   };
   const remove = async (changes: Partial<UninstallOptions> = {}): Promise<string[]> => {
-    const options = { force: false, removePins: false, timeout: 20_000, interval: 20, ...changes };
+    const options = { force: false, removePins: false, timeout: 120_000, interval: 20, ...changes };
     const gone = await uninstall(site.cluster, options, site.context);
     return gone.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
   };

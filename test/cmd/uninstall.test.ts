@@ -14,7 +14,7 @@ describe('oc adm-upgrade-bundle uninstall', () => {
     site = await openAgentSite();
     kubeconfigs = await makeKubeconfigFolder();
     kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: site.server.url } })}`;
-    const startup = { timeout: 20_000, interval: 20 };
+    const startup = { timeout: 120_000, interval: 20 };
     const options = { executables: [site.executable], admission: undefined, overwrite: false, startup } as const;
     await install(site.cluster, options, site.context);
   });
