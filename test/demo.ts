@@ -3,9 +3,9 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startRegistry } from './support/registry.ts';
+import { startRegistry } from './fakes/registry/registry.ts';
 import { buildRelease } from './support/release.ts';
-import { startSignatureServer } from './support/signatureServer.ts';
+import { startSignatureServer } from './fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest } from './support/signing.ts';
 
 const program = new URL('../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;

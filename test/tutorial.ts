@@ -4,12 +4,12 @@ import { closeSync, openSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { startApiServer } from './support/apiServer.ts';
-import { startRegistry } from './support/registry.ts';
+import { startApiServer } from './fakes/kubernetes/apiServer.ts';
+import { startRegistry } from './fakes/registry/registry.ts';
 import { buildRelease } from './support/release.ts';
-import { startSignatureServer } from './support/signatureServer.ts';
+import { startSignatureServer } from './fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest } from './support/signing.ts';
-import { furnish } from './support/site.ts';
+import { furnish } from './fakes/cluster/site.ts';
 
 /** How long the processes stay when nobody ends them, in milliseconds. */
 const longest = 3 * 60 * 60 * 1000;

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { measureFleet } from '../support/fleet.ts';
+import { measureFleet } from '../fakes/cluster/fleet.ts';
 
 // How a rollout grows with the cluster: requests and bytes that the API server has for each node, bytes that the node with the stick sends, rounds in which
 // the bundle spreads, time.

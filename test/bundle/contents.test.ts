@@ -10,7 +10,7 @@ import { failureOf } from '../support/failure.ts';
 import { TestContent } from '../support/image.ts';
 import { makeBlob, makeNoiseLayer } from '../support/layers.ts';
 import { openOrigin } from '../support/origin.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { buildRelease } from '../support/release.ts';
 
 describe('gatherContents', () => {

@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
-import { generatedBody } from '../support/content.ts';
+import { generatedBody } from '../fakes/registry/content.ts';
 import { blobBytes, digestOfFile, expectFailure, openWorkshop, type Workshop } from '../support/creation.ts';
 import type { ReleaseOptions } from '../support/release.ts';
-import type { StoredManifest } from '../support/registry.ts';
+import type { StoredManifest } from '../fakes/registry/registry.ts';
 
 describe('create against a registry that is wrong', () => {
   let workshop: Workshop;

@@ -17,7 +17,7 @@ import { startDockerTokens, type DockerTokens } from '../support/dockerTokens.ts
 import { layOutAsOc } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pushRelease, type PushOptions } from '../support/push.ts';
-import { startRegistry } from '../support/registry.ts';
+import { startRegistry } from '../fakes/registry/registry.ts';
 
 const idms = (source: string, ...mirrors: string[]): string =>
   JSON.stringify({

@@ -13,7 +13,7 @@ import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { openOrigin } from '../support/origin.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { buildRelease } from '../support/release.ts';
 
 describe('fillBundle', () => {

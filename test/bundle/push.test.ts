@@ -19,7 +19,7 @@ import { executeProgram, type Execution } from '../support/execution.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { failureOf } from '../support/failure.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { repack } from '../support/repack.ts';
 import { believeAll } from '../support/trust.ts';
 

@@ -3,8 +3,8 @@ import { accountPolicies } from '../../lib/cluster/accountPolicies.ts';
 import { userOf } from '../../lib/cluster/agentAccess.ts';
 import { formatReport } from '../../lib/cluster/nodeReport.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
-import { evaluatePolicy, type AdmissionRequest } from '../support/apiPolicy.ts';
-import { mergePatch, type Json } from '../support/apiPatch.ts';
+import { evaluatePolicy, type AdmissionRequest } from '../fakes/kubernetes/apiPolicy.ts';
+import { mergePatch, type Json } from '../fakes/kubernetes/apiPatch.ts';
 
 const claim = 'authentication.kubernetes.io/node-name';
 const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;

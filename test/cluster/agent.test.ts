@@ -11,8 +11,8 @@ import { requireLoopDevices } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release.ts';
-import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
-import type { SimulatedNode } from '../support/simulatedNode.ts';
+import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/storeReader.ts';
 
 describe('the agents of a cluster', function () {

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
-import { startApiServer } from '../support/apiServer.ts';
+import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo } from '../support/cluster.ts';
 import { expectGolden } from '../support/golden.ts';
-import { platformImage } from '../support/site.ts';
+import { platformImage } from '../fakes/cluster/site.ts';
 
 const executables = { amd64: 'a'.repeat(64) };
 const options = { image: platformImage('d'), executables, admission: undefined, rules: true } as const;

@@ -13,7 +13,7 @@ import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';

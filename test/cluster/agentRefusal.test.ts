@@ -5,12 +5,12 @@ import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.t
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
 import { checkAgents } from '../../lib/cluster/agentRefusal.ts';
 import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../lib/cluster/agentTrust.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
-import { platformImage } from '../support/site.ts';
+import { platformImage } from '../fakes/cluster/site.ts';
 
 describe('what the agents of a cluster would refuse', () => {
   let bundle: TestBundle;

@@ -3,7 +3,7 @@ import { AgentReport, reportPause } from '../../lib/cluster/agentReport.ts';
 import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 
 const { apiVersion, kind, namespace } = reportKind;

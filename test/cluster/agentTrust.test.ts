@@ -19,7 +19,7 @@ import { failureOf } from '../support/failure.ts';
 import { expectGolden } from '../support/golden.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { makeSigningKey, type SigningKey } from '../support/signing.ts';
-import { platformImage } from '../support/site.ts';
+import { platformImage } from '../fakes/cluster/site.ts';
 
 const someone = { fingerprints: ['A'.repeat(40), 'B'.repeat(40)], keys: '-----BEGIN…\n', allowUnsigned: true };
 

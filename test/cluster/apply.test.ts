@@ -3,8 +3,8 @@ import { applyManifests, type ApplyOptions } from '../../lib/cluster/apply.ts';
 import type { ConfigManifest, KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureConfigMap, signatureLabel } from '../../lib/config/signatures.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
-import { updateServiceKind } from '../support/apiKinds.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import { updateServiceKind } from '../fakes/kubernetes/apiKinds.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
 

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { BundleGlance } from '../../lib/cluster/bundleGlance.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';

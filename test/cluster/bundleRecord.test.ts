@@ -11,7 +11,7 @@ import {
 import type { UpgradeBundle } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
 

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
-import { startApiServer, type ApiServerOptions } from '../support/apiServer.ts';
+import { startApiServer, type ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';

@@ -21,13 +21,13 @@ import {
 import { awaitDone } from '../../lib/cluster/waiting.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
-import { makeExecutable } from '../support/agents.ts';
+import { makeExecutable } from '../fakes/cluster/agents.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { skipLoudly } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import { node, platformImage } from '../support/site.ts';
-import { digest, makeFacts, release } from '../support/updatingSite.ts';
+import { node, platformImage } from '../fakes/cluster/site.ts';
+import { digest, makeFacts, release } from '../fakes/cluster/updatingSite.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 const home = 'oc-upgrade-bundle';

@@ -5,12 +5,12 @@ import { expect } from 'chai';
 import { executablePath } from '../../lib/cluster/agentStart.ts';
 import type { Executable } from '../../lib/cluster/executable.ts';
 import { bringExecutable } from '../../lib/cluster/executableUpload.ts';
-import { offered } from '../support/apiExec.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { offered } from '../fakes/kubernetes/apiExec.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, hasty, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import { pod } from '../support/site.ts';
+import { pod } from '../fakes/cluster/site.ts';
 
 describe('bringExecutable', () => {
   const content = randomBytes(3_000_000);

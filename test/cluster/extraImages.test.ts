@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { leaveOutExtras } from '../../lib/cluster/extraImages.ts';
-import { RolloutSite } from '../support/rollout.ts';
-import { platformImage } from '../support/site.ts';
-import { makeFacts, release, upgradeBundle } from '../support/updatingSite.ts';
+import { RolloutSite } from '../fakes/cluster/rollout.ts';
+import { platformImage } from '../fakes/cluster/site.ts';
+import { makeFacts, release, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 const [etcd, allowed, other] = [
   platformImage('a'),

@@ -9,13 +9,13 @@ import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { serveContent } from '../../lib/store/server.ts';
 import { derivePreSharedKey } from '../../lib/store/preSharedKey.ts';
-import type { Json } from '../support/apiPatch.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import { RolloutSite } from '../support/rollout.ts';
-import { upgradeBundle } from '../support/updatingSite.ts';
+import { RolloutSite } from '../fakes/cluster/rollout.ts';
+import { upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 const token = '0123456789abcdef0123';
 

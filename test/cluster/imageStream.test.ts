@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { importImages, type StreamImage } from '../../lib/cluster/imageStream.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
-import { ImportingServer } from '../support/importingServer.ts';
+import { ImportingServer } from '../fakes/kubernetes/importingServer.ts';
 
 describe('importImages', () => {
   let server: ImportingServer;

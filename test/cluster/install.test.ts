@@ -4,11 +4,11 @@ import { expect } from 'chai';
 import { executablePath } from '../../lib/cluster/agentStart.ts';
 import { noTrust, readTrust } from '../../lib/cluster/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../lib/cluster/install.ts';
-import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
-import type { ApiServerOptions } from '../support/apiServer.ts';
+import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../fakes/cluster/agents.ts';
+import type { ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeSigningKey } from '../support/signing.ts';
-import { node } from '../support/site.ts';
+import { node } from '../fakes/cluster/site.ts';
 
 const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { leadWithLease, type LeaseOptions } from '../../lib/cluster/lease.ts';
 import { checkInterrupted } from '../../lib/context.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { readLoadState } from '../../lib/cluster/loadState.ts';
 import type { NodePhase } from '../../lib/cluster/upgradeBundle.ts';
-import { node } from '../support/site.ts';
+import { node } from '../fakes/cluster/site.ts';
 
 const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
   node(name, name.startsWith('master') ? 'master' : 'worker'),

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { listUnpinnable, makePinnedImageSets, readPinState } from '../../lib/cluster/pinnedImageSets.ts';
 import type { StoredObject } from '../../lib/cluster/client.ts';
-import { withConditions } from '../support/site.ts';
+import { withConditions } from '../fakes/cluster/site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const role = 'machineconfiguration.openshift.io/role';

@@ -2,13 +2,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { PodCommand } from '../../lib/cluster/podExec.ts';
-import { offered } from '../support/apiExec.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { offered } from '../fakes/kubernetes/apiExec.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../support/certificates.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import { pod } from '../support/site.ts';
+import { pod } from '../fakes/cluster/site.ts';
 
 describe('PodExec', () => {
   let server: TestApiServer;

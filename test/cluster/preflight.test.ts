@@ -3,12 +3,21 @@ import type { UpdatePlan } from '../../lib/bundle/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
 import { runPreflight } from '../../lib/cluster/preflight.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { Attempt } from '../support/apiAccess.ts';
-import { isJson, type Json } from '../support/apiPatch.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
+import { isJson, type Json } from '../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
-import { furnish, node, platformImage, pod, podSpec, setFree, withConditions, workload } from '../support/site.ts';
+import {
+  furnish,
+  node,
+  platformImage,
+  pod,
+  podSpec,
+  setFree,
+  withConditions,
+  workload,
+} from '../fakes/cluster/site.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

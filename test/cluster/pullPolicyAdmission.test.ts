@@ -1,10 +1,10 @@
 import { expect } from 'chai';
 import { pullPolicyAdmission, type AdmissionMode } from '../../lib/cluster/pullPolicyAdmission.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
-import type { Json } from '../support/apiPatch.ts';
-import { evaluatePolicy } from '../support/apiPolicy.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
+import { evaluatePolicy } from '../fakes/kubernetes/apiPolicy.ts';
 import { expectGolden } from '../support/golden.ts';
-import { pod, podSpec, workload } from '../support/site.ts';
+import { pod, podSpec, workload } from '../fakes/cluster/site.ts';
 
 const always = podSpec({ imagePullPolicy: 'Always' });
 const template = { template: { spec: always } };

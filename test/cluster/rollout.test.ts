@@ -3,13 +3,13 @@ import { accountPolicies } from '../../lib/cluster/accountPolicies.ts';
 import { agentAccess, userOf } from '../../lib/cluster/agentAccess.ts';
 import { formatReport } from '../../lib/cluster/nodeReport.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { Attempt } from '../support/apiAccess.ts';
-import type { Json } from '../support/apiPatch.ts';
-import type { ApiServerOptions } from '../support/apiServer.ts';
-import { Refusal, statusAnswer } from '../support/apiStatus.ts';
-import { RolloutSite } from '../support/rollout.ts';
-import { node, platformImage, withConditions } from '../support/site.ts';
-import { makeFacts, release, upgradeBundle } from '../support/updatingSite.ts';
+import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
+import type { ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
+import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';
+import { RolloutSite } from '../fakes/cluster/rollout.ts';
+import { node, platformImage, withConditions } from '../fakes/cluster/site.ts';
+import { makeFacts, release, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'];
 

@@ -1,13 +1,13 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { connectCluster, type ClusterOptions } from '../../lib/cluster/client.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeAuthority, type Authority, type Certificate } from '../support/certificates.ts';
 import { hasty } from '../support/cluster.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
-import { startSocksProxy, startTunnelProxy } from '../support/proxies.ts';
+import { startSocksProxy, startTunnelProxy } from '../fakes/http/proxies.ts';
 
 describe('Session', () => {
   let authority: Authority;

@@ -5,11 +5,11 @@ import { pinFile } from '../../lib/node/pins.ts';
 import { mirrorFile } from '../../lib/node/mirror.ts';
 import { install } from '../../lib/cluster/install.ts';
 import { uninstall, type UninstallOptions } from '../../lib/cluster/uninstall.ts';
-import { openAgentSite, siteNodes, type AgentSite } from '../support/agents.ts';
+import { openAgentSite, siteNodes, type AgentSite } from '../fakes/cluster/agents.ts';
 import { connectTo } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
-import { RolloutSite } from '../support/rollout.ts';
-import { makeFacts, upgradeBundle } from '../support/updatingSite.ts';
+import { RolloutSite } from '../fakes/cluster/rollout.ts';
+import { makeFacts, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 

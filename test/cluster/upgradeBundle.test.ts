@@ -13,7 +13,7 @@ import {
 } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
 import { formatManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
-import { startApiServer } from '../support/apiServer.ts';
+import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle } from '../support/bundle.ts';
 import { connectTo } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Cluster, ListOptions, StoredObject } from '../../lib/cluster/client.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';
 

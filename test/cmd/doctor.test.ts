@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import type { Diagnosis } from '../../cmd/upgrade-bundle/diagnosis.ts';
-import { TestApiServer } from '../support/apiServer.ts';
+import { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { executeProgram } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 

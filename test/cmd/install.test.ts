@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { readExecutable } from '../../lib/cluster/executable.ts';
 import { planInstallation } from '../../lib/cluster/installation.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
-import { openAgentSite, type AgentSite } from '../support/agents.ts';
+import { openAgentSite, type AgentSite } from '../fakes/cluster/agents.ts';
 import { runProgram } from '../support/creation.ts';
 import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';

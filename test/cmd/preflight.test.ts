@@ -1,12 +1,12 @@
 import { expect } from 'chai';
 import type { Preflight } from '../../lib/cluster/preflight.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeAuthority } from '../support/certificates.ts';
 import { runProgram } from '../support/creation.ts';
 import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
-import { furnish, podSpec, workload } from '../support/site.ts';
+import { furnish, podSpec, workload } from '../fakes/cluster/site.ts';
 
 describe('oc adm-upgrade-bundle preflight', () => {
   let server: TestApiServer;

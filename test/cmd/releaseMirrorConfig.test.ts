@@ -9,7 +9,7 @@ import { startDockerRegistry, type DockerRegistry } from '../support/dockerRegis
 import { layOutAsOc } from '../support/mirrorDirectory.ts';
 import { listTags, Mirroring, pullWhole, readTagLinks } from '../support/mirroring.ts';
 import { requirePeer } from '../support/peers.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import type { TestRelease } from '../support/release.ts';
 
 /** The tags that a mirrored release has in one repository: its own, its components’, its sigstore signatures’. */

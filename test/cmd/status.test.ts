@@ -2,15 +2,15 @@ import { expect } from 'chai';
 import { agentObjects } from '../../lib/cluster/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../lib/cluster/agentTrust.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
-import type { Json } from '../support/apiPatch.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { type Running, runProgram, startProgram, until } from '../support/creation.ts';
 import type { Execution } from '../support/execution.ts';
 import { extraImage } from '../support/extraImage.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
-import { platformImage } from '../support/site.ts';
+import { platformImage } from '../fakes/cluster/site.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 

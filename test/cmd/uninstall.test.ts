@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { install } from '../../lib/cluster/install.ts';
-import { openAgentSite, type AgentSite } from '../support/agents.ts';
+import { openAgentSite, type AgentSite } from '../fakes/cluster/agents.ts';
 import { runProgram } from '../support/creation.ts';
 import type { Execution } from '../support/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';

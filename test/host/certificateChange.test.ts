@@ -2,8 +2,8 @@ import { chown, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { CertificateStatus } from '../../lib/host/certificates.ts';
-import { healthy } from '../support/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { healthy } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 describe('changeCertificates', function () {

@@ -11,12 +11,12 @@ import { findRenewals, renewCertificates, type Renewal, type RenewalOptions } fr
 import { formatTrust } from '../../lib/host/trust.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { failureOf } from '../support/failure.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../support/mirrorRegistry.ts';
+import { makeFixture, type Fixture, type FixtureOptions } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import {
   installCertificates,
   installOwnCertificate,
   type InstalledCertificates,
-} from '../support/mirrorRegistryCertificates.ts';
+} from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 // A whole second, as certificates count them: what is made within it never seems to be younger than it is.

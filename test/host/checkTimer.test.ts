@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
 import { parseUnitFile } from '../../lib/host/units.ts';
-import { makeFixture } from '../support/mirrorRegistry.ts';
-import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
+import { makeFixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
+import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { requirePeer, run } from '../support/peers.ts';
-import { mirrorRegistryExecutable } from '../support/mirrorRegistryRun.ts';
+import { mirrorRegistryExecutable } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 
 describe('formatCheckTimer', () => {
   const parts = (text: string): string[] => text.split(/^# (?:~|\/etc\/systemd\/system)\/.*$/m);

@@ -4,8 +4,8 @@ import { detectInstallation } from '../../lib/host/detect.ts';
 import { HostFiles } from '../../lib/host/hostFiles.ts';
 import type { Installation, Inherited } from '../../lib/host/installation.ts';
 import { failureOf } from '../support/failure.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../support/mirrorRegistry.ts';
-import { fixtureAges, imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { makeFixture, type Fixture, type FixtureOptions } from '../fakes/mirror-registry/mirrorRegistry.ts';
+import { fixtureAges, imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 
 describe('detectInstallation', () => {
   const fixtures: Fixture[] = [];

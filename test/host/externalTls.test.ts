@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { Installation } from '../../lib/host/installation.ts';
-import { makeRegistryBundle, type TestRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { healthy } from '../support/mirrorRegistryHost.ts';
-import { startMirrorRegistry } from '../support/mirrorRegistryRun.ts';
-import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { makeRegistryBundle, type TestRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { healthy } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer } from '../support/peers.ts';
 
 describe('a registry behind a proxy that serves TLS', function () {

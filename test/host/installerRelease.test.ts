@@ -9,9 +9,9 @@ import type { TargetImages } from '../../lib/host/plan.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
-import { makeInstallerArchive } from '../support/installerArchive.ts';
-import { imagesOf } from '../support/mirrorRegistryUnits.ts';
-import { startMirrorRegistry } from '../support/mirrorRegistryRun.ts';
+import { makeInstallerArchive } from '../fakes/mirror-registry/installerArchive.ts';
+import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { startMirrorRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 describe('openInstallerRelease', function () {

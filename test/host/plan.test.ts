@@ -5,10 +5,10 @@ import { expect } from 'chai';
 import { isUpToDate, requireFeasible } from '../../lib/host/plan.ts';
 import { formatUnifiedDiff } from '../../lib/host/unifiedDiff.ts';
 import { failureOf } from '../support/failure.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../support/mirrorRegistry.ts';
-import { installCertificates, installOwnCertificate } from '../support/mirrorRegistryCertificates.ts';
-import { planFixture, writeUnits } from '../support/mirrorRegistryPlan.ts';
-import { fixtureAges, imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { makeFixture, type Fixture, type FixtureOptions } from '../fakes/mirror-registry/mirrorRegistry.ts';
+import { installCertificates, installOwnCertificate } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { planFixture, writeUnits } from '../fakes/mirror-registry/mirrorRegistryPlan.ts';
+import { fixtureAges, imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const { postgres: _, ...latest } = imagesOf('2.0.11');

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { executeProgram } from '../support/execution.ts';
-import { makeRegistryBundle, type TestRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { installCertificates } from '../support/mirrorRegistryCertificates.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { makeRegistryBundle, type TestRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 describe('plan and upgrade', function () {

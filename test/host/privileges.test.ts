@@ -2,7 +2,7 @@ import { chmod, chown, lchown, mkdir, readdir, readFile, rename, rm, stat, symli
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 

@@ -10,7 +10,7 @@ import { failureOf } from '../support/failure.ts';
 import { TestContent } from '../support/image.ts';
 import { openOrigin } from '../support/origin.ts';
 import { runSuccessfully } from '../support/peers.ts';
-import { TestRegistry } from '../support/registry.ts';
+import { TestRegistry } from '../fakes/registry/registry.ts';
 import { putImage } from '../support/smallImage.ts';
 
 describe('createRegistryBundle', () => {

@@ -12,7 +12,7 @@ import { openOrigin } from '../support/origin.ts';
 import { makeContext } from '../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
 import { failureOf } from '../support/failure.ts';
-import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
+import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));

@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { healthy, type MirrorRegistryHost } from '../support/mirrorRegistryHost.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
-import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 

@@ -2,7 +2,11 @@ import { chmod, readFile, symlink } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { mirrorRegistryExecutable, startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
+import {
+  mirrorRegistryExecutable,
+  startMirrorRegistry,
+  type RunningRegistry,
+} from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 

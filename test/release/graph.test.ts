@@ -6,8 +6,8 @@ import { openSession } from '../../lib/store/session.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
-import { generatedBody } from '../support/content.ts';
-import { startSignatureServer } from '../support/signatureServer.ts';
+import { generatedBody } from '../fakes/registry/content.ts';
+import { startSignatureServer } from '../fakes/registry/signatureServer.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const payloadOf = (name: string): string => `${repository}@${digestOf(name)}`;

@@ -17,7 +17,7 @@ import { failureOf } from '../support/failure.ts';
 import { makeArchive, soundFiles, type ArchiveEntry } from '../support/graphArchive.ts';
 import { TestContent, type ImageFormat } from '../support/image.ts';
 import { makeFileLayer, makeNoiseLayer } from '../support/layers.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const digest = digestOf('a release');
 const folder = 'var/lib/cincinnati-graph-data';

@@ -13,7 +13,7 @@ import { makeArchive, soundFiles } from '../support/graphArchive.ts';
 import { TestContent } from '../support/image.ts';
 import { makeBlob, type TestLayer } from '../support/layers.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const digest = digestOf('a release');
 const architecture = process.arch === 'x64' ? 'amd64' : process.arch;

@@ -14,7 +14,7 @@ import { attachmentTag } from '../support/attachments.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../support/release.ts';
 
 const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };

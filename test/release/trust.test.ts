@@ -12,9 +12,9 @@ import { fetchFile, findSignatures, signatureSizeLimit, type FetchFile } from '.
 import { collectSignatures, verifyRelease } from '../../lib/release/trust.ts';
 import { Certificates } from '../../lib/store/certificates.ts';
 import { Connections } from '../../lib/store/connections.ts';
-import type { Fault } from '../support/faults.ts';
+import type { Fault } from '../fakes/http/faults.ts';
 import { itWithSharedData, sharedData } from '../support/sharedData.ts';
-import { startSignatureServer, type SignatureServer } from '../support/signatureServer.ts';
+import { startSignatureServer, type SignatureServer } from '../fakes/registry/signatureServer.ts';
 import {
   makeSigningKey,
   signatureStore,

@@ -11,7 +11,7 @@ import { ArchiveWriter } from '../../lib/store/archiveWriter.ts';
 import { layOutTar, type TarEntry, type TarLayout } from '../../lib/store/tarLayout.ts';
 import { journalOf, partialOf } from '../../lib/store/unfinished.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../support/archive.ts';
-import { readBody } from '../support/content.ts';
+import { readBody } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';

@@ -10,10 +10,10 @@ import { Certificates, type CertificatesOptions } from '../../lib/store/certific
 import { readBody } from '../../lib/store/answerBody.ts';
 import { Connections, type ConnectionsOptions } from '../../lib/store/connections.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
-import { generatedBody } from '../support/content.ts';
+import { generatedBody } from '../fakes/registry/content.ts';
 import { failureOf } from '../support/failure.ts';
 import { requirePeer } from '../support/peers.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const { signal } = new AbortController();
 const ok = { answer: { status: 200, body: 'hello' } };

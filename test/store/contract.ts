@@ -6,7 +6,7 @@ import type { Context } from '../../lib/context.ts';
 import { mediaTypes, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { readContent, type ContentSource, type ContentStore } from '../../lib/store/store.ts';
-import { emptyContent, readBody, repositoryOf, type RegistryContent } from '../support/content.ts';
+import { emptyContent, readBody, repositoryOf, type RegistryContent } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { TestContent } from '../support/image.ts';

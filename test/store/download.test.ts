@@ -9,7 +9,7 @@ import { Transport } from '../../lib/store/transport.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { addBlob, Places } from '../support/places.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 
 describe('downloadInto', () => {
   const context = makeContext();

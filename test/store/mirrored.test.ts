@@ -7,10 +7,10 @@ import { Connections } from '../../lib/store/connections.ts';
 import { Mirrored, tryEach } from '../../lib/store/mirrored.ts';
 import { Registry } from '../../lib/store/registry.ts';
 import { Transport } from '../../lib/store/transport.ts';
-import { repositoryOf } from '../support/content.ts';
+import { repositoryOf } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { describeSource, makeSample, type Sample } from './contract.ts';
 
 const nobody = { authorize: () => Promise.resolve(undefined) };

@@ -1,7 +1,7 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OciLayout } from '../../lib/store/ociLayout.ts';
-import { readBody, repositoryOf } from '../support/content.ts';
+import { readBody, repositoryOf } from '../fakes/registry/content.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { describeSource } from './contract.ts';
 

@@ -13,13 +13,13 @@ import { Registry } from '../../lib/store/registry.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { Transport } from '../../lib/store/transport.ts';
 import type { UploadOptions } from '../../lib/store/upload.ts';
-import { emptyContent, repositoryOf, type RegistryContent } from '../support/content.ts';
+import { emptyContent, repositoryOf, type RegistryContent } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
 import { failureOf } from '../support/failure.ts';
 import { requirePeer } from '../support/peers.ts';
 import { pushRelease } from '../support/push.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 import { contentOf, describeStore, makeSample } from './contract.ts';
 
 const open: Connections[] = [];

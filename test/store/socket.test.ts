@@ -8,10 +8,10 @@ import { Connections } from '../../lib/store/connections.ts';
 import { explainNetworkError } from '../../lib/store/networkErrors.ts';
 import { Sockets, type Answer, type Receiver, type SocketOptions } from '../../lib/store/socket.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
-import { generatedBody } from '../support/content.ts';
+import { generatedBody } from '../fakes/registry/content.ts';
 import { failureOf } from '../support/failure.ts';
 import { requirePeer } from '../support/peers.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const { signal: never } = new AbortController();
 

@@ -10,11 +10,11 @@ import { openSession, type RegistrySession, type RegistrySettings } from '../../
 import { DownloadThreads } from '../../lib/store/threads.ts';
 import { Tokens, type Authorizer } from '../../lib/store/tokens.ts';
 import { fromPlainError, toPlainError, type Download } from '../../lib/store/worker.ts';
-import { generatedBody } from '../support/content.ts';
+import { generatedBody } from '../fakes/registry/content.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { addBlob, Places } from '../support/places.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 
 describe('DownloadThreads', () => {
   const user = { username: 'me', password: 'p-ssw-rd' };

@@ -13,11 +13,11 @@ import { Credentials } from '../../lib/store/credentials.ts';
 import { Tokens } from '../../lib/store/tokens.ts';
 import { Transport, type ContentRequest, type TransportOptions } from '../../lib/store/transport.ts';
 import { makeAuthority } from '../support/certificates.ts';
-import { startContentHost, type ContentHost } from '../support/contentHost.ts';
+import { startContentHost, type ContentHost } from '../fakes/http/contentHost.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
 import { hasPeer } from '../support/peers.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const user = { username: 'user', password: 'pa-ss-word' };
 const bytes = randomBytes(1_000_000);

@@ -13,7 +13,7 @@ import { Transport } from '../../lib/store/transport.ts';
 import type { UploadOptions } from '../../lib/store/upload.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/failure.ts';
-import { startRegistry, type TestRegistry } from '../support/registry.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
 
 const bytes = randomBytes(3_000_000);
 const blob: Descriptor = { mediaType: 'application/octet-stream', digest: digestOf(bytes), size: bytes.length };

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { isDigest } from '../../lib/oci/digest.ts';
 import { layOutTar, type TarEntry } from '../../lib/store/tarLayout.ts';
-import { readBody, repositoryOf, type RegistryContent } from './content.ts';
+import { readBody, repositoryOf, type RegistryContent } from '../fakes/registry/content.ts';
 import { makeFolder } from './mirrorDirectory.ts';
 
 /** What content looks like in a tar: a mirror directory with one repository. */

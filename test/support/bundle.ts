@@ -11,7 +11,7 @@ import { MirrorSets } from '../../lib/store/mirrors.ts';
 import { makeContext } from './context.ts';
 import type { ExtraImage } from './extraImage.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
-import { startRegistry } from './registry.ts';
+import { startRegistry } from '../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from './release.ts';
 import { makeSigningKey, signatureStore, signDigest, writeSignatureStore, type SigningKey } from './signing.ts';
 

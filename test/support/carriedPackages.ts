@@ -1,9 +1,9 @@
 import { expect } from 'chai';
-import { startApiServer } from './apiServer.ts';
+import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { openWorkshop } from './creation.ts';
 import { makeKubeconfigFolder } from './kubeconfig.ts';
-import { makeFixture } from './mirrorRegistry.ts';
-import { installCertificates } from './mirrorRegistryCertificates.ts';
+import { makeFixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
+import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { requirePeer } from './peers.ts';
 
 /** Runs one of the executables, by its name, to its end. */

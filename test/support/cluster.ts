@@ -1,6 +1,6 @@
 import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
 import { makeContext, type TestContext } from './context.ts';
-import type { TestApiServer } from './apiServer.ts';
+import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
 
 /** A cluster that a test talks to: through a real kubeconfig file, and without long pauses. */

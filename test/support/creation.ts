@@ -9,9 +9,9 @@ import { expect } from 'chai';
 import type { Digest } from '../../lib/oci/digest.ts';
 import { executeProgram, type Execution } from './execution.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from './release.ts';
-import { startSignatureServer, type SignatureServer } from './signatureServer.ts';
+import { startSignatureServer, type SignatureServer } from '../fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from './signing.ts';
 
 const executables = fileURLToPath(new URL('../../cmd/', import.meta.url));

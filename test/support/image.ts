@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { mediaTypes, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
-import { emptyContent, repositoryOf, type RegistryContent } from './content.ts';
+import { emptyContent, repositoryOf, type RegistryContent } from '../fakes/registry/content.ts';
 import { created, makeBlob, type TestBlob, type TestLayer } from './layers.ts';
 
 /** Docker schema 2, as OpenShift's own payloads are, or OCI. */

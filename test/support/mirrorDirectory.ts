@@ -2,7 +2,7 @@ import { link, mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/pr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { readBody, type RegistryContent } from './content.ts';
+import { readBody, type RegistryContent } from '../fakes/registry/content.ts';
 
 /** A new folder for one test. */
 export function makeFolder(): Promise<string> {

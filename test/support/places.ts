@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import type { ContentPlace } from '../../lib/store/archiveWriter.ts';
-import type { RegistryContent } from './content.ts';
+import type { RegistryContent } from '../fakes/registry/content.ts';
 import { makeNoiseLayer } from './layers.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';
 

@@ -6,7 +6,7 @@ import { parse } from 'yaml';
 import { mediaTypes, parseManifest } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { attachmentTag } from './attachments.ts';
-import { emptyContent } from './content.ts';
+import { emptyContent } from '../fakes/registry/content.ts';
 import { extraImage } from './extraImage.ts';
 import { buildRelease, type TestRelease } from './release.ts';
 

@@ -2,9 +2,9 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
-import { fixtureAges } from '../support/mirrorRegistryUnits.ts';
+import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { fixtureAges } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 describe('upgradeRegistry on an installation of every age', function () {

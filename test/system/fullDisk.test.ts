@@ -2,9 +2,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { makeRegistryBundle } from '../support/mirrorRegistryBundle.ts';
-import { startMirrorRegistry, type RunningRegistry } from '../support/mirrorRegistryRun.ts';
-import { imagesOf } from '../support/mirrorRegistryUnits.ts';
+import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/storeReader.ts';
 

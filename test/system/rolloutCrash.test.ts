@@ -2,10 +2,10 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import type { RequestRecord } from '../support/faults.ts';
+import type { RequestRecord } from '../fakes/http/faults.ts';
 import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
-import { RolloutSite } from '../support/rollout.ts';
-import { makeFacts, upgradeBundle } from '../support/updatingSite.ts';
+import { RolloutSite } from '../fakes/cluster/rollout.ts';
+import { makeFacts, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
 
 /** What a rollout leaves behind, without what differs from one to the next. */
 interface Remains {
@@ -59,7 +59,7 @@ describe('controlRollout, when the controller is killed', function () {
     const kubeconfigs = await makeKubeconfigFolder();
     const kubeconfig = await kubeconfigs.write({ cluster: { server: rollout.server.url } });
     const begin = (identity: string): ChildProcess =>
-      fork(fileURLToPath(new URL('../support/rolloutChild.ts', import.meta.url)), [kubeconfig, identity]);
+      fork(fileURLToPath(new URL('../fakes/cluster/rolloutChild.ts', import.meta.url)), [kubeconfig, identity]);
     const end = async (child: ChildProcess): Promise<void> => {
       const ended = once(child, 'exit');
       child.kill('SIGKILL');

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { measureFleet, type FleetMeasure } from '../support/fleet.ts';
+import { measureFleet, type FleetMeasure } from '../fakes/cluster/fleet.ts';
 
 describe('a rollout', function () {
   this.timeout(300_000);

@@ -11,7 +11,7 @@ import { fishHook } from '../../cmd/upgrade-bundle/fishHook.ts';
 import { posixHook } from '../../cmd/upgrade-bundle/posixHook.ts';
 import { upgradeBundleKind } from '../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/cluster/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

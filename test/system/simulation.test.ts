@@ -10,9 +10,9 @@ import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release.ts';
-import { bundleName, SimulatedCluster } from '../support/simulatedCluster.ts';
-import type { SimulatedNode } from '../support/simulatedNode.ts';
-import { withConditions } from '../support/site.ts';
+import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
+import { withConditions } from '../fakes/cluster/site.ts';
 import { listImages, requireRoot } from '../support/storeReader.ts';
 
 /** For how long the API server is cut off, in milliseconds: with a minute the Lease runs out too. */

@@ -8,8 +8,8 @@ import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
 import { requirePeer } from '../support/peers.ts';
 import { pullspecsOf } from '../support/release.ts';
-import { SimulatedCluster } from '../support/simulatedCluster.ts';
-import type { SimulatedNode } from '../support/simulatedNode.ts';
+import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/storeReader.ts';
 
 /** What a cluster ran last, as its version says. */

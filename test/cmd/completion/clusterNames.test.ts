@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { suggestionsFrom } from '../../../cmd/completion/suggestions.ts';
 import { upgradeBundleKind } from '../../../lib/cluster/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../../support/apiServer.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
 describe('findClusterNames', () => {

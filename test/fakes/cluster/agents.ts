@@ -1,0 +1,60 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Executable } from '../../../lib/cluster/executable.ts';
+import { TestKubelets } from '../kubernetes/apiNodes.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { makeFolder, removeFolder } from '../../support/mirrorDirectory.ts';
+import { furnish, platformImage, workload } from './site.ts';
+
+/** A site whose nodes are folders, and can be given agents. */
+export interface AgentSite extends ConnectedCluster {
+  readonly server: TestApiServer;
+  readonly kubelets: TestKubelets;
+  readonly folder: string;
+  /** Something in the place of an executable: no test runs it. */
+  readonly executable: Executable;
+  rootOf(node: string): string;
+}
+
+/** The nodes of a site, as `furnish` makes them. */
+export const siteNodes = ['master-0', 'worker-0', 'worker-1'];
+
+/** Makes a site of three nodes with machine config daemons and kubelets. */
+export async function openAgentSite(options: ApiServerOptions = { openshift: '4.19.3' }): Promise<AgentSite> {
+  const folder = await makeFolder();
+  const server = await startApiServer(options);
+  furnish(server);
+  const namespace = 'openshift-machine-config-operator';
+  server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+  const spec = { containers: [{ name: 'machine-config-daemon', image: platformImage('d') }] };
+  server.put(workload('DaemonSet', 'machine-config-daemon', namespace, { template: { spec } }));
+  const rootOf = (node: string): string => join(folder, node);
+  for (const node of siteNodes) {
+    await mkdir(rootOf(node));
+    server.nodeRoots.set(node, rootOf(node));
+  }
+  const kubelets = new TestKubelets(server);
+  const connected = await connectTo(server);
+  return {
+    ...connected,
+    ...{ server, kubelets, folder, rootOf },
+    executable: await makeExecutable(join(folder, 'executable')),
+    close: async () => {
+      await kubelets.stop();
+      await connected.close();
+      await server.stop();
+      await removeFolder(folder);
+    },
+  };
+}
+
+/** Writes a file that looks like an executable for amd64 from outside. */
+export async function makeExecutable(path: string, size = 300_000): Promise<Executable> {
+  const header = Buffer.from('7f454c46020101000000000000000000030000003e000000', 'hex').subarray(0, 20);
+  header.writeUInt16LE(62, 18);
+  const content = Buffer.concat([header, randomBytes(size - header.length)]);
+  await writeFile(path, content);
+  return { path, architecture: 'amd64', size, digest: createHash('sha256').update(content).digest('hex') };
+}

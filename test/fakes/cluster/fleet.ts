@@ -1,0 +1,240 @@
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AgentHoldings } from '../../../lib/cluster/agentHoldings.ts';
+import { AgentLoop } from '../../../lib/cluster/agentLoop.ts';
+import type { AgentTools } from '../../../lib/cluster/agentNode.ts';
+import { AgentPeers, connectToPeers } from '../../../lib/cluster/agentPeers.ts';
+import { AgentServer } from '../../../lib/cluster/agentServer.ts';
+import type { Cluster } from '../../../lib/cluster/client.ts';
+import { controlRollout } from '../../../lib/cluster/rollout.ts';
+import { phaseOf, upgradeBundleKind, type UpgradeBundle } from '../../../lib/cluster/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
+import type { Context } from '../../../lib/context.ts';
+import { examineFiles, type FoundBundle } from '../../../lib/node/medium.ts';
+import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { makeBundle, type TestBundle } from '../../support/bundle.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFolder, removeFolder } from '../../support/mirrorDirectory.ts';
+import { node as makeNode } from './site.ts';
+import { UpdatingSite } from './updatingSite.ts';
+
+const namespace = 'oc-upgrade-bundle';
+const token = '0123456789abcdef0123';
+/** The node that has the stick. */
+const source = 'master-0';
+
+/** How fast it goes, in milliseconds. */
+export interface FleetPace {
+  /** Between two looks of a node at the cluster. */
+  readonly interval: number;
+  /** What it takes to send the bundle from node to node: a real one is large. */
+  readonly sending: number;
+}
+
+/** What a rollout took. */
+export interface FleetMeasure {
+  readonly nodes: number;
+  readonly seconds: number;
+  /** Requests to the API server for each node, by the phase in which they were sent. */
+  readonly requests: ReadonlyMap<string, number>;
+  /** Bytes that the API server sent and received for each node. */
+  readonly bytes: number;
+  /** The size of the bundle in bytes, and how often the node with the stick sent the whole of it. */
+  readonly bundle: { readonly size: number; readonly sentBySource: number };
+  /** From how far away the last node got it: 1 is from the source. */
+  readonly rounds: number;
+}
+
+/**
+ * Has nodes, three at least, update themselves from a stick in one of them: agents that fetch and serve a real bundle over HTTP and report to a real API, but have no
+ * image store.
+ */
+export async function measureFleet(count: number, pace: FleetPace): Promise<FleetMeasure> {
+  const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 });
+  const folder = await makeFolder();
+  const api = await startApiServer({ openshift: '4.19.3' });
+  const site = new UpdatingSite(api);
+  // To evaluate rules in CEL would take this server longer than everything else.
+  api.put(upgradeBundleDefinition({ rules: false }));
+  const names = Array.from({ length: count }, (_, index) => (index === 0 ? source : `worker-${String(index - 1)}`));
+  for (const name of names) {
+    site.silent.add(name);
+    api.put(makeNode(name, name === source ? 'master' : 'worker'));
+  }
+  const connected = await connectTo(api, {}, 60_000);
+  const context = makeContext();
+  const fleet = new Fleet(made, { cluster: connected.cluster, folder, ...pace }, context);
+  try {
+    await fleet.open(names);
+    const { size, digest } = await readBundle(made);
+    const counts = countByPhase(api);
+    const began = performance.now();
+    const spec = { bundle: { digest }, hold: false, store: 'auto' };
+    api.put({ ...upgradeBundleKind, metadata: { name: 'x' }, spec });
+    const running = fleet.run();
+    const requests = await counts;
+    const seconds = (performance.now() - began) / 1000;
+    context.interrupt();
+    await running;
+    const bytes = api.requests.reduce((sum, { bytesSent, bytesReceived }) => sum + bytesSent + bytesReceived, 0);
+    return {
+      ...{ nodes: count, seconds, bytes: bytes / count, rounds: fleet.rounds },
+      requests: new Map([...requests].map(([phase, sum]) => [phase, sum / count])),
+      bundle: { size, sentBySource: fleet.sentBySource },
+    };
+  } finally {
+    context.interrupt();
+    await fleet.close();
+    site.stop();
+    await connected.close();
+    await api.stop();
+    await removeFolder(folder);
+    await made.remove();
+  }
+}
+
+async function readBundle({ path }: TestBundle) {
+  const content = await readFile(path);
+  return { size: content.length, digest: digestOf(content) };
+}
+
+/** How many requests there were in each phase, when the last has come. */
+async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
+  const counts = new Map<string, number>();
+  let [phase, before] = ['Detected', api.requests.length];
+  return new Promise((resolve) => {
+    api.objects.on('change', ({ kind, object }) => {
+      if (kind.kind !== upgradeBundleKind.kind) return;
+      const now = phaseOf(object as unknown as UpgradeBundle);
+      if (now === phase) return;
+      counts.set(phase, (counts.get(phase) ?? 0) + api.requests.length - before);
+      [phase, before] = [now, api.requests.length];
+      if (now === 'Completed') resolve(counts);
+    });
+  });
+}
+
+interface FleetSettings extends FleetPace {
+  readonly cluster: Cluster;
+  readonly folder: string;
+}
+
+/** The agents of all nodes. */
+class Fleet {
+  sentBySource = 0;
+  readonly #made: TestBundle;
+  readonly #settings: FleetSettings;
+  readonly #context: Context;
+  readonly #round = new Map([[source, 0]]);
+  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly holdings: AgentHoldings }>();
+  readonly #closing: (() => unknown)[] = [];
+
+  constructor(made: TestBundle, settings: FleetSettings, context: Context) {
+    this.#made = made;
+    this.#settings = settings;
+    this.#context = context;
+  }
+
+  /** From how far away the last node got the bundle. */
+  get rounds(): number {
+    return Math.max(...this.#round.values());
+  }
+
+  async open(names: readonly string[]): Promise<void> {
+    const { folder, path } = this.#made;
+    const file = path.split('/').at(-1) ?? '';
+    const { bundles } = await examineFiles(folder, [file], { device: 'stick' }, this.#context);
+    await Promise.all(names.map((name) => this.#openNode(name, name === source ? bundles : [])));
+  }
+
+  async run(): Promise<void> {
+    const { cluster, interval: pace } = this.#settings;
+    await Promise.all(
+      [...this.#loops].flatMap(([identity, { loop, holdings }]) => {
+        const readBundle = (digest: Digest) => holdings.recall(digest, this.#context);
+        const options = { identity, namespace, pace, readBundle };
+        // The controller runs on the control plane.
+        return [loop.run(), ...(identity === source ? [controlRollout(cluster, options, this.#context)] : [])];
+      }),
+    );
+  }
+
+  async close(): Promise<void> {
+    for (const close of this.#closing.toReversed()) await close();
+  }
+
+  async #openNode(name: string, found: readonly FoundBundle[]): Promise<void> {
+    const { cluster, folder, interval, sending } = this.#settings;
+    const onAnswer = ({ method, path, status, client }: Parameters<NonNullable<OnAnswer>>[0]): void => {
+      if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
+      if (name === source) this.sentBySource += 1;
+      this.#round.set(client, (this.#round.get(name) ?? 0) + 1);
+    };
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onAnswer }, this.#context);
+    slowDown(server, sending);
+    const connections = connectToPeers(token, name);
+    const own = join(folder, name);
+    await mkdir(own);
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    // Each node has processors of its own to check signatures with; these nodes share one. Only the controller needs the signatures.
+    const { key, keyFile } = this.#made;
+    const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
+    const trust = { ...known, allowUnsigned: name !== source, fetchFile };
+    const holdings = new AgentHoldings(own, trust);
+    const tools: AgentTools = {
+      holdings,
+      images: imagesOfNobody(),
+      peers: new AgentPeers(cluster, name, connections),
+      server,
+    };
+    const wait = (patience: number, signal: AbortSignal): Promise<void> =>
+      sleep(patience, undefined, { signal }).catch(() => undefined);
+    const media = { look: () => Promise.resolve(found), wait };
+    const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
+    this.#loops.set(name, { loop, holdings });
+    this.#closing.push(
+      () => {
+        connections.close();
+      },
+      () => loop.close(),
+      () => server.close(),
+    );
+  }
+}
+
+const none = { keyrings: [], fingerprints: [] };
+
+/** Has a node take its time to send a bundle. */
+function slowDown(server: AgentServer, time: number): void {
+  const offer = server.offer.bind(server);
+  server.offer = ({ size, chunks }, digest) => {
+    const send = async function* (start: number, length: number) {
+      await sleep(time);
+      if (chunks) yield* chunks(start, length);
+    };
+    offer({ size, ...(chunks && { chunks: send }) }, digest);
+  };
+}
+
+type OnAnswer = Parameters<typeof AgentServer.open>[0]['onAnswer'];
+
+/** A node’s images without a store: loading takes a moment. */
+function imagesOfNobody(): AgentTools['images'] {
+  let loaded = 0;
+  return {
+    measureFree: () => Promise.resolve(200 * 2 ** 30),
+    stayAboveFloor: (_, context, work) => work(context),
+    count: ({ metadata }) =>
+      Promise.resolve({ loaded: loaded * metadata.images.length, total: metadata.images.length }),
+    load: async () => {
+      await sleep(100);
+      loaded = 1;
+    },
+    pin: () => Promise.resolve(),
+    pinnedReleases: () => Promise.resolve([]),
+    unpin: () => Promise.resolve(),
+  };
+}

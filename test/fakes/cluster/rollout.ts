@@ -1,0 +1,136 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { BundleFacts } from '../../../lib/cluster/bundleFacts.ts';
+import { controlRollout } from '../../../lib/cluster/rollout.ts';
+import type { UpgradeBundle } from '../../../lib/cluster/upgradeBundle.ts';
+import type { ApiObject } from '../kubernetes/apiObjects.ts';
+import type { Json } from '../kubernetes/apiPatch.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFacts, UpdatingSite } from './updatingSite.ts';
+
+/** A controller that works on a site. */
+export interface TestController {
+  readonly lines: readonly string[];
+  /** Ends as one that is told to: gives up its Lease. */
+  stop(): Promise<void>;
+  /** Ends as one whose node lost its power: whatever is under way is cut, and nothing is said any more. */
+  crash(): void;
+}
+
+/** A site that updates, and the controllers that work on it. */
+export class RolloutSite {
+  readonly server: TestApiServer;
+  readonly site: UpdatingSite;
+  /** What controllers are told of the bundle; undefined for one that nobody has. */
+  facts: BundleFacts | undefined = makeFacts();
+  /** Why they cannot ask about it. */
+  unreadable: Error | undefined;
+  readonly #token: boolean;
+  readonly #ends: (() => Promise<void>)[] = [];
+
+  private constructor(server: TestApiServer, token: boolean) {
+    this.server = server;
+    this.#token = token;
+    this.site = new UpdatingSite(server);
+  }
+
+  static async start(options: ApiServerOptions = {}): Promise<RolloutSite> {
+    const server = await startApiServer({ openshift: '4.19.3', ...options });
+    return new RolloutSite(server, options.tokens !== undefined);
+  }
+
+  /** Begins to control; the identity is the name of a node. */
+  async control(identity = 'master-0'): Promise<TestController> {
+    const connected = await connectTo(this.server, this.#token ? { user: { token: 't' } } : {});
+    const context = makeContext();
+    const options = {
+      ...{ identity, namespace: 'oc-upgrade-bundle', pace: 150, lease: { duration: 1000, retryPeriod: 50 } },
+      readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
+    };
+    const running = controlRollout(connected.cluster, options, context);
+    const stop = async (): Promise<void> => {
+      context.interrupt();
+      await running;
+      await connected.close();
+    };
+    this.#ends.push(stop);
+    return {
+      lines: context.lines,
+      stop,
+      crash: () => {
+        connected.context.interrupt();
+        context.interrupt();
+      },
+    };
+  }
+
+  /** Ends everything. */
+  async close(): Promise<void> {
+    await Promise.all(this.#ends.map((end) => end()));
+    this.site.stop();
+    await this.server.stop();
+  }
+
+  /** An UpgradeBundle as it is; the only one by default. */
+  bundle(name?: string): UpgradeBundle | undefined {
+    const kind = this.server.kinds.find((known) => known.kind === 'UpgradeBundle');
+    const found = kind ? this.server.objects.list(kind, '') : [];
+    return found.find(({ metadata }) => name === undefined || metadata.name === name) as unknown as UpgradeBundle;
+  }
+
+  /** A condition of it, as `status reason: message`. */
+  condition(type: string, name?: string): string {
+    const conditions = (this.bundle(name)?.status?.conditions ?? []) as Record<string, string>[];
+    const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
+    return `${status} ${reason}: ${message}`;
+  }
+
+  /** Waits until something holds; says what there is when it does not come to hold. */
+  async until(holds: () => boolean): Promise<void> {
+    for (let tries = 0; !holds(); tries += 1) {
+      if (tries > 4000) throw new Error(`${this.told.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
+      await sleep(5);
+    }
+  }
+
+  async untilPhase(phase: string, name?: string): Promise<void> {
+    await this.until(() => this.bundle(name)?.status?.phase === phase);
+  }
+
+  /** The phases that events tell of, in their order. */
+  get told(): string[] {
+    return this.all('Event')
+      .filter(({ source }) => (source as Json)['component'] === 'oc-upgrade-bundle')
+      .sort((a, b) => Number(a.metadata.resourceVersion) - Number(b.metadata.resourceVersion))
+      .map(({ reason }) => String(reason));
+  }
+
+  all(kind: string): ApiObject[] {
+    const found = this.server.kinds.find((known) => known.kind === kind);
+    return found ? this.server.objects.list(found, '') : [];
+  }
+
+  /** Changes an object as somebody with oc would: a merge of the top fields. */
+  edit(kind: string, name: string, changes: Record<string, Json>): void {
+    const object = this.all(kind).find(({ metadata }) => metadata.name === name);
+    if (!object) throw new Error(`there is no ${kind} ${name}`);
+    const merged = Object.entries(changes).map(([field, value]) => [field, { ...(object[field] as Json), ...value }]);
+    this.replace({ ...object, ...(Object.fromEntries(merged) as Json) }, 'status' in changes);
+  }
+
+  replace(object: ApiObject, status = false): void {
+    const kind = this.server.kinds.find((known) => known.kind === object.kind);
+    if (!kind) throw new Error(`the server has no ${object.kind}`);
+    const { name, namespace = '' } = object.metadata;
+    const { resourceVersion } = this.server.objects.demand({ kind, namespace, name }).metadata;
+    const metadata = { ...object.metadata, resourceVersion };
+    const place = { kind, namespace, name };
+    this.server.objects.replace(place, { ...object, metadata }, { manager: 'somebody', dryRun: false, status });
+  }
+
+  remove(kind: string, name: string, namespace = ''): void {
+    const found = this.server.kinds.find((known) => known.kind === kind);
+    if (found) this.server.objects.delete({ kind: found, namespace, name }, {}, false);
+  }
+}

@@ -1,0 +1,13 @@
+import { connectCluster } from '../../../lib/cluster/client.ts';
+import { controlRollout } from '../../../lib/cluster/rollout.ts';
+import { hasty } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFacts } from './updatingSite.ts';
+
+// A controller as a process of its own, which is there to be killed.
+const [, , kubeconfig = '', identity = ''] = process.argv;
+const context = makeContext();
+const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty }, context);
+const lease = { duration: 1000, retryPeriod: 50 };
+const readBundle = () => Promise.resolve(makeFacts());
+await controlRollout(cluster, { identity, namespace: 'oc-upgrade-bundle', pace: 150, lease, readBundle }, context);

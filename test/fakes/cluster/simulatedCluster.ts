@@ -1,0 +1,274 @@
+import { mkdir, rm } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { agentObjects } from '../../../lib/cluster/agentObjects.ts';
+import { noTrust } from '../../../lib/cluster/agentTrust.ts';
+import { parseReport, reportKind } from '../../../lib/cluster/nodeReport.ts';
+import {
+  upgradeBundleApi,
+  type NodeProgress,
+  type Phase,
+  type UpgradeBundle,
+} from '../../../lib/cluster/upgradeBundle.ts';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { readPod, type AgentPod } from './agentPod.ts';
+import type { Attempt } from '../kubernetes/apiAccess.ts';
+import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { makeFolder, removeFolder } from '../../support/mirrorDirectory.ts';
+import { node as makeNode, platformImage } from './site.ts';
+import { SimulatedNode } from './simulatedNode.ts';
+import { UpdatingSite } from './updatingSite.ts';
+
+const token = '0123456789abcdef0123456789abcdef';
+const nodeClaim = 'authentication.kubernetes.io/node-name';
+const namespace = 'oc-upgrade-bundle';
+
+/** What the UpgradeBundle of a test is called. */
+export const bundleName = '4.19.4-x86-64';
+
+/**
+ * An OpenShift cluster on this machine: an API server in this process, which lets agents and controllers do what their roles and policies say, the operators of a site that
+ * updates, and nodes as processes.
+ */
+export class SimulatedCluster {
+  readonly api: TestApiServer;
+  readonly nodes = new Map<string, SimulatedNode>();
+  readonly site: UpdatingSite;
+  /** What agents asked for and have no right to. */
+  readonly denied: readonly string[];
+  readonly #authority: Authority;
+  readonly #folder: string;
+  readonly #port: number;
+  readonly #pod: AgentPod;
+  readonly #tokens: Map<string, string>;
+  #count = 0;
+
+  private constructor(parts: {
+    api: TestApiServer;
+    denied: readonly string[];
+    authority: Authority;
+    folder: string;
+    port: number;
+    pod: AgentPod;
+    tokens: Map<string, string>;
+  }) {
+    this.api = parts.api;
+    this.site = new UpdatingSite(parts.api);
+    // Agents speak for themselves here.
+    for (const name of ['master-0', 'worker-0', 'worker-1']) this.site.silent.add(name);
+    this.denied = parts.denied;
+    this.#authority = parts.authority;
+    this.#folder = parts.folder;
+    this.#port = parts.port;
+    this.#pod = parts.pod;
+    this.#tokens = parts.tokens;
+  }
+
+  /**
+   * Starts a cluster, of version 4.19.3 by default, with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
+   * agents do not run yet. These trust whom the installation says. Without control, somebody else has the Lease, and tests say what the phase is.
+   */
+  static async start({ controlled = true, openshift = '4.19.3', trust = noTrust } = {}): Promise<SimulatedCluster> {
+    const authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const image = platformImage('d');
+    const objects = agentObjects({ image, executables: {}, trust, admission: undefined, rules: true });
+    const denied: string[] = [];
+    const mayDo = readRights(objects);
+    const allow = (attempt: Attempt): boolean => {
+      if (mayDo(attempt)) return true;
+      denied.push(`${attempt.verb} ${attempt.resource}.${attempt.group} ${attempt.namespace}/${attempt.name}`);
+      return false;
+    };
+    const tokens = new Map<string, string>();
+    const claims = (token: string) => ({ [nodeClaim]: [token.split(' ')[1] ?? ''] });
+    const access = { tokens, claims, allow, policies: true };
+    const api = await startApiServer({ openshift, tls: { cert, key }, ...access });
+    for (const object of objects) api.put({ ...object });
+    const [agents] = objects.slice(-1);
+    const pod = readPod(agents ?? {});
+    const parts = { api, denied, authority, folder: await makeFolder(), port: await findPort(), pod, tokens };
+    const cluster = new SimulatedCluster(parts);
+    if (!controlled) {
+      const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
+      api.put({
+        apiVersion: 'coordination.k8s.io/v1',
+        kind: 'Lease',
+        metadata: { name: 'controller', namespace },
+        spec: { holderIdentity: 'nobody', leaseDurationSeconds: 3600, acquireTime: renewTime, renewTime },
+      });
+    }
+    return cluster;
+  }
+
+  /** Adds a node with the pod of its agent; the agent is started. It may have an additional store. */
+  async addNode(
+    name: string,
+    options: readonly string[] = [],
+    { additionalStore = false } = {},
+  ): Promise<SimulatedNode> {
+    const role = name.startsWith('master') ? 'master' : 'worker';
+    this.site.silent.add(name);
+    const address = `127.0.1.${String((this.#count += 1))}`;
+    const folder = join(this.#folder, name);
+    await mkdir(folder);
+    const accounts = ['agent', ...(role === 'master' ? ['controller'] : [])];
+    for (const account of accounts)
+      this.#tokens.set(`${account} ${name}`, `system:serviceaccount:${namespace}:${account}`);
+    const node = await SimulatedNode.make(
+      {
+        ...{
+          name,
+          address,
+          port: this.#port,
+          api: this.api.host,
+          accounts,
+          token,
+          files: this.#pod.files,
+          additionalStore,
+        },
+        options: [...this.#pod.args, ...options],
+        authority: this.#authority.certificate,
+      },
+      folder,
+    );
+    if (!this.api.find('v1', 'Node', name)) this.api.put(makeNode(name, role));
+    this.api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: `agent-${name}`, namespace, labels: { 'app.kubernetes.io/name': namespace } },
+      spec: { nodeName: name, containers: [{ name: 'agent', ports: [{ name: 'bundle', containerPort: this.#port }] }] },
+      status: { podIP: address, phase: 'Running' },
+    });
+    this.nodes.set(name, node);
+    node.start();
+    return node;
+  }
+
+  /** Allows a bundle, as an administrator does by applying what stands beside it. */
+  allow(digest: Digest, spec: Json = {}, name = bundleName): void {
+    const { group, version } = upgradeBundleApi;
+    this.api.put({
+      apiVersion: `${group}/${version}`,
+      kind: 'UpgradeBundle',
+      metadata: { name },
+      spec: { bundle: { digest }, hold: false, store: 'auto', ...spec },
+    });
+  }
+
+  /** The UpgradeBundle as it is now. */
+  bundle(name = bundleName): UpgradeBundle | undefined {
+    const { group, version } = upgradeBundleApi;
+    return this.api.find(`${group}/${version}`, 'UpgradeBundle', name) as unknown as UpgradeBundle | undefined;
+  }
+
+  /** What a node says of itself. */
+  progress(node: string): NodeProgress | undefined {
+    const uid = this.bundle()?.metadata.uid;
+    const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, namespace);
+    const report = lease && parseReport(lease);
+    return report?.bundle === uid ? report?.progress : undefined;
+  }
+
+  /** How far the update has come. */
+  phase(name = bundleName): Phase | undefined {
+    return this.bundle(name)?.status?.phase;
+  }
+
+  /** A condition of it, as `status reason: message`. */
+  condition(type: string, name = bundleName): string {
+    const conditions = (this.bundle(name)?.status?.conditions ?? []) as Record<string, string>[];
+    const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
+    return `${status} ${reason}: ${message}`;
+  }
+
+  /** The names of all objects of a kind. */
+  names(kind: string): string[] {
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    return found ? this.api.objects.list(found, '').map(({ metadata }) => metadata.name) : [];
+  }
+
+  /** Changes fields of an object, as somebody with oc would. */
+  edit(apiVersion: string, kind: string, name: string, fields: Json): void {
+    const object = this.api.find(apiVersion, kind, name);
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    if (!object || !found) throw new Error(`there is no ${kind} ${name}`);
+    const writing = { manager: 'somebody', dryRun: false, status: 'status' in fields };
+    const place = { kind: found, namespace: '', name };
+    this.api.objects.replace(place, mergePatch(object, fields) as Json, writing);
+  }
+
+  /** Waits until something holds; says where the update is when it does not come to hold. */
+  async until(holds: () => unknown): Promise<void> {
+    const end = Date.now() + 240_000;
+    while (!(await holds())) {
+      if (Date.now() > end) throw new Error(`it never came to that: ${JSON.stringify(this.bundle()?.status)}`);
+      await sleep(50);
+    }
+  }
+
+  /** Writes into the status, as the controller does. */
+  direct(status: Json): void {
+    const { apiVersion, kind, metadata } = this.bundle() ?? { apiVersion: '', kind: '', metadata: { name: '' } };
+    const found = this.api.kinds.find((each) => each.kind === kind);
+    if (!found) throw new Error('there is no UpgradeBundle');
+    const place = { kind: found, namespace: '', name: metadata.name };
+    const body = { apiVersion, kind, metadata: { name: metadata.name }, status };
+    this.api.objects.apply(place, body, { manager: 'controller', dryRun: false, status: true }, true);
+  }
+
+  /** Cuts the API server off; returns what ends that. */
+  cut(): () => void {
+    this.api.fault(/./, { noAnswer: 'reset' });
+    this.api.dropConnections();
+    return () => {
+      this.api.clearFaults();
+    };
+  }
+
+  /** What all agents have said, for the message of a test that failed. */
+  get output(): string {
+    return [...this.nodes.values()].map(({ name, output }) => `=== ${name}\n${output.slice(-3000)}`).join('\n');
+  }
+
+  /** Ends everything. */
+  async close(): Promise<void> {
+    this.site.stop();
+    for (const node of this.nodes.values()) await node.close();
+    await this.api.stop();
+    await this.#authority.remove();
+    await rm(this.#folder, { recursive: true, force: true });
+    await removeFolder(this.#folder);
+  }
+}
+
+/** What roles and their bindings allow the accounts of agents and controller; roles are called by their accounts. */
+export function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
+  const rights = objects.flatMap(({ kind, metadata, rules }) => {
+    const { namespace: place = '', name } = metadata as { namespace?: string; name: string };
+    const isRole = kind === 'ClusterRole' || kind === 'Role';
+    const user = `system:serviceaccount:${namespace}:${name.split('-').at(-1) ?? ''}`;
+    return isRole ? (rules as Record<string, string[]>[]).map((rule) => ({ rule, namespace: place, user })) : [];
+  });
+  return ({ user, verb, group, resource, namespace: where, name }) =>
+    rights.some(
+      ({ user: owner, namespace, rule: { apiGroups = [], resources = [], verbs = [], resourceNames } }) =>
+        owner === user &&
+        (namespace === '' || namespace === where) &&
+        apiGroups.includes(group) &&
+        resources.some((each) => each.split('/')[0] === resource) &&
+        verbs.includes(verb) &&
+        (resourceNames === undefined || resourceNames.includes(name)),
+    );
+}
+
+async function findPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}

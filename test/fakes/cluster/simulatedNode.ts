@@ -1,0 +1,220 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { defaultStorePath, storeMarker } from '../../../lib/node/additionalStore.ts';
+import { Sticks } from '../../support/loopDevice.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+
+const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
+
+/** What a node is told of the cluster, as its pod would be. */
+export interface NodePlace {
+  readonly name: string;
+  /** Of its pod. */
+  readonly address: string;
+  readonly port: number;
+  /** `127.0.0.1:PORT` of the API server. */
+  readonly api: string;
+  /** The authority of its certificate, in PEM. */
+  readonly authority: string;
+  /** The accounts that its pods have: `agent`, and on the control plane `controller`. Their tokens are `<account> <node>`. */
+  readonly accounts: readonly string[];
+  /** By which the agents know each other. */
+  readonly token: string;
+  /** What its pod has in files, by their paths. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Options for the agent besides. */
+  readonly options: readonly string[];
+  /** Its storage.conf has the additional store of install. */
+  readonly additionalStore: boolean;
+}
+
+/**
+ * A node of a cluster on this machine: a mount namespace with a /var, a /run and changes of /etc of its own, in which the agent is a real process of the
+ * executable that loads into a real image store. It has its own sticks.
+ */
+export class SimulatedNode {
+  readonly name: string;
+  readonly sticks: Sticks;
+  readonly #folder: string;
+  readonly #place: NodePlace;
+  #child: ChildProcess | undefined;
+  #controller: ChildProcess | undefined;
+  #output = '';
+
+  private constructor(place: NodePlace, folder: string, sticks: Sticks) {
+    this.name = place.name;
+    this.sticks = sticks;
+    this.#place = place;
+    this.#folder = folder;
+  }
+
+  /** Makes the node’s file system in a folder that is not there yet; nothing runs. */
+  static async make(place: NodePlace, folder: string): Promise<SimulatedNode> {
+    const secrets = join(folder, 'secrets-agent');
+    await mkdir(join(folder, 'var/lib'), { recursive: true });
+    await mkdir(join(folder, 'var/tmp'));
+    await mkdir(join(folder, 'media'));
+    await symlink('/run', join(folder, 'var/run'));
+    for (const account of place.accounts) {
+      const own = [
+        ['kubernetes.io/serviceaccount/token', `${account} ${place.name}`],
+        ['kubernetes.io/serviceaccount/ca.crt', place.authority],
+        ...[...place.files].map(([path, content]) => [relative('/run/secrets', path), content]),
+      ] as [string, string][];
+      for (const [path, content] of own) {
+        const file = join(folder, `secrets-${account}`, path);
+        await mkdir(dirname(file), { recursive: true });
+        await writeFile(file, content);
+      }
+    }
+    await mkdir(join(secrets, 'oc-upgrade-bundle'));
+    await writeFile(join(secrets, 'oc-upgrade-bundle/token'), `${place.token}\n`);
+    const sticks = join(folder, 'sticks');
+    await mkdir(sticks);
+    await mkdir(join(folder, 'etc.work'));
+    await mkdir(join(folder, 'etc/containers'), { recursive: true });
+    if (place.additionalStore) await addStore(folder);
+    const node = new SimulatedNode(place, folder, await Sticks.open(sticks));
+    const systemctl = join(sticks, 'bin/systemctl');
+    await writeFile(systemctl, `#!/bin/sh\necho "$@" >> '${join(folder, 'systemctl')}'\n`);
+    await chmod(systemctl, 0o755);
+    return node;
+  }
+
+  /** Everything that its agents have said so far. */
+  get output(): string {
+    return this.#output;
+  }
+
+  /** Whether its agent runs. */
+  get runs(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Where the node has its image store, as a path of this machine. */
+  get store(): string {
+    return join(this.#folder, 'var/lib/containers/storage');
+  }
+
+  /** A path of the node, as one of this machine: something in /var, or a file that has been written to /etc. */
+  pathOf(path: string): string {
+    return join(this.#folder, path);
+  }
+
+  /** What systemctl was asked for. */
+  async systemctl(): Promise<string[]> {
+    const text = await readFile(join(this.#folder, 'systemctl'), 'utf8').catch(() => '');
+    return text.split('\n').filter((line) => line !== '');
+  }
+
+  /** Runs a program on the node, with its file system and no network, and gives what it prints; the agent has to run. */
+  async run(program: string, ...args: string[]): Promise<string> {
+    const pid = String(this.#child?.pid);
+    return runSuccessfully('unshare', ['-n', 'nsenter', '--mount', '--target', pid, program, ...args]);
+  }
+
+  /** Where its agent keeps copies. */
+  get state(): string {
+    return join(this.#folder, 'var/lib/oc-upgrade-bundle');
+  }
+
+  /** Boots: starts the agent in a mount namespace of its own. */
+  start(): void {
+    const { address, port, accounts, options } = this.#place;
+    const media = `--media-folder=${join(this.#folder, 'media')}`;
+    this.#child = this.#spawn('agent', [`--listen=${address}:${String(port)}`, media, ...options]);
+    const isTrust = (option: string): boolean => /^--(signature-keyring|trust-fingerprint|allow-unsigned)/.test(option);
+    if (accounts.includes('controller')) this.#controller = this.#spawn('controller', options.filter(isTrust));
+  }
+
+  #spawn(account: string, options: readonly string[]): ChildProcess {
+    const { name, api } = this.#place;
+    const [host = '', apiPort = ''] = api.split(':');
+    const program = [process.execPath, executable, account, '--interval=1', ...options];
+    // Only one can have the changes of /etc; a controller needs none.
+    const etc = `lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work`;
+    const script = [
+      'set -e',
+      `mount --bind '${this.#folder}/var' /var`,
+      ...(account === 'agent' ? [`mount -t overlay overlay -o '${etc}' /etc`] : []),
+      'mount -t tmpfs tmpfs /run',
+      'mkdir -p /run/secrets',
+      `cp -r '${this.#folder}/secrets-${account}/.' /run/secrets`,
+      `exec "$@"`,
+    ];
+    const child = spawn(
+      'unshare',
+      ['--mount', '--propagation=private', 'sh', '-c', script.join('\n'), 'sh', ...program],
+      {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        // With it its children can be ended, as by a power failure.
+        detached: true,
+        env: {
+          PATH: this.sticks.path,
+          HOME: this.#folder,
+          NODE_COMPILE_CACHE: compileCache,
+          NODE_NAME: name,
+          KUBERNETES_SERVICE_HOST: host,
+          KUBERNETES_SERVICE_PORT: apiPort,
+        },
+      },
+    );
+    const collect = (chunk: Buffer): void => void (this.#output += chunk.toString());
+    child.stdout.on('data', collect);
+    child.stderr.on('data', collect);
+    return child;
+  }
+
+  /** Kills the agent, and the controller of a node that has one, or with them whatever it has started, as a power failure does. */
+  async kill(what: 'agent' | 'everything' = 'agent'): Promise<void> {
+    for (const child of [this.#controller, this.#child]) {
+      if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) continue;
+      const closed = once(child, 'exit');
+      process.kill(what === 'agent' ? child.pid : -child.pid, 'SIGKILL');
+      await closed;
+    }
+    this.#output += '\n--- killed\n';
+  }
+
+  /** Asks the agent to end, and gives its exit code. */
+  async stop(): Promise<number | null> {
+    const child = this.#child;
+    if (!child || !this.runs) return child?.exitCode ?? null;
+    const closed = once(child, 'exit');
+    child.kill('SIGTERM');
+    await closed;
+    return child.exitCode;
+  }
+
+  /** Copies a bundle into the folder that the agent looks into besides sticks. */
+  async putFile(path: string, name: string): Promise<void> {
+    await cp(path, join(this.#folder, 'media', name));
+  }
+
+  /** Ends everything of the node. */
+  async close(): Promise<void> {
+    await this.kill('everything');
+    await this.sticks.close();
+  }
+}
+
+/** What an installation of an additional store makes of a node. */
+async function addStore(folder: string): Promise<void> {
+  const lines = [
+    '[storage]',
+    'driver = "overlay"',
+    'graphroot = "/var/lib/containers/storage"',
+    'runroot = "/run/containers/storage"',
+    '[storage.options]',
+    `additionalimagestores = ["${defaultStorePath}"]`,
+    '',
+  ];
+  await writeFile(join(folder, 'etc/containers/storage.conf'), lines.join('\n'));
+  const store = join(folder, defaultStorePath);
+  await mkdir(store, { recursive: true });
+  await writeFile(join(store, storeMarker.name), storeMarker.content);
+}

@@ -1,0 +1,276 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { BundleFacts } from '../../../lib/cluster/bundleFacts.ts';
+import { formatReport, parseReport, reportKind } from '../../../lib/cluster/nodeReport.ts';
+import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/cluster/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
+import type { VerifiedSignature } from '../../../lib/release/signature.ts';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { openshiftKinds } from '../kubernetes/apiKinds.ts';
+import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';
+import { isJson, type Json } from '../kubernetes/apiPatch.ts';
+import type { TestApiServer } from '../kubernetes/apiServer.ts';
+import { furnish, platformImage, withConditions } from './site.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+const config = 'config.openshift.io/v1';
+const bundleApi = 'upgrade-bundle.openshift.io/v1alpha1';
+
+/** The release that the site updates to, and its bundle. */
+export const release = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;
+export const digest = `sha256:${'d'.repeat(64)}` as const;
+
+/** What a verified bundle of 4.19.4 says. */
+export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): BundleFacts {
+  const signed = `sha256:${'2'.repeat(64)}` as const;
+  const { images = [release, platformImage('a'), platformImage('b')], extraImages = [] } = metadata;
+  const own = images.filter((image) => image !== release && !extraImages.includes(image));
+  const components = Object.fromEntries(own.map((image, index) => [`component-${String(index)}`, image]));
+  return {
+    digest,
+    metadata: {
+      ...{ formatVersion: 1, version: '4.19.4', arch: 'x86_64', release, previous: ['4.19.3'], tool: 'test' },
+      ...{ images, components, extraImages, osImages: [] },
+      ...{ size: 2 ** 30, blobs: [{ digest: signed, size: 2 ** 30 }], signatures: {} },
+      ...metadata,
+    },
+    signatures: new Map([[signed, [goodSignature(signed)]]]),
+  };
+}
+
+function goodSignature(signed: Digest): VerifiedSignature {
+  const key = { fingerprint: 'ABC', keyId: 'C', userId: 'test', created: new Date(0) };
+  return { good: true, bytes: Buffer.from('signature'), digest: signed, ...key };
+}
+
+/** An UpgradeBundle as somebody applies it. */
+export const upgradeBundle = (name = 'upgrade-4.19.4-amd64', spec: Json = {}, metadata: Json = {}): Json => ({
+  apiVersion: bundleApi,
+  kind: 'UpgradeBundle',
+  metadata: { name, ...metadata },
+  spec: { bundle: { digest }, hold: false, store: 'auto', ...spec },
+});
+
+/**
+ * A cluster that does what it is told: agents that load when they may, a machine config daemon that pins, a version operator that
+ * updates what is signed, pools that follow. Each does one thing at a time, a moment after it was told.
+ */
+export class UpdatingSite {
+  /** Nodes whose agents say nothing. */
+  readonly silent = new Set<string>();
+  /** Nodes whose agents fail, and with which words. */
+  readonly failing = new Map<string, string>();
+  /** Whether daemons pin, and whether the version operator gets on. */
+  pinning = true;
+  updating = true;
+  /** How many of the control plane were ever loading at once. */
+  loadingAtOnce = 0;
+  /** The values that `spec.desiredUpdate` of the ClusterVersion ever had. */
+  readonly requests: unknown[] = [];
+  readonly #server: TestApiServer;
+  #stopped = false;
+  #due = false;
+
+  constructor(server: TestApiServer) {
+    this.#server = server;
+    const definition = upgradeBundleDefinition();
+    server.put(definition);
+    furnish(server);
+    for (const name of ['oc-upgrade-bundle', 'openshift-machine-api']) {
+      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+    }
+    server.put({
+      apiVersion: 'coordination.k8s.io/v1',
+      kind: 'Lease',
+      metadata: { name: 'controller', namespace: 'oc-upgrade-bundle' },
+      spec: {},
+    });
+    server.put({
+      apiVersion: 'machine.openshift.io/v1beta1',
+      kind: 'MachineHealthCheck',
+      metadata: { name: 'workers', namespace: 'openshift-machine-api', annotations: { mine: 'yes' } },
+      spec: { maxUnhealthy: '40%' },
+    });
+    server.put({
+      apiVersion: 'autoscaling.openshift.io/v1',
+      kind: 'ClusterAutoscaler',
+      metadata: { name: 'default' },
+      spec: { resourceLimits: { maxNodesTotal: 24, cores: { min: 8, max: 128 } }, scaleDown: { enabled: true } },
+    });
+    server.objects.on('change', this.#notice);
+  }
+
+  /** Nothing happens any more. */
+  stop(): void {
+    this.#stopped = true;
+    this.#server.objects.off('change', this.#notice);
+  }
+
+  /** Has everybody look again, for what a test has changed in this object. */
+  wake(): void {
+    if (this.#due) return;
+    this.#due = true;
+    setImmediate(() => {
+      this.#due = false;
+      if (!this.#stopped) this.#act();
+    });
+  }
+
+  readonly #notice = ({ kind, object }: Change): void => {
+    if (kind.kind === 'ClusterVersion') {
+      const { desiredUpdate } = object['spec'] as Json;
+      if (desiredUpdate !== undefined && !isDeepStrictEqual(this.requests.at(-1), desiredUpdate))
+        this.requests.push(desiredUpdate);
+    }
+    this.wake();
+  };
+
+  #list(kind: string): ApiObject[] {
+    const found = this.#server.kinds.find((known) => known.kind === kind);
+    return found ? this.#server.objects.list(found, '') : [];
+  }
+
+  #act(): void {
+    const active = activeBundle(this.#list('UpgradeBundle') as unknown as UpgradeBundle[]);
+    if (active) this.#load(active);
+    this.#pin();
+    this.#update();
+  }
+
+  #load(bundle: UpgradeBundle): void {
+    const nodes = this.#list('Node').map((node) => ({
+      name: node.metadata.name,
+      controlPlane: 'node-role.kubernetes.io/master' in (node.metadata['labels'] as Json),
+    }));
+    for (const node of nodes) {
+      if (this.silent.has(node.name)) continue;
+      const known = this.#reportOf(bundle, node.name);
+      const next = this.#next(bundle, node, known);
+      if (!isDeepStrictEqual(next, known)) this.#report(bundle, next);
+    }
+    const loading = this.#control(bundle, nodes);
+    this.loadingAtOnce = Math.max(this.loadingAtOnce, loading);
+  }
+
+  #control(bundle: UpgradeBundle, nodes: readonly { name: string; controlPlane: boolean }[]): number {
+    const control = nodes.filter(({ controlPlane }) => controlPlane);
+    return control.filter((node) => this.#reportOf(bundle, node.name)?.phase === 'Loading').length;
+  }
+
+  #next(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }, known?: NodeProgress): NodeProgress {
+    const { phase = 'Detected' } = bundle.status ?? {};
+    const entry = { name: node.name, imagesLoaded: 0, imagesTotal: 3, bytes: 0, free: 90 * 2 ** 30 };
+    const loaded = { ...entry, imagesLoaded: 3, bytes: 2 ** 30 };
+    if (!known) return { ...entry, phase: 'Waiting' };
+    const message = this.failing.get(node.name);
+    if (message !== undefined && mayLoad(bundle, node)) return { ...entry, phase: 'Failed', message };
+    if (known.phase === 'Loading') return { ...loaded, phase: 'Loaded' };
+    if ((known.phase === 'Waiting' || known.phase === 'Failed') && mayLoad(bundle, node))
+      return { ...entry, phase: 'Loading', imagesLoaded: 1 };
+    const pins = this.#server.kinds.some(({ kind }) => kind === 'PinnedImageSet');
+    const from = pins ? ['Pinned', 'Held', 'Upgrading'] : ['Loaded'];
+    if (known.phase === 'Loaded' && from.includes(phase)) return { ...loaded, phase: 'Pinned' };
+    return known;
+  }
+
+  /** What the agent of a node has said last. */
+  #reportOf({ metadata }: UpgradeBundle, node: string): NodeProgress | undefined {
+    const { apiVersion, kind, namespace } = reportKind;
+    const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);
+    const report = lease && parseReport(lease);
+    return report?.bundle === metadata.uid ? report?.progress : undefined;
+  }
+
+  #report({ metadata: { uid = '' } }: UpgradeBundle, progress: NodeProgress): void {
+    const kind = this.#server.kinds.find((known) => known.kind === reportKind.kind);
+    if (!kind) return;
+    const lease = { ...formatReport({ bundle: uid, progress }) };
+    const place = { kind, namespace: reportKind.namespace, name: lease.metadata.name };
+    this.#server.objects.apply(place, lease, { manager: 'agent', dryRun: false }, true);
+  }
+
+  #pin(): void {
+    if (!this.pinning) return;
+    const sets = this.#list('PinnedImageSet');
+    const pools = new Map(this.#list('Node').map(({ metadata }) => [metadata.name, metadata.name.split('-')[0] ?? '']));
+    if (!this.#server.kinds.some(({ kind }) => kind === 'MachineConfigNode')) return;
+    for (const [name, pool] of pools) {
+      const own = sets.filter(
+        ({ metadata }) => (metadata['labels'] as Json)['machineconfiguration.openshift.io/role'] === pool,
+      );
+      const pinnedImageSets = own.map(({ metadata }) => ({
+        ...{
+          name: metadata.name,
+          currentGeneration: metadata['generation'],
+          desiredGeneration: metadata['generation'],
+        },
+      }));
+      const settled = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: 'False' };
+      const made = withConditions(machines, 'MachineConfigNode', name, settled);
+      const status = { ...(made['status'] as Json), pinnedImageSets };
+      const before = this.#server.find(machines, 'MachineConfigNode', name);
+      if (isDeepStrictEqual(before?.['status'], status)) continue;
+      this.#server.put({ ...made, spec: { pool: { name: pool }, node: { name } }, status });
+    }
+  }
+
+  #update(): void {
+    const version = this.#server.find(config, 'ClusterVersion', 'version');
+    const { desiredUpdate } = (version?.['spec'] ?? {}) as { desiredUpdate?: { image: string; version: string } };
+    if (!version || !desiredUpdate) return;
+    const status = version['status'] as Json;
+    const history = status['history'] as Json[];
+    const [latest] = history;
+    const { image } = desiredUpdate;
+    if (latest?.['image'] !== image) {
+      const name = `sha256-${image.split('sha256:')[1] ?? ''}`;
+      const signed = this.#server.find('v1', 'ConfigMap', name, 'openshift-config-managed');
+      if (!signed) return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });
+      const begun = { state: 'Partial', version: desiredUpdate.version, image };
+      this.#setPools('False');
+      return this.#say(version, {
+        desired: desiredUpdate,
+        history: [begun, ...history],
+        conditions: [condition('Progressing', 'True', `Working towards ${desiredUpdate.version}`)],
+      });
+    }
+    if (!this.updating) return;
+    if (latest['state'] === 'Partial') {
+      const added = openshiftKinds(Number(desiredUpdate.version.split('.')[1])).filter(
+        ({ kind }) => !this.#server.kinds.some((known) => known.kind === kind),
+      );
+      this.#server.kinds.push(...added);
+      return this.#say(version, {
+        history: [{ ...latest, state: 'Completed' }, ...history.slice(1)],
+        conditions: [condition('Progressing', 'False', '')],
+      });
+    }
+    this.#setPools('True');
+  }
+
+  #say(version: ApiObject, changes: Json): void {
+    const status = { ...(version['status'] as Json), ...changes };
+    if (!isDeepStrictEqual(status, version['status'])) this.#replace(version, status);
+  }
+
+  #setPools(updated: 'True' | 'False'): void {
+    for (const pool of this.#list('MachineConfigPool')) {
+      const status = {
+        conditions: [condition('Updated', updated, ''), condition('Degraded', 'False', '')],
+        ...{ machineCount: 2, updatedMachineCount: updated === 'True' ? 2 : 1 },
+      };
+      if ((pool['spec'] as Json)['paused'] === true && updated === 'True') continue;
+      if (!isDeepStrictEqual(pool['status'], status)) this.#replace(pool, status);
+    }
+  }
+
+  #replace(object: ApiObject, status: Json): void {
+    const kind = this.#server.kinds.find((known) => known.kind === object.kind);
+    if (!kind || !isJson(object)) return;
+    const place = { kind, namespace: '', name: object.metadata.name };
+    this.#server.objects.replace(place, { ...object, status }, { manager: 'operator', dryRun: false, status: true });
+  }
+}
+
+function condition(type: string, status: string, message: string): Json {
+  return { type, status, reason: 'Test', message };
+}

@@ -1,0 +1,101 @@
+import type { Place } from './apiObjects.ts';
+import { qualified } from './apiObjects.ts';
+import { Refusal } from './apiStatus.ts';
+import type { Exchange } from '../http/faultyServer.ts';
+import { basicAuthorization } from '../registry/tokenServer.ts';
+
+/** A request as authorization sees it. */
+export interface Attempt {
+  readonly user: string;
+  readonly groups: readonly string[];
+  readonly verb: 'get' | 'list' | 'watch' | 'create' | 'update' | 'patch' | 'delete' | 'impersonate';
+  readonly group: string;
+  readonly resource: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** Who may do what. Without `tokens`, `passwords` and client certificates, everybody may do everything. */
+export interface AccessOptions {
+  /** User by bearer token. A map that is changed later counts as it is then. */
+  readonly tokens?: Map<string, string>;
+  /** Password by user, for basic authorization. */
+  readonly passwords?: Map<string, string>;
+  /** What a token says besides of its user, such as the node of its pod. */
+  readonly claims?: (token: string) => Readonly<Record<string, readonly string[]>>;
+  /** What a user may do; everything by default. */
+  readonly allow?: (attempt: Attempt) => boolean;
+}
+
+/** A user who has logged in, or whom that one acts as. */
+export interface ApiUser {
+  readonly name: string;
+  readonly groups: readonly string[];
+  readonly extra?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** Authentication (401) and authorization (403) of an API server. */
+export class ApiAccess {
+  readonly #options: AccessOptions;
+  readonly #certificates: boolean;
+
+  /** `certificates`: whether clients may log in with one. */
+  constructor(options: AccessOptions, certificates: boolean) {
+    this.#options = options;
+    this.#certificates = certificates;
+  }
+
+  /** The user of a request, whom it acts as where it impersonates somebody. */
+  authenticate({ headers, client }: Exchange): ApiUser {
+    const { tokens, passwords } = this.#options;
+    const user = this.#userOf(headers.authorization, client);
+    if (user === undefined) {
+      const open = !tokens && !passwords && !this.#certificates && headers.authorization === undefined;
+      if (open) return actingAs('nobody', headers);
+      throw new Refusal(401, 'Unauthorized', 'Unauthorized');
+    }
+    const token = bearerOf(headers.authorization);
+    const extra = token === undefined ? undefined : this.#options.claims?.(token);
+    const acting = { ...actingAs(user, headers), ...(extra && { extra }) };
+    if (acting.name !== user) {
+      const place = { group: '', resource: 'users', namespace: '', name: acting.name };
+      this.#check({ user, groups: [], verb: 'impersonate', ...place });
+    }
+    return acting;
+  }
+
+  /** Refuses what a user may not do. */
+  authorize(user: ApiUser, verb: Attempt['verb'], { kind, namespace, name }: Place): void {
+    const { group, resource } = kind;
+    this.#check({ user: user.name, groups: user.groups, verb, group, resource, namespace, name });
+  }
+
+  #userOf(authorization: string | undefined, client: string | undefined): string | undefined {
+    const { tokens, passwords = new Map<string, string>() } = this.#options;
+    const token = bearerOf(authorization);
+    if (token !== undefined) return tokens?.get(token);
+    const login = [...passwords].find(([name, password]) => authorization === basicAuthorization(name, password));
+    return login?.[0] ?? client;
+  }
+
+  #check(attempt: Attempt): void {
+    if (this.#options.allow?.(attempt) ?? true) return;
+    const { user, verb, group, resource, namespace, name } = attempt;
+    const what = `${qualified({ group, resource })}${name && ` "${name}"`} is forbidden`;
+    const scope = namespace === '' ? ' at the cluster scope' : ` in the namespace "${namespace}"`;
+    const who = `User "${user}" cannot ${verb} resource "${resource}" in API group "${group}"${scope}`;
+    throw new Refusal(403, 'Forbidden', `${what}: ${who}`, { name, group, kind: resource });
+  }
+}
+
+function bearerOf(authorization: string | undefined): string | undefined {
+  return /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
+}
+
+function actingAs(user: string, headers: Exchange['headers']): ApiUser {
+  const { 'impersonate-user': name = user, 'impersonate-group': groups = '' } = headers;
+  const named = String(groups)
+    .split(', ')
+    .filter((group) => group !== '');
+  return { name: String(name), groups: named };
+}

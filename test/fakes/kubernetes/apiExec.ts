@@ -1,0 +1,66 @@
+import { spawn } from 'node:child_process';
+import { WebSocketServer, type RawData, type WebSocket } from 'ws';
+import type { Refusal } from './apiStatus.ts';
+import { reset, type Exchange, type Upgrade } from '../http/faultyServer.ts';
+
+const known = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
+
+/** Which versions of the channel protocol the API servers of tests offer; Kubernetes has the newer one from 1.30 on. */
+export const offered = { protocols: known };
+
+/**
+ * Answers an exec of a pod as an API server and a kubelet do: really runs the command, in whose words `/host` is the folder `root`. The
+ * fault `resetUploadAfter` cuts the connection when so many bytes of the input have come.
+ */
+export function execute(exchange: Exchange, { request, socket, head }: Upgrade, root: string): void {
+  const handleProtocols = (asked: Set<string>): string | false =>
+    offered.protocols.find((protocol) => asked.has(protocol)) ?? false;
+  const server = new WebSocketServer({ noServer: true, handleProtocols });
+  server.handleUpgrade(request, socket, head, (connection) => run(exchange, connection, root));
+}
+
+/** Answers a request for another protocol with a refusal in HTTP. */
+export function refuseUpgrade({ socket }: Upgrade, { status, reason, object }: Refusal): void {
+  socket.end(`HTTP/1.1 ${String(status)} ${reason}\r\nConnection: close\r\n\r\n${JSON.stringify(object)}`);
+}
+
+function run(exchange: Exchange, connection: WebSocket, root: string): void {
+  const words = exchange.query.getAll('command').map((word) => word.replaceAll('/host', root));
+  const [program = '', ...args] = words;
+  const hasInput = exchange.query.get('stdin') === 'true';
+  const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+  if (!hasInput) child.stdin.end();
+  child.stdin.on('error', () => undefined);
+  const say = (stream: number, content: Uint8Array): void =>
+    connection.send(Buffer.concat([Buffer.of(stream), content]));
+  child.stdout.on('data', (chunk: Buffer) => say(1, chunk));
+  child.stderr.on('data', (chunk: Buffer) => say(2, chunk));
+  const { resetUploadAfter: limit = Infinity } = exchange.fault;
+  connection.on('message', (data: RawData) => {
+    const message = data as Buffer;
+    if (message[0] === 255) return void child.stdin.end();
+    exchange.bytesReceived += message.length - 1;
+    if (exchange.bytesReceived >= limit) reset(connection['_socket' as never]);
+    else child.stdin.write(message.subarray(1));
+  });
+  // As a kubelet: whoever is gone has no use for the rest.
+  connection.on('close', () => child.stdin.end()).on('error', () => undefined);
+  const finish = (status: object): void => {
+    say(3, Buffer.from(JSON.stringify({ kind: 'Status', apiVersion: 'v1', metadata: {}, ...status })));
+    connection.close();
+  };
+  let refused = false;
+  child.on('error', ({ message }) => {
+    refused = true;
+    finish({ status: 'Failure', reason: 'InternalError', message, code: 500 });
+  });
+  child.on('close', (code) => {
+    if (refused) return;
+    if (code === 0) finish({ status: 'Success' });
+    else {
+      const causes = [{ reason: 'ExitCode', message: String(code) }];
+      const message = `command terminated with non-zero exit code: exit status ${String(code)}`;
+      finish({ status: 'Failure', reason: 'NonZeroExitCode', message, details: { causes } });
+    }
+  });
+}

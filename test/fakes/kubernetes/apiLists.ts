@@ -1,0 +1,116 @@
+import { Readable } from 'node:stream';
+import { apiVersionOf, type ApiKind } from './apiKinds.ts';
+import type { ApiObject, ApiObjects, Change } from './apiObjects.ts';
+import { isJson } from './apiPatch.ts';
+import { Refusal } from './apiStatus.ts';
+import type { Answer } from '../http/faults.ts';
+
+/** A list: filtered by labels and fields, in pages with `limit` and `continue` (410 once the history of a page is forgotten). */
+export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): object {
+  const token = query.get('continue');
+  const { from, revision } = token
+    ? (decode(token) as { from: number; revision: number })
+    : { from: 0, revision: objects.revision };
+  if (revision < objects.oldest) {
+    throw new Refusal(
+      410,
+      'Expired',
+      'The provided continue parameter is too old to display a consistent list result.',
+    );
+  }
+  const matching = objects.list(kind, namespace).filter(selector(query));
+  const limit = Number(query.get('limit') ?? 0) || Infinity;
+  const items = matching.slice(from, from + limit);
+  const rest = matching.length - from - items.length;
+  const metadata = {
+    resourceVersion: String(revision),
+    ...(rest > 0 && { continue: encode({ from: from + items.length, revision }), remainingItemCount: rest }),
+  };
+  // As in a real list, the items do not say what they are.
+  const bare = kind.custom ? items : items.map(({ apiVersion: _, kind: __, ...item }) => item);
+  return { kind: `${kind.kind}List`, apiVersion: apiVersionOf(kind), metadata, items: bare };
+}
+
+/**
+ * A watch: one JSON object a line, from a revision on (what exists comes first without one), for ever or for `timeoutSeconds`; bookmarks
+ * when they are asked for, one at the beginning and one after each change of something else.
+ */
+export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): Answer {
+  const from = Number(query.get('resourceVersion') || 0);
+  const headers = { 'content-type': 'application/json' };
+  if (from > 0 && from < objects.oldest) {
+    const expired = new Refusal(
+      410,
+      'Expired',
+      `too old resource version: ${String(from)} (${String(objects.oldest)})`,
+    );
+    return { status: 200, headers, body: Buffer.from(line({ type: 'ERROR', object: expired.object })) };
+  }
+  const wanted = selector(query);
+  const concerns = ({ kind: other, object }: Change): boolean =>
+    other.group === kind.group &&
+    other.resource === kind.resource &&
+    (namespace === '' || object.metadata.namespace === namespace) &&
+    wanted(object);
+  const bookmark = (): string => {
+    const metadata = { resourceVersion: String(objects.revision) };
+    return line({ type: 'BOOKMARK', object: { apiVersion: apiVersionOf(kind), kind: kind.kind, metadata } });
+  };
+  const bookmarks = query.get('allowWatchBookmarks') === 'true';
+  const open = (): Readable => {
+    const stream = new Readable({ read: () => undefined });
+    const existing = objects.list(kind, namespace).filter(wanted);
+    if (from === 0) for (const object of existing) stream.push(line({ type: 'ADDED', object }));
+    else
+      for (const change of objects.history) if (change.revision > from && concerns(change)) stream.push(line(change));
+    if (bookmarks) stream.push(bookmark());
+    const tell = (change: Change): void => {
+      if (concerns(change)) stream.push(line(change));
+      else if (bookmarks) stream.push(bookmark());
+    };
+    objects.on('change', tell);
+    const seconds = Number(query.get('timeoutSeconds') ?? 0);
+    const timer = seconds > 0 ? setTimeout(() => stream.push(null), seconds * 1000) : undefined;
+    return stream.once('close', () => {
+      objects.off('change', tell);
+      clearTimeout(timer);
+    });
+  };
+  return { status: 200, headers, body: { size: Infinity, open } };
+}
+
+function line({ type, object }: { type: string; object: object }): string {
+  return `${JSON.stringify({ type, object })}\n`;
+}
+
+/** A predicate of `labelSelector` (=, ==, !=, in, notin, exists) and `fieldSelector` (any field: which ones a real server knows depends on the kind). */
+function selector(query: URLSearchParams): (object: ApiObject) => boolean {
+  const labels = (query.get('labelSelector') ?? '').split(/,(?![^(]*\))/).filter((part) => part !== '');
+  const fields = (query.get('fieldSelector') ?? '').split(',').filter((part) => part !== '');
+  return (object) =>
+    labels.every((part) => matchesLabel(part.trim(), (object.metadata['labels'] ?? {}) as Record<string, string>)) &&
+    fields.every((part) => {
+      const [, path = '', not, value = ''] = /^([^=!]+)(!)?==?(.*)$/.exec(part) ?? [];
+      const actual = path.split('.').reduce<unknown>((at, part) => (isJson(at) ? at[part] : undefined), object);
+      return ((actual ?? '') === value) === (not === undefined);
+    });
+}
+
+function matchesLabel(part: string, labels: Readonly<Record<string, string>>): boolean {
+  const [, setKey, setWord, list = ''] = /^(\S+)\s+(in|notin)\s+\((.*)\)$/.exec(part) ?? [];
+  if (setKey !== undefined) {
+    const found = list.split(',').some((value) => value.trim() === labels[setKey]);
+    return found === (setWord === 'in');
+  }
+  const [, key = part, not, value] = /^([^=!]+)(!)?==?(.*)$/.exec(part) ?? [];
+  if (value === undefined) return part.startsWith('!') ? !(part.slice(1) in labels) : part in labels;
+  return (labels[key] === value) === (not === undefined);
+}
+
+function encode(value: object): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url');
+}
+
+function decode(token: string): unknown {
+  return JSON.parse(Buffer.from(token, 'base64url').toString());
+}

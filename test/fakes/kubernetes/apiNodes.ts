@@ -1,0 +1,211 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { access, copyFile, mkdir, readFile, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { executablePath } from '../../../lib/cluster/agentStart.ts';
+import type { ApiObject, Change } from './apiObjects.ts';
+import type { Json } from './apiPatch.ts';
+import type { TestApiServer } from './apiServer.ts';
+
+interface Template {
+  readonly metadata: Json;
+  readonly spec: Json & {
+    affinity?: Json;
+    containers: { name: string; command?: string[]; env?: { name: string; value?: string }[] }[];
+  };
+}
+
+/**
+ * The kubelets of an API server’s nodes, and the controller of DaemonSets: each node gets a pod of each DaemonSet, which is ready when its node
+ * has the executable that its template names. A node without a folder in `server.nodeRoots` has no kubelet.
+ */
+export class TestKubelets {
+  /** Nodes fetch the executable from each other, as agents do. */
+  sharing = true;
+  /** What keeps the containers of a node from running, by the names of the nodes: `ImagePullBackOff`. */
+  readonly troubles = new Map<string, string>();
+  readonly #server: TestApiServer;
+  readonly #containers = new Map<string, ChildProcess>();
+  readonly #digests = new Map<string, { readonly state: string; readonly digest: string }>();
+  readonly #working: Promise<void>;
+  #stopped = false;
+
+  constructor(server: TestApiServer) {
+    this.#server = server;
+    server.objects.on('change', this.#notice);
+    this.#working = this.#work();
+  }
+
+  /** Ends all of them. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    for (const container of this.#containers.values()) container.kill('SIGKILL');
+    this.#server.objects.off('change', this.#notice);
+    await this.#working;
+  }
+
+  readonly #notice = ({ type, kind, object }: Change): void => {
+    if (kind.kind !== 'DaemonSet') return;
+    const { generation } = object.metadata;
+    const { observedGeneration } = (object['status'] ?? {}) as Json;
+    if (type === 'DELETED') this.#removePods(object.metadata.name);
+    else if (observedGeneration !== generation) queueMicrotask(() => this.#roll(object.metadata.name));
+  };
+
+  get #sets(): Json[] {
+    return this.#all('apps', 'daemonsets').filter(
+      ({ metadata }) => (metadata as Json)['namespace'] === 'oc-upgrade-bundle',
+    );
+  }
+
+  #all(group: string, resource: string): Json[] {
+    const kind = this.#server.kinds.find((each) => each.group === group && each.resource === resource);
+    return kind ? this.#server.objects.list(kind, '') : [];
+  }
+
+  #removePods(set: string): void {
+    const kind = this.#server.kinds.find((each) => each.group === '' && each.resource === 'pods');
+    if (!kind) return;
+    for (const { metadata } of this.#server.objects.list(kind, 'oc-upgrade-bundle')) {
+      const { name } = metadata;
+      const place = { kind, namespace: 'oc-upgrade-bundle', name };
+      if (!name.startsWith(`${set}-`)) continue;
+      this.#server.objects.delete(place, {}, false);
+      this.#containers.get(name)?.kill('SIGKILL');
+      this.#containers.delete(name);
+    }
+  }
+
+  /** Puts a new pod of a DaemonSet onto each node. */
+  #roll(name: string): void {
+    const set = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
+    if (!set) return;
+    const { generation } = set.metadata;
+    this.#removePods(name);
+    const { template } = set['spec'] as { template: Template };
+    const isMeant = (labels: Json): boolean =>
+      template.spec.affinity === undefined || 'node-role.kubernetes.io/master' in labels;
+    const nodes = this.#all('', 'nodes')
+      .map(({ metadata }) => metadata as { name: string; labels?: Json })
+      .filter(({ labels = {} }) => isMeant(labels))
+      .map(({ name }) => name);
+    for (const node of nodes) {
+      this.#server.put({
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: {
+          ...template.metadata,
+          name: `${name}-${node}-${String(generation)}`,
+          namespace: 'oc-upgrade-bundle',
+        },
+        spec: { ...template.spec, nodeName: node },
+        status: this.#statusOf(node, false),
+      });
+    }
+    const desired = nodes.length;
+    const status = { observedGeneration: generation, desiredNumberScheduled: desired, updatedNumberScheduled: desired };
+    this.#setStatus(set, { ...status, numberReady: 0 });
+  }
+
+  #statusOf(node: string, ready: boolean): Json {
+    const trouble = this.troubles.get(node);
+    const alive = this.#server.nodeRoots.has(node) && trouble === undefined;
+    const state = alive ? { running: {} } : { waiting: { reason: trouble ?? 'ContainerCreating' } };
+    return {
+      phase: alive ? 'Running' : 'Pending',
+      conditions: [{ type: 'Ready', status: ready ? 'True' : 'False' }],
+      containerStatuses: [{ name: 'agent', ready, restartCount: 0, state }],
+    };
+  }
+
+  async #work(): Promise<void> {
+    while (!this.#stopped) {
+      await sleep(20);
+      await this.#look();
+    }
+  }
+
+  async #look(): Promise<void> {
+    for (const set of this.#sets) {
+      const { name } = set['metadata'] as { name: string };
+      const pods = this.#all('', 'pods').filter((pod) =>
+        (pod['metadata'] as { name: string }).name.startsWith(`${name}-`),
+      );
+      let count = 0;
+      for (const pod of pods) count += (await this.#lookAt(pod)) ? 1 : 0;
+      const now = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
+      const status = (now?.['status'] ?? {}) as Json;
+      if (now && status['observedGeneration'] === now.metadata['generation'] && status['numberReady'] !== count) {
+        this.#setStatus(now, { ...status, numberReady: count });
+      }
+    }
+  }
+
+  #setStatus(object: ApiObject, status: Json): void {
+    const kind = this.#server.kinds.find((each) => each.kind === object.kind);
+    const { name, namespace = '' } = object.metadata;
+    const writing = { manager: 'kubelet', dryRun: false, status: true };
+    if (kind) this.#server.objects.replace({ kind, namespace, name }, { ...object, status }, writing);
+  }
+
+  /** Whether a pod is ready; writes it down where that has changed. */
+  async #lookAt(pod: Json): Promise<boolean> {
+    const { nodeName: node, containers } = pod['spec'] as { nodeName: string } & Template['spec'];
+    const root = this.#server.nodeRoots.get(node);
+    const digests = (containers[0]?.env ?? [])
+      .filter(({ name }) => name.startsWith('EXECUTABLE_'))
+      .map(({ value }) => value);
+    const { name: own } = pod['metadata'] as { name: string };
+    const runs = root !== undefined && !this.troubles.has(node);
+    if (runs && digests.length === 0) this.#start(own, containers[0]?.command ?? [], root);
+    const ready = runs && (await this.#isReady(root, digests));
+    const was = (pod['status'] as { conditions: { status: string }[] }).conditions[0]?.status === 'True';
+    const { name } = pod['metadata'] as { name: string };
+    const now = this.#server.find('v1', 'Pod', name, 'oc-upgrade-bundle');
+    if (now && ready !== was) this.#setStatus(now, this.#statusOf(node, ready));
+    return ready;
+  }
+
+  /** Runs the container of a pod that is not an agent, really: such a one cleans up. */
+  #start(pod: string, command: readonly string[], root: string): void {
+    if (this.#containers.has(pod)) return;
+    const [program = '', ...args] = command.map((word) => word.replaceAll('/host', root));
+    this.#containers.set(pod, spawn(program, args, { stdio: 'ignore' }));
+  }
+
+  async #isReady(root: string, digests: readonly (string | undefined)[]): Promise<boolean> {
+    const file = join(root, executablePath);
+    if (digests.length === 0) return !(await exists(dirname(dirname(file))));
+    if (digests.includes(await this.#digestOf(file))) return true;
+    if (!this.sharing) return false;
+    for (const other of this.#server.nodeRoots.values()) {
+      if (!digests.includes(await this.#digestOf(join(other, executablePath)))) continue;
+      await mkdir(dirname(file), { recursive: true });
+      await copyFile(join(other, executablePath), file);
+      return true;
+    }
+    return false;
+  }
+
+  /** Of a file that has not changed, it is taken once. */
+  async #digestOf(file: string): Promise<string | undefined> {
+    const found = await stat(file).catch(() => undefined);
+    if (!found) return undefined;
+    const state = [found.ino, found.size, found.mtimeMs].join();
+    const known = this.#digests.get(file);
+    if (known?.state === state) return known.digest;
+    const content = await readFile(file).catch(() => undefined);
+    if (!content) return undefined;
+    const digest = createHash('sha256').update(content).digest('hex');
+    this.#digests.set(file, { state, digest });
+    return digest;
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,55 @@
+import { evaluate } from '@marcbachmann/cel-js';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
+import type { Json } from './apiPatch.ts';
+
+interface PolicySpec {
+  readonly matchConstraints: {
+    readonly resourceRules: readonly Record<'apiGroups' | 'resources' | 'operations', string[]>[];
+    readonly namespaceSelector?: { readonly matchLabels: Readonly<Record<string, string>> };
+  };
+  readonly matchConditions: readonly { readonly expression: string }[];
+  readonly variables?: readonly { readonly name: string; readonly expression: string }[];
+  readonly validations: readonly {
+    readonly expression: string;
+    readonly message?: string;
+    readonly messageExpression?: string;
+  }[];
+}
+
+/** What is about to be written. */
+export interface AdmissionRequest {
+  readonly group: string;
+  /** With its subresource: `pods/ephemeralcontainers`. */
+  readonly resource: string;
+  /** Null for what is deleted. */
+  readonly object: Json | null;
+  /** Absent or null for what is created. */
+  readonly oldObject?: Json | null;
+  /** By default that of the object. */
+  readonly namespace?: string;
+  readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
+}
+
+/** What a ValidatingAdmissionPolicy says to a request, as an API server evaluates it; empty when it has nothing against it. */
+export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): string[] {
+  const spec = policy['spec'] as PolicySpec;
+  const { group, resource, object, oldObject = null, user: userInfo = { username: 'somebody' } } = request;
+  const operation = object === null ? 'DELETE' : oldObject === null ? 'CREATE' : 'UPDATE';
+  const { resourceRules, namespaceSelector } = spec.matchConstraints;
+  const isMatched = resourceRules.some(
+    ({ apiGroups, resources, operations }) =>
+      apiGroups.includes(group) && resources.includes(resource) && operations.includes(operation),
+  );
+  const { namespace = request.namespace ?? '' } = ((object ?? oldObject)?.['metadata'] ?? {}) as { namespace?: string };
+  const wanted = namespaceSelector?.matchLabels['kubernetes.io/metadata.name'];
+  if (!isMatched || (wanted !== undefined && wanted !== namespace)) return [];
+  const variables: Json = {};
+  const scope = { object, oldObject, request: { namespace, operation, userInfo }, variables };
+  if (!spec.matchConditions.every(({ expression }) => evaluate(expression, scope) === true)) return [];
+  for (const { name, expression } of spec.variables ?? []) variables[name] = evaluate(expression, scope);
+  return spec.validations
+    .filter(({ expression }) => evaluate(expression, scope) !== true)
+    .map(({ message = '', messageExpression }) =>
+      messageExpression === undefined ? message : String(evaluate(messageExpression, scope)),
+    );
+}

@@ -1,0 +1,237 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { startApiServer, type TestApiServer } from './apiServer.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+
+const configMap = (name: string, fields: object = {}, metadata: object = {}) => ({
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name, namespace: 'default', ...metadata },
+  ...fields,
+});
+const base = '/api/v1/namespaces/default/configmaps';
+
+describe('TestApiServer', () => {
+  let server: TestApiServer;
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.14.3' });
+  });
+  afterEach(() => server.stop());
+
+  interface Answered {
+    status: number;
+    body: {
+      [field: string]: unknown;
+      metadata: { resourceVersion?: string; generation: number };
+      spec: { channel: string };
+      status: { desired: { version: string } };
+      details: { causes: object[] };
+    };
+  }
+  const send = async (method: string, path: string, body?: unknown, type = 'application/json'): Promise<Answered> => {
+    const headers = { 'content-type': type };
+    const answer = await fetch(`${server.url}${path}`, {
+      method,
+      ...(body !== undefined && { headers, body: JSON.stringify(body) }),
+    });
+    return { status: answer.status, body: (await answer.json()) as Answered['body'] };
+  };
+  const apply = (manager: string, object: object, query = '') =>
+    send('PATCH', `${base}/shared?fieldManager=${manager}${query}`, object, 'application/apply-patch+yaml');
+
+  it('merges patches of each type, and refuses others', async () => {
+    server.put(configMap('x', { data: { a: '1', b: '1' } }));
+    const merge = await send('PATCH', `${base}/x`, { data: { a: null, c: '1' } }, 'application/merge-patch+json');
+    expect(merge.body['data']).to.deep.equal({ b: '1', c: '1' });
+    const operations = [
+      { op: 'test', path: '/data/b', value: '1' },
+      { op: 'replace', path: '/data/b', value: '2' },
+      { op: 'remove', path: '/data/c' },
+      { op: 'add', path: '/data/d~1e', value: '3' },
+    ];
+    const patched = await send('PATCH', `${base}/x`, operations.slice(0, 3), 'application/json-patch+json');
+    expect(patched.body['data']).to.deep.equal({ b: '2' });
+    expect((await send('PATCH', `${base}/x`, operations.slice(3), 'application/json-patch+json')).status).to.equal(422);
+    expect((await send('PATCH', `${base}/x`, operations.slice(0, 1), 'application/json-patch+json')).status).to.equal(
+      422,
+    );
+    expect((await send('PATCH', `${base}/x`, {}, 'text/plain')).status).to.equal(415);
+  });
+
+  it('keeps the revision of what a write does not change', async () => {
+    const before = server.put(configMap('x', { data: { a: '1' } })).metadata.resourceVersion;
+    const { body } = await send('PUT', `${base}/x`, configMap('x', { data: { a: '1' } }));
+    expect(body.metadata.resourceVersion).to.equal(before);
+  });
+
+  it('knows whose fields are whose, and removes what a manager no longer applies', async () => {
+    const metadata = { name: 'shared', namespace: 'default' };
+    await apply('one', { ...configMap('shared'), metadata, data: { a: '1', b: '1' } });
+    const two = await apply('two', { ...configMap('shared'), metadata, data: { b: '1', c: '1' } });
+    expect(two.body['data']).to.deep.equal({ a: '1', b: '1', c: '1' });
+    const fewer = await apply('one', { ...configMap('shared'), metadata, data: { a: '1' } });
+    expect(fewer.body['data']).to.deep.equal({ a: '1', b: '1', c: '1' });
+    const none = await apply('two', { ...configMap('shared'), metadata, data: { c: '1' } });
+    expect(none.body['data']).to.deep.equal({ a: '1', c: '1' });
+    const conflict = await apply('two', { ...configMap('shared'), metadata, data: { a: '2' } }, '&dryRun=All');
+    expect(conflict.status).to.equal(409);
+    expect(conflict.body.details.causes).to.deep.equal([
+      { reason: 'FieldManagerConflict', message: 'conflict with "one" using v1', field: '.data.a' },
+    ]);
+    await apply('two', { ...configMap('shared'), metadata, data: { a: '2' } }, '&force=true');
+    const taken = await apply('one', { ...configMap('shared'), metadata, data: { a: '1' } });
+    expect(taken.body['message']).to.equal('Apply failed with 1 conflict: conflict with "two" using v1: .data.a');
+  });
+
+  it('writes status through its subresource only', async () => {
+    const path = '/apis/config.openshift.io/v1/clusterversions/version';
+    const { body } = await send('GET', path);
+    const changed = { ...body, status: {}, spec: { channel: 'fast-4.14' } };
+    const spec = await send('PUT', path, changed);
+    expect(spec.body.status.desired.version).to.equal('4.14.3');
+    expect(spec.body.metadata.generation).to.equal(body.metadata.generation + 1);
+    const patch = { status: { desired: { version: '4.14.4' } }, spec: { channel: 'no' } };
+    const status = await send('PATCH', `${path}/status`, patch, 'application/merge-patch+json');
+    expect(status.body.status.desired.version).to.equal('4.14.4');
+    expect(status.body.spec.channel).to.equal('fast-4.14');
+    delete spec.body.metadata.resourceVersion;
+    expect((await send('PUT', path, spec.body)).status).to.equal(422);
+  });
+
+  it('keeps what has finalizers until they are gone, and empties namespaces', async () => {
+    server.put(configMap('x', {}, { finalizers: ['test/hold'] }));
+    await send('DELETE', `${base}/x`);
+    expect(server.find('v1', 'ConfigMap', 'x')?.metadata['deletionTimestamp']).to.be.a('string');
+    await send('PATCH', `${base}/x`, { metadata: { finalizers: null } }, 'application/merge-patch+json');
+    expect(server.find('v1', 'ConfigMap', 'x')).to.equal(undefined);
+    server.put(configMap('y'));
+    await send('DELETE', '/api/v1/namespaces/default');
+    expect(server.find('v1', 'ConfigMap', 'y')).to.equal(undefined);
+  });
+
+  it('selects by labels and fields', async () => {
+    for (const [name, labels] of Object.entries({ a: { x: '1' }, b: { x: '2' }, c: {} }))
+      server.put(configMap(name, {}, { labels }));
+    const names = async (query: Record<string, string>) => {
+      const { body } = await send('GET', `${base}?${new URLSearchParams(query).toString()}`);
+      return (body['items'] as { metadata: { name: string } }[]).map(({ metadata }) => metadata.name).join('');
+    };
+    for (const [selector, expected] of [
+      ['x', 'ab'],
+      ['!x', 'c'],
+      ['x=1', 'a'],
+      ['x!=1', 'bc'],
+      ['x in (1, 2)', 'ab'],
+      ['x notin (1)', 'bc'],
+      ['x in (1,2),x!=2', 'a'],
+    ] as const) {
+      expect(await names({ labelSelector: selector }), selector).to.equal(expected);
+    }
+    expect(await names({ fieldSelector: 'metadata.name=b' })).to.equal('b');
+  });
+
+  it('watches from a revision, with bookmarks, until that revision is forgotten', async () => {
+    const first = server.put(configMap('x', { data: { a: '1' } }));
+    server.put(configMap('y'));
+    const watch = async (query: string) => {
+      const answer = await fetch(`${server.url}${base}?watch=true&${query}`);
+      const events: { type: string; object: { kind: string; metadata?: { name: string }; code?: number } }[] = [];
+      const reading = (async () => {
+        for (const line of (await answer.text()).split('\n').filter((text) => text !== ''))
+          events.push(JSON.parse(line) as never);
+      })();
+      return { events, reading };
+    };
+    const { events, reading } = await watch(
+      `resourceVersion=${first.metadata.resourceVersion}&allowWatchBookmarks=true&timeoutSeconds=0.3`,
+    );
+    await send('PUT', `${base}/x`, configMap('x', { data: { a: '2' } }));
+    await send('DELETE', `${base}/x`);
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'elsewhere' } });
+    await reading;
+    expect(events.map(({ type, object }) => `${type} ${object.metadata?.name ?? ''}`)).to.deep.equal([
+      ...['ADDED y', 'BOOKMARK ', 'MODIFIED x', 'DELETED x', 'BOOKMARK '],
+    ]);
+    server.objects.compact();
+    const late = await watch(`resourceVersion=${first.metadata.resourceVersion}`);
+    await late.reading;
+    expect(late.events).to.have.length(1);
+    expect(late.events[0]).to.deep.include({ type: 'ERROR' });
+    expect(late.events[0]?.object.code).to.equal(410);
+  });
+
+  it('cuts watches as it is told to', async () => {
+    server.put(configMap('x'));
+    server.fault(/watch=true/, { cut: { after: 20, how: 'reset' } });
+    const answer = await fetch(`${server.url}${base}?watch=true`);
+    let failed = false;
+    await answer.text().catch(() => (failed = true));
+    expect(failed).to.equal(true);
+    await sleep(0);
+  });
+
+  it('reads a body in protobuf, as kubectl 1.33 and newer send it, and refuses one of a kind that it cannot read', async () => {
+    const post = (body: Buffer): Promise<Response> =>
+      fetch(`${server.url}/api/v1/namespaces/default/configmaps`, {
+        ...{
+          method: 'POST',
+          headers: { 'content-type': 'application/vnd.kubernetes.protobuf' },
+          body: new Uint8Array(body),
+        },
+      });
+    // kubectl 1.33.1: create configmap made --from-literal=a=1
+    const made = Buffer.from('azhzAAoPCgJ2MRIJQ29uZmlnTWFwEh4KFAoEbWFkZRIAGgAiACoAMgA4AEIAEgYKAWESATEaACIA', 'base64');
+    expect((await post(made)).status).to.equal(201);
+    expect(server.find('v1', 'ConfigMap', 'made')?.['data']).to.deep.equal({ a: '1' });
+    const other = Buffer.from(made.toString('latin1').replace('ConfigMap', 'Configure'), 'latin1');
+    expect((await post(other)).status).to.equal(415);
+  });
+
+  describe('with kubectl', () => {
+    let folder: KubeconfigFolder;
+    let kubeconfig: string;
+    before(function () {
+      requirePeer(this, 'kubectl');
+    });
+    beforeEach(async () => {
+      folder = await makeKubeconfigFolder();
+      kubeconfig = await folder.write({ cluster: { server: server.url } });
+    });
+    afterEach(() => folder.remove());
+
+    const environment = () => ({ ...process.env, KUBECONFIG: kubeconfig, HOME: folder.folder });
+    const kubectl = (...args: string[]): Promise<string> => runSuccessfully('kubectl', args, { env: environment() });
+    const failing = (...args: string[]): Promise<RunResult> => run('kubectl', args, { env: environment() });
+
+    it('is discovered, read and written', async () => {
+      expect(await kubectl('api-resources', '--no-headers')).to.match(
+        /imagedigestmirrorsets +config.openshift.io\/v1 +false/,
+      );
+      await kubectl('create', 'configmap', 'made', '--from-literal=a=1');
+      expect(server.find('v1', 'ConfigMap', 'made')?.['data']).to.deep.equal({ a: '1' });
+      expect(await kubectl('get', 'configmap', 'made', '-o', 'jsonpath={.data.a}')).to.equal('1');
+      expect(await kubectl('get', 'clusterversion', '-o', 'name')).to.contain('/version');
+      expect((await failing('create', 'configmap', 'made')).stderr).to.contain('configmaps "made" already exists');
+      expect((await failing('get', 'configmap', 'absent')).stderr).to.contain('configmaps "absent" not found');
+      await kubectl('patch', 'configmap', 'made', '--type=merge', '-p', '{"data":{"b":"2"}}');
+      await kubectl('delete', 'configmap', 'made', '--wait=false');
+      expect(server.find('v1', 'ConfigMap', 'made')).to.equal(undefined);
+    });
+
+    it('is applied to, on the client’s side and on the server’s', async () => {
+      const file = await folder.file('x.json', JSON.stringify(configMap('x', { data: { a: '1' } })));
+      const flags = ['apply', '--validate=false', '-f', file];
+      expect(await kubectl(...flags)).to.equal('configmap/x created\n');
+      expect(await kubectl(...flags)).to.equal('configmap/x unchanged\n');
+      await folder.file('x.json', JSON.stringify(configMap('x', { data: { a: '2' } })));
+      expect(await kubectl(...flags)).to.equal('configmap/x configured\n');
+      const other = await folder.file('y.json', JSON.stringify(configMap('x', { data: { a: '3' } })));
+      const serverSide = ['apply', '--validate=false', '--server-side', '--field-manager=other', '-f', other];
+      const conflict = await failing(...serverSide);
+      expect(conflict.stderr).to.contain('conflict with "kubectl-client-side-apply"').and.contain('.data.a');
+      expect(await kubectl(...serverSide, '--force-conflicts')).to.equal('configmap/x serverside-applied\n');
+      expect(server.find('v1', 'ConfigMap', 'x')?.['data']).to.deep.equal({ a: '3' });
+    });
+  });
+});

@@ -1,0 +1,342 @@
+import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
+import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
+import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
+import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
+import { evaluatePolicy } from './apiPolicy.ts';
+import { protobufType, readProtobuf } from './apiProtobuf.ts';
+import { Refusal, statusAnswer } from './apiStatus.ts';
+import { listObjects, watchObjects } from './apiLists.ts';
+import { tabulateObjects } from './apiTables.ts';
+import { discover } from './apiDiscovery.ts';
+import { parseAllDocuments } from 'yaml';
+import type { Answer } from '../http/faults.ts';
+import { execute, refuseUpgrade } from './apiExec.ts';
+import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from '../http/faultyServer.ts';
+import { json } from '../registry/tokenServer.ts';
+
+/** How an API server is set up. */
+export interface ApiServerOptions extends AccessOptions {
+  /** With `ca` and `requestCert`, the common name of a client’s certificate is its user. */
+  readonly tls?: ServerTls;
+  /** The OpenShift version that it claims to be; without one it is plain Kubernetes. */
+  readonly openshift?: string;
+  /** The Kubernetes version that it reports: `v1.27.3` by default. Before 1.25 it takes no rules in definitions. */
+  readonly kubernetes?: string;
+  /** Kinds besides those of Kubernetes and OpenShift. */
+  readonly kinds?: readonly ApiKind[];
+  /** Whether watches get the bookmarks that they ask for, as they do by default; a server need not send any. */
+  readonly bookmarks?: boolean;
+  /** What admission makes of an object that is created; it stays as it is by default. */
+  readonly admit?: (object: Json) => Json;
+  /** Evaluates the ValidatingAdmissionPolicies that the server has, on every write by a user. */
+  readonly policies?: boolean;
+}
+
+/** What the server reports as its own version. */
+const version = { major: '1', minor: '27', gitVersion: 'v1.27.3', platform: 'linux/amd64' };
+
+const verbs = { GET: 'get', POST: 'create', PUT: 'update', PATCH: 'patch', DELETE: 'delete' } as const;
+
+/** A Kubernetes API server in this process: REST semantics of any kind that it is told of, with whatever faults a test plans. */
+export class TestApiServer extends FaultyServer {
+  readonly objects = new ApiObjects();
+  /** What it serves; tests may change it. CustomResourceDefinitions that are created add to it. */
+  readonly kinds: ApiKind[];
+  /** What kubelets say of themselves (`/stats/summary`), by the names of their nodes. */
+  readonly nodeStats = new Map<string, object>();
+  /** The folders that are the file systems of nodes, by their names: commands run in those, where the agents see `/host`. */
+  readonly nodeRoots = new Map<string, string>();
+  readonly #access: ApiAccess;
+  readonly #admit: (object: Json) => Json;
+  readonly #bookmarks: boolean;
+  readonly #policies: boolean;
+  readonly #version: string;
+
+  constructor(options: ApiServerOptions = {}) {
+    super(options.tls);
+    this.#access = new ApiAccess(options, options.tls?.requestCert === true);
+    const { openshift, kinds = [], admit = (object: Json) => object, bookmarks = true } = options;
+    this.#admit = admit;
+    this.#bookmarks = bookmarks;
+    this.#policies = options.policies ?? false;
+    this.#version = options.kubernetes ?? version.gitVersion;
+    const minor = Number(openshift?.split('.')[1] ?? NaN);
+    this.kinds = [...kubernetesKinds, ...(openshift === undefined ? [] : openshiftKinds(minor)), ...kinds];
+    this.objects.on('change', ({ type, kind, object }) => {
+      if (kind.kind !== 'CustomResourceDefinition') return;
+      const defined = kindsOfDefinition(object);
+      const others = this.kinds.filter(
+        (known) => !defined.some((made) => made.resource === known.resource && made.group === known.group),
+      );
+      this.kinds.splice(0, Infinity, ...others, ...(type === 'DELETED' ? [] : defined));
+    });
+    for (const name of [
+      'default',
+      ...(openshift === undefined ? [] : ['openshift-config', 'openshift-config-managed']),
+    ]) {
+      this.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+    }
+    if (openshift !== undefined) this.put(clusterVersion(openshift));
+  }
+
+  /** Puts an object, status and all, as if it had always been there. */
+  put(object: Json, manager = 'before'): ApiObject {
+    const place = this.#placeOf(object);
+    const { uid: _, resourceVersion: __, managedFields: ___, ...metadata } = object['metadata'] as Json;
+    const fresh = { ...object, metadata };
+    if (this.objects.get(place)) this.objects.delete(place, {}, false);
+    const created = this.objects.create(place, fresh, { manager, dryRun: false });
+    if (!place.kind.status) return created;
+    const { resourceVersion } = created.metadata;
+    const whole = { ...fresh, metadata: { ...metadata, resourceVersion } };
+    return this.objects.replace(place, whole, { manager, dryRun: false, status: true });
+  }
+
+  /** An object as it is now; undefined when it does not exist. */
+  find(apiVersion: string, kind: string, name: string, namespace = ''): ApiObject | undefined {
+    return this.objects.get(this.#placeOf({ apiVersion, kind, metadata: { name, namespace } }));
+  }
+
+  protected override async answer(exchange: Exchange): Promise<Answer> {
+    try {
+      return await this.#route(exchange);
+    } catch (error) {
+      if (error instanceof Refusal) return statusAnswer(error);
+      throw error;
+    }
+  }
+
+  protected override upgrade(exchange: Exchange, connection: Upgrade): void {
+    try {
+      const { fault, path } = exchange;
+      if (fault.answer) throw new Refusal(fault.answer.status, 'Planned', 'as planned');
+      const [, namespace = '', name = ''] = /\/namespaces\/([^/]+)\/pods\/([^/]+)\/exec$/.exec(path) ?? [];
+      const place = this.#placeOf({ apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } });
+      const kind = { ...place.kind, resource: 'pods/exec' };
+      this.#access.authorize(this.#access.authenticate(exchange), 'create', { ...place, kind });
+      const { nodeName = '' } = this.objects.demand(place)['spec'] as { nodeName?: string };
+      const root = this.nodeRoots.get(nodeName);
+      if (root === undefined) throw new Refusal(500, 'InternalError', `error dialing backend: no ${nodeName}`);
+      execute(exchange, connection, root);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      refuseUpgrade(connection, error);
+    }
+  }
+
+  async #route(exchange: Exchange): Promise<Answer> {
+    const user = this.#access.authenticate(exchange);
+    const { path } = exchange;
+    if (/^\/(healthz|readyz|livez)$/.test(path)) return { status: 200, body: 'ok' };
+    if (path === '/version') return json(200, { ...version, gitVersion: this.#version });
+    const found = discover(this.kinds, path);
+    if (found) return json(200, found);
+    const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
+    if (proxied) return this.#tellStats(user, proxied[1] ?? '');
+    const target = this.#resolve(path);
+    const verb =
+      exchange.method === 'GET' ? this.#readingVerb(exchange, target.name) : verbs[exchange.method as 'POST'];
+    this.#access.authorize(user, verb, target);
+    if (verb === 'list') {
+      const { headers, query } = exchange;
+      const makeList = /\bas=Table\b/.test(headers.accept ?? '') ? tabulateObjects : listObjects;
+      return json(200, makeList(this.objects, target.kind, target.namespace, query));
+    }
+    if (verb === 'watch') {
+      if (!this.#bookmarks) exchange.query.delete('allowWatchBookmarks');
+      return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
+    }
+    if (verb === 'get') return json(200, this.objects.demand(target));
+    return await this.#write(exchange, target, user);
+  }
+
+  #tellStats(user: ApiUser, name: string): Answer {
+    const kind = { group: '', version: 'v1', kind: 'NodeProxyOptions', resource: 'nodes/proxy', namespaced: false };
+    this.#access.authorize(user, 'get', { kind, namespace: '', name });
+    const stats = this.nodeStats.get(name);
+    if (stats) return json(200, stats);
+    throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
+  }
+
+  async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {
+    const body = await readJson(exchange);
+    if (this.#policies && !target.status) this.#review(exchange, target, body, user);
+    return this.#commit(exchange, target, body);
+  }
+
+  /** Refuses what a policy refuses: tries the write first, and keeps nothing of it. */
+  #review(exchange: Exchange, target: Place & { status: boolean }, body: unknown, { name, extra = {} }: ApiUser): void {
+    const policies = this.kinds.find(({ kind }) => kind === 'ValidatingAdmissionPolicy');
+    const before = target.name === '' ? undefined : this.objects.get(target);
+    const tried = this.#commit(exchange, target, body, true);
+    const object = exchange.method === 'DELETE' ? null : (JSON.parse(tried.body as string) as Json);
+    const { group, resource } = target.kind;
+    const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace };
+    for (const policy of policies ? this.objects.list(policies, '') : []) {
+      const [refusal] = evaluatePolicy(policy, { ...request, user: { username: name, extra } });
+      if (refusal === undefined) continue;
+      const words = `ValidatingAdmissionPolicy '${policy.metadata.name}' denied request: ${refusal}`;
+      throw new Refusal(403, 'Forbidden', `${resource} "${target.name}" is forbidden: ${words}`);
+    }
+  }
+
+  #commit(exchange: Exchange, target: Place & { status: boolean }, body: unknown, dry = false): Answer {
+    const { method, query, headers } = exchange;
+    const manager = query.get('fieldManager') ?? (headers['user-agent'] ?? 'unknown').split('/')[0] ?? '';
+    const writing: Writing = { manager, dryRun: dry || dryRun(query), status: target.status };
+    if (method === 'DELETE') {
+      const { preconditions, dryRun: asked } = isJson(body) ? body : {};
+      // As a real one: with a body, the query does not count.
+      const isDry = dry || (isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun);
+      const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, isDry);
+      const details = {
+        name: target.name,
+        group: target.kind.group,
+        kind: target.kind.resource,
+        uid: gone.metadata.uid,
+      };
+      return json(200, { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details });
+    }
+    if (method === 'PATCH') return this.#patch(exchange, target, body, writing);
+    if (!isJson(body)) throw new Refusal(400, 'BadRequest', 'the body of the request is no object');
+    checkIdentity(target, body);
+    if (method === 'PUT') return json(200, this.objects.replace(target, body, writing));
+    const { name, generateName } = body['metadata'] as { name?: string; generateName?: string };
+    const made = name ?? (generateName === undefined ? '' : `${generateName}${String(this.objects.revision)}`);
+    if (made === '')
+      throw new Refusal(
+        422,
+        'Invalid',
+        `${target.kind.kind} "" is invalid: metadata.name: Required value: name or generateName is required`,
+      );
+    return json(201, this.objects.create({ ...target, name: made }, this.#admit(body), writing));
+  }
+
+  #patch({ query, headers }: Exchange, target: Place & { status: boolean }, body: unknown, writing: Writing): Answer {
+    const type = headers['content-type'] ?? '';
+    if (type === 'application/apply-patch+yaml') {
+      if (!query.has('fieldManager'))
+        throw new Refusal(
+          400,
+          'BadRequest',
+          'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
+        );
+      if (!isJson(body)) throw new Refusal(400, 'BadRequest', 'the body of the request is no object');
+      checkIdentity(target, body);
+      const { object, created } = this.objects.apply(target, body, writing, query.get('force') === 'true');
+      return json(created ? 201 : 200, object);
+    }
+    const before = this.objects.demand(target);
+    const after =
+      type === 'application/json-patch+json'
+        ? jsonPatch(before, body as { op: string; path: string; value?: unknown }[])
+        : mergePatch(before, body);
+    if (!/^application\/(json-patch|merge-patch|strategic-merge-patch)\+json$/.test(type)) {
+      throw new Refusal(415, 'UnsupportedMediaType', `the body of the request was in an unknown format: ${type}`);
+    }
+    return json(200, this.objects.replace(target, after as Json, writing));
+  }
+
+  #readingVerb({ query }: Exchange, name: string): 'get' | 'list' | 'watch' {
+    if (query.get('watch') === 'true' || query.get('watch') === '1') return 'watch';
+    return name === '' ? 'list' : 'get';
+  }
+
+  #resolve(path: string): Place & { status: boolean } {
+    const match =
+      /^\/(?:api\/(?<core>[^/]+)|apis\/(?<group>[^/]+)\/(?<version>[^/]+))(?:\/namespaces\/(?<namespace>[^/]+))?\/(?<resource>[^/]+)(?:\/(?<name>[^/]+))?(?:\/(?<sub>[^/]+))?$/.exec(
+        path,
+      );
+    // A namespace is itself an object: /api/v1/namespaces/x and /api/v1/namespaces/x/status.
+    const own = /^\/api\/v1\/namespaces(?:\/(?<name>[^/]+))?(?:\/(?<sub>status|finalize))?$/.exec(path);
+    const parts: Record<string, string | undefined> = own
+      ? { core: 'v1', resource: 'namespaces', ...own.groups }
+      : { ...match?.groups };
+    const { core, group = '', version: named, namespace = '', resource, name = '', sub } = parts;
+    const kind = this.kinds.find(
+      (known) => known.group === group && known.version === (core ?? named) && known.resource === resource,
+    );
+    if (!kind || (sub !== undefined && !(sub === 'status' && kind.status)) || (namespace !== '' && !kind.namespaced)) {
+      throw new Refusal(404, 'NotFound', 'the server could not find the requested resource');
+    }
+    return { kind, namespace, name, status: sub === 'status' };
+  }
+
+  #placeOf(object: Json): Place {
+    const { name, namespace = '' } = object['metadata'] as { name: string; namespace?: string };
+    const kind = this.kinds.find(
+      (known) => known.kind === object['kind'] && apiVersionOf(known) === object['apiVersion'],
+    );
+    if (!kind) throw new Error(`this server has no ${String(object['kind'])} of ${String(object['apiVersion'])}`);
+    return { kind, namespace: kind.namespaced ? namespace || 'default' : '', name };
+  }
+}
+
+/** Starts an API server on a port of its own. */
+export async function startApiServer(options: ApiServerOptions = {}): Promise<TestApiServer> {
+  const server = new TestApiServer(options);
+  await server.start();
+  return server;
+}
+
+function clusterVersion(openshift: string): Json {
+  const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
+  const history = [{ state: 'Completed', version: openshift, image, verified: true }];
+  return {
+    apiVersion: 'config.openshift.io/v1',
+    kind: 'ClusterVersion',
+    metadata: { name: 'version' },
+    spec: {
+      channel: `stable-${openshift.split('.').slice(0, 2).join('.')}`,
+      clusterID: '6b8a0a7c-0000-4000-8000-000000000000',
+    },
+    status: { desired: { version: openshift, image }, history, availableUpdates: null },
+  };
+}
+
+function checkIdentity({ kind, namespace, name }: Place, body: Json): void {
+  const { metadata, apiVersion, kind: stated } = body;
+  const wanted = apiVersionOf(kind);
+  if (apiVersion !== wanted || stated !== kind.kind) {
+    throw new Refusal(
+      400,
+      'BadRequest',
+      `the object provided is a ${String(stated)} of ${String(apiVersion)}, not a ${kind.kind} of ${wanted}`,
+    );
+  }
+  const { name: own, namespace: ownNamespace } = (metadata ?? {}) as { name?: string; namespace?: string };
+  if (name !== '' && own !== undefined && own !== name) {
+    throw new Refusal(
+      400,
+      'BadRequest',
+      `the name of the object (${own}) does not match the name on the URL (${name})`,
+    );
+  }
+  if (ownNamespace !== undefined && ownNamespace !== '' && ownNamespace !== namespace) {
+    throw new Refusal(
+      400,
+      'BadRequest',
+      'the namespace of the provided object does not match the namespace sent on the request',
+    );
+  }
+}
+
+function dryRun(query: URLSearchParams): boolean {
+  const asked = query.get('dryRun');
+  if (asked !== null && asked !== 'All')
+    throw new Refusal(422, 'Invalid', `dryRun: Unsupported value: "${asked}": supported values: "All"`);
+  return asked === 'All';
+}
+
+async function readJson(exchange: Exchange): Promise<unknown> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of exchange.body()) chunks.push(chunk);
+  const bytes = Buffer.concat(chunks);
+  if (exchange.headers['content-type'] === protobufType) return readProtobuf(bytes);
+  const text = bytes.toString();
+  if (text === '') return undefined;
+  const [document] = parseAllDocuments(text);
+  if (!document || document.errors.length > 0)
+    throw new Refusal(400, 'BadRequest', 'the body of the request cannot be decoded');
+  return document.toJS() as unknown;
+}

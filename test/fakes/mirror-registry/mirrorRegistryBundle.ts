@@ -1,0 +1,45 @@
+import { join } from 'node:path';
+import { createRegistryBundle } from '../../../lib/host/registryBundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { TestContent } from '../../support/image.ts';
+import { openOrigin } from '../../support/origin.ts';
+import { TestRegistry } from '../registry/registry.ts';
+import { putImage } from '../../support/smallImage.ts';
+
+/** A bundle by its path, what its Quay is called, and another bundle with other images of the same names. */
+export interface TestRegistryBundle {
+  readonly path: string;
+  readonly quay: string;
+  readonly respun: string;
+}
+
+/** Makes a bundle with a 2.0.11 out of small images, twice. */
+export async function makeRegistryBundle(folder: string): Promise<TestRegistryBundle> {
+  const { content } = new TestContent();
+  const source = new TestRegistry({ content });
+  await source.start();
+  const images = {
+    quay: `${source.host}/quay/quay-rhel8:v3.12.18`,
+    redis: `${source.host}/rhel8/redis-6:1-1766406130`,
+    pause: `${source.host}/ubi8/pause:8.10-5`,
+  };
+  const context = makeContext();
+  const make = async (output: string): Promise<string> => {
+    for (const image of Object.values(images)) {
+      const [, name = '', tag = ''] = /^[^/]+\/(.*):([^:]+)$/.exec(image) ?? [];
+      putImage(content, name, tag);
+    }
+    // One origin asks for a tag but once.
+    const origin = openOrigin(context);
+    const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
+    const { path } = await createRegistryBundle(request, origin, context);
+    await origin.close();
+    return path;
+  };
+  try {
+    return { path: await make(folder), quay: images.quay, respun: await make(join(folder, 'respun')) };
+  } finally {
+    // A host without a network has no registry but its own.
+    await source.stop();
+  }
+}

@@ -1,0 +1,92 @@
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Fixture } from './mirrorRegistry.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+
+/** What the installer made certificates for, and for how long. */
+export interface InstalledCertificates {
+  /** As the installer took it from the command line, without a port. */
+  readonly host?: string;
+  readonly days?: number;
+  readonly caDays?: number;
+  /** As OpenSSL 1.1.1 made authorities: without key identifiers. */
+  readonly old?: boolean;
+  /** Of the server’s key. */
+  readonly bits?: number;
+  /** What the server’s certificate is called, which is the same for all installers. */
+  readonly name?: string;
+}
+
+const keys = new Map<string, Promise<string>>();
+
+/** A key of RSA. All fixtures of a run share one for each owner and length: to make one costs more than all else about a fixture. */
+function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
+  const name = `${owner} ${String(bits)}`;
+  const key = keys.get(name) ?? runSuccessfully('openssl', ['genrsa', String(bits)]);
+  keys.set(name, key);
+  return key;
+}
+
+/** Makes certificates in a fixture as the installers of all versions do, with the same options of openssl. */
+export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
+  const {
+    host = 'registry.example.com',
+    days = 356,
+    caDays = 1024,
+    old = false,
+    bits = 2048,
+    name = 'quay-enterprise',
+  } = options;
+  const config = join(fixture.root, fixture.quayRoot, 'quay-config');
+  const root = join(fixture.root, fixture.quayRoot, 'quay-rootCA');
+  await fixture.write(
+    `${fixture.quayRoot}/quay-config/openssl.cnf`,
+    `[req]
+default_bits = 4096
+default_md = sha256
+distinguished_name = req_distinguished_name
+x509_extensions = v3_req
+prompt = no
+[req_distinguished_name]
+C = US
+ST = VA
+L = New York
+O = Quay
+OU = Division
+CN = ${host}
+[v3_req]
+keyUsage = keyEncipherment, dataEncipherment, keyCertSign
+extendedKeyUsage = serverAuth
+subjectAltName = @alt_names
+${old ? 'subjectKeyIdentifier = none\nauthorityKeyIdentifier = none\n' : ''}[alt_names]
+DNS = ${host}
+`,
+  );
+  const openssl = (...args: string[]): Promise<string> => runSuccessfully('openssl', args);
+  const cnf = join(config, 'openssl.cnf');
+  const [rootKey, rootPem] = [join(root, 'rootCA.key'), join(root, 'rootCA.pem')];
+  const [key, csr, cert] = [join(config, 'ssl.key'), join(config, 'ssl.csr'), join(config, 'ssl.cert')];
+  await fixture.write(`${fixture.quayRoot}/quay-rootCA/rootCA.key`, await makeKey('authority', 2048), 0o600);
+  await openssl(
+    ...['req', '-x509', '-new', '-config', cnf, '-nodes', '-key', rootKey, '-sha256', '-days', String(caDays)],
+    ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
+  );
+  await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, await makeKey('server', bits), 0o600);
+  await openssl('req', '-new', '-key', key, '-out', csr, '-subj', `/CN=${name}`, '-config', cnf);
+  await openssl(
+    ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],
+    ...['-days', String(days), '-extensions', 'v3_req', '-extfile', cnf],
+  );
+  await writeFile(cert, (await readFile(cert, 'utf8')) + (await readFile(rootPem, 'utf8')), { mode: 0o644 });
+}
+
+/** Puts somebody’s own certificate into a fixture, and leaves the authority of the installer where it was. */
+export async function installOwnCertificate(fixture: Fixture, host = 'registry.example.com'): Promise<void> {
+  const config = join(fixture.root, fixture.quayRoot, 'quay-config');
+  await rm(join(config, 'ssl.cert'), { force: true });
+  await runSuccessfully('openssl', [
+    ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '10', '-subj', `/O=Quay/CN=${host}`],
+    ...['-addext', `subjectAltName=DNS:${host}`],
+    ...['-keyout', join(config, 'ssl.key'), '-out', join(config, 'ssl.cert')],
+  ]);
+}

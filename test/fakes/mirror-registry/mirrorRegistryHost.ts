@@ -1,0 +1,267 @@
+import { createServer, request as forward, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import { appendFile, readFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { DatabaseSync } from 'node:sqlite';
+import type { AddressInfo, Socket } from 'node:net';
+import { join } from 'node:path';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import type { Fixture } from './mirrorRegistry.ts';
+import { run } from '../../support/peers.ts';
+
+/** What `/health/instance` of a Quay says. */
+export interface Health {
+  readonly status: number;
+  readonly services: Readonly<Record<string, boolean>>;
+}
+
+const services = { auth: true, database: true, disk_space: true, registry_gunicorn: true, service_key: true };
+
+/** A registry that is well. */
+export const healthy: Health = { status: 200, services };
+
+/**
+ * A host under a fixture, for programs in place of podman and systemctl: it runs what the units say. The port comes from the pod’s
+ * `--publish`, the certificates from what is mounted as Quay’s configuration, the image has to be loaded; behind the front is a
+ * docker-registry. Like systemd it reads units only when it is told to.
+ */
+export class MirrorRegistryHost {
+  readonly fixture: Fixture;
+  readonly port: number;
+  /** The images that podman holds: their IDs by their names. */
+  readonly images = new Map<string, string>();
+  /** The IDs of images that were pulled, which podman keeps when they lose their names. */
+  readonly #ids = new Set<string>();
+  /** Everything that was asked of podman and systemctl. */
+  readonly calls: string[] = [];
+  /** The image of Quay that runs. */
+  running: string | undefined;
+  /** The secrets that podman holds: their values by their names. */
+  readonly secrets = new Map<string, string>();
+  /** As podman calls it. */
+  architecture = 'amd64';
+  /** How well an image is. */
+  healthOf: (image: string) => Health = () => healthy;
+  /** Makes every `systemctl restart` fail. */
+  isBroken = false;
+  readonly #database: string;
+  readonly #units = new Map<string, string>();
+  readonly #sockets = new Set<Socket>();
+  #installed: string | undefined;
+  #control: Server | undefined;
+  #front: Server | undefined;
+  #backend: DockerRegistry | undefined;
+
+  constructor(fixture: Fixture, port: number, database: string) {
+    this.fixture = fixture;
+    this.port = port;
+    this.#database = join(fixture.root, database, 'quay_sqlite.db');
+  }
+
+  /** Starts the registry as it is installed, and puts `podman` and `systemctl` into the folder `programs` of the fixture. */
+  async start(): Promise<void> {
+    this.#backend = await startDockerRegistry();
+    this.#control = createServer((request, response) => {
+      void (async () => {
+        let body = '';
+        for await (const chunk of request) body += String(chunk);
+        const args = body.split('\0').slice(0, -1);
+        const name = (request.url ?? '/').slice(1);
+        this.calls.push([name, ...args].join(' '));
+        const { code, text } = await this.#run(name, args).catch((error: unknown) => ({
+          code: 1,
+          text: String(error),
+        }));
+        response.writeHead(code === 0 ? 200 : 500).end(text);
+      })();
+    }).listen(0, '127.0.0.1');
+    await once(this.#control, 'listening');
+    const { port } = this.#control.address() as AddressInfo;
+    for (const name of ['podman', 'systemctl']) {
+      // A shell and curl start in a tenth of the time of a Node.js, and an upgrade starts two dozen of these.
+      const script = `#!/bin/sh
+if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
+curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${String(port)}/${name}'
+if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2; exit 125; fi
+`;
+      await this.fixture.write(`/programs/${name}`, script, 0o755);
+    }
+    await this.#run('systemctl', ['daemon-reload']);
+    for (const unit of ['quay-app', 'quay-redis', 'quay-pod']) {
+      const image = this.#wordsOf(unit).find((word) => /\/(?:quay-rhel8|redis-6|pause):/.test(word));
+      if (image !== undefined) this.images.set(image, `old ${unit}`);
+    }
+    await this.#run('systemctl', ['restart', 'quay-app.service']);
+  }
+
+  /** Stops everything. */
+  async stop(): Promise<void> {
+    await this.#stopFront();
+    this.#control?.closeAllConnections();
+    this.#control?.close();
+    await this.#backend?.stop();
+  }
+
+  async #run(name: string, args: readonly string[]): Promise<{ code: number; text: string }> {
+    const done = { code: 0, text: '' };
+    const fail = (text: string) => ({ code: 125, text });
+    const words = args.filter((word) => word !== '--user');
+    const last = words.at(-1) ?? '';
+    if (name === 'systemctl') {
+      if (words[0] === 'daemon-reload') await this.#readUnits();
+      if (words[0] === 'stop') await this.#stopFront();
+      if (words[0] !== 'restart') return done;
+      if (this.isBroken) return fail('Job for the unit failed.');
+      if (last === 'quay-app.service') await this.#startFront();
+      return done;
+    }
+    switch (words.slice(0, 2).join(' ')) {
+      case 'image exists':
+        return this.#idOf(last) === undefined ? fail('') : done;
+      case 'tag ' + (words[1] ?? ''): {
+        const id = this.#idOf(words[1] ?? '');
+        if (id === undefined) return fail(`${words[1] ?? ''}: image not known`);
+        this.#ids.add(this.images.get(last) ?? id);
+        this.images.set(last, id);
+        return done;
+      }
+      case 'secret inspect':
+        return this.secrets.has(last) ? done : fail('no such secret');
+      case 'secret create':
+        this.secrets.set(words[2] ?? '', await readFile(last, 'utf8'));
+        return done;
+      case 'untag ' + (words[1] ?? ''):
+        this.images.delete(last);
+        return done;
+      case 'unshare cp':
+      case 'unshare find':
+      case 'unshare rm': {
+        const { code, stdout, stderr } = await run(words[1] ?? '', words.slice(2));
+        return { code, text: code === 0 ? stdout : stderr };
+      }
+      case 'image import':
+        // With the digest of what it was given to read.
+        this.images.set(words.at(-2) ?? '', last);
+        return done;
+      case 'info --format':
+        return { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };
+      case 'image inspect':
+        return { code: 0, text: `${this.#idOf(last) ?? ''}\n` };
+      case 'container inspect': {
+        const image = last === 'quay-app' ? this.running : this.#wordsOf(last).at(-1);
+        return { code: 0, text: `true ${this.images.get(image ?? '') ?? ''}\n` };
+      }
+      case 'pull --quiet': {
+        const [host = '', ...path] = last.replace(/@.*/, '').split('/');
+        const digest = last.split('@')[1] ?? '';
+        const answer = await fetch(`http://${host}/v2/${path.join('/')}/manifests/${digest}`);
+        if (!answer.ok) return fail(`${last}: ${String(answer.status)}`);
+        const { config } = (await answer.json()) as { config: { digest: string } };
+        this.images.set(last, config.digest.replace('sha256:', ''));
+        this.#ids.add(this.images.get(last) ?? '');
+        return done;
+      }
+      default:
+        return fail(`no such command: ${words.join(' ')}`);
+    }
+  }
+
+  #idOf(name: string): string | undefined {
+    const isHeld = this.#ids.has(name) || [...this.images.values()].includes(name);
+    return this.images.get(name) ?? (isHeld ? name : undefined);
+  }
+
+  /** What `podman rmi --force` does. */
+  removeImage(name: string): void {
+    const id = this.#idOf(name) ?? '';
+    this.#ids.delete(id);
+    for (const [each, found] of this.images) if (found === id) this.images.delete(each);
+  }
+
+  async #readUnits(): Promise<void> {
+    for (const name of ['quay-app', 'quay-pod', 'quay-redis']) {
+      const path = join(this.fixture.root, this.fixture.unitFolder, `${name}.service`);
+      // The first installers made no pod.
+      this.#units.set(
+        name,
+        name === 'quay-pod' ? await readFile(path, 'utf8').catch(() => '') : await readFile(path, 'utf8'),
+      );
+    }
+  }
+
+  #wordsOf(unit: string): string[] {
+    const [, command = ''] = /^ExecStart=((?:.*\\\n)*.*)/m.exec(this.#units.get(unit) ?? '') ?? [];
+    return command.split(/[\s\\]+/);
+  }
+
+  async #startFront(): Promise<void> {
+    await this.#stopFront();
+    const words = this.#wordsOf('quay-app');
+    const place = words.findLastIndex((word) => word.includes('/quay-rhel8:'));
+    const image = words[place] ?? '';
+    // As systemd sees it, the unit has started; what is in it ends at once. The first installers named no command.
+    if (!this.images.has(image) || (words[place + 1] ?? 'registry') !== 'registry') return;
+    const mount = words.find((word) => word.includes(':/quay-registry/conf/stack'))?.split(':')[0] ?? '';
+    const [cert, key] = await Promise.all(
+      ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name)).catch(() => undefined)),
+    );
+    // With a proxy in front, Quay serves TLS if it has a key, else HTTP on another port.
+    const configuration = await readFile(join(this.fixture.root, mount, 'config.yaml'), 'utf8');
+    const isPlain = configuration.includes('EXTERNAL_TLS_TERMINATION: true') && key === undefined;
+    if (!isPlain && (cert === undefined || key === undefined)) return;
+    const published = /--publish (?:[\d.]+:)?(\d+):(\d+)/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
+    const port = published[2] === (isPlain ? '8080' : '8443') ? published[1] : undefined;
+    // A newer version migrates the database as it starts.
+    this.#installed ??= image;
+    if (image !== this.#installed && this.running !== image) {
+      using database = new DatabaseSync(this.#database);
+      database.prepare('INSERT INTO migration VALUES (?)').run(image);
+      await appendFile(`${this.#database}-wal`, 'more\n');
+    }
+    this.running = image;
+    const handle = (request: IncomingMessage, response: ServerResponse): void => {
+      if (request.url === '/health/instance') {
+        const { status, services: found } = this.healthOf(image);
+        response.writeHead(status, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ data: { services: found }, status_code: status }));
+        return;
+      }
+      const { method = 'GET', url = '/', headers } = request;
+      const target = new URL(url, this.#backend?.url);
+      const sent = forward(target, { method, headers: { ...headers, 'x-forwarded-proto': 'https' } }, (answer) => {
+        response.writeHead(answer.statusCode ?? 500, answer.headers);
+        answer.pipe(response);
+      });
+      sent.on('error', () => response.destroy());
+      request.pipe(sent);
+    };
+    const front = isPlain ? createServer(handle) : createSecureServer({ cert: cert ?? '', key: key ?? '' }, handle);
+    front.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.on('close', () => this.#sockets.delete(socket));
+    });
+    front.listen(Number(port ?? this.port), '127.0.0.1');
+    await once(front, 'listening');
+    this.#front = front;
+  }
+
+  async #stopFront(): Promise<void> {
+    const front = this.#front;
+    this.#front = undefined;
+    if (!front) return;
+    const closed = once(front, 'close');
+    front.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}
+
+/** A port of the loopback interface that was free a moment ago. */
+export async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}

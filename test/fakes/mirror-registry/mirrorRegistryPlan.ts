@@ -1,0 +1,19 @@
+import { writeFile } from 'node:fs/promises';
+import { detectInstallation } from '../../../lib/host/detect.ts';
+import { HostFiles } from '../../../lib/host/hostFiles.ts';
+import type { TargetImages, UpgradePlan } from '../../../lib/host/plan.ts';
+import { surveyHost } from '../../../lib/host/survey.ts';
+import type { Fixture } from './mirrorRegistry.ts';
+
+/** Plans the upgrade of a fixture, with the usual options for its certificates. */
+export async function planFixture({ root, home }: Fixture, target: TargetImages): Promise<UpgradePlan> {
+  const renewal = { now: new Date(), renewBefore: 90, certDays: 397, caDays: 1024, addHosts: [], force: false };
+  const files = new HostFiles(root);
+  const detected = await detectInstallation(files, { scope: 'auto', home });
+  return (await surveyHost({ files, detected, target, release: undefined, renewal })).plan;
+}
+
+/** Writes the units of a plan into a fixture. */
+export async function writeUnits({ root }: Fixture, { units }: UpgradePlan): Promise<void> {
+  for (const { path, after } of units) await writeFile(root + path, after);
+}

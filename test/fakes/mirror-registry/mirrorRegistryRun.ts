@@ -1,0 +1,96 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { fileURLToPath } from 'node:url';
+import { executeProgram } from '../../support/execution.ts';
+import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
+import { installCertificates } from './mirrorRegistryCertificates.ts';
+import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
+import { run, type RunResult } from '../../support/peers.ts';
+
+/** The program, as it is run from the sources. */
+export const mirrorRegistryExecutable = fileURLToPath(
+  new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url),
+);
+const killAt = fileURLToPath(new URL('../../support/killAt.ts', import.meta.url));
+
+/** A mirror registry that runs on a host of its own, on a free port of `localhost`, and the program to work on it with. */
+export interface RunningRegistry {
+  readonly fixture: Fixture;
+  readonly host: MirrorRegistryHost;
+  /** A path below the registry’s folder, as this machine has it. */
+  at(path: string): string;
+  /** Runs `oc adm-mirror-registry` on it; killed at the step that is given, as `killAt` counts them. */
+  call(command: string, args?: readonly string[], killedAt?: number): Promise<RunResult>;
+  /** Every file of the host but those of this program and of its backups, with mode, owner and digest; with times, when asked. */
+  snapshot(withTimes?: boolean): Promise<Record<string, string>>;
+  stop(): Promise<void>;
+}
+
+/**
+ * Installs and starts a 2.0.7 whose certificate ends in 20 days, its authority in 100. The old authority is kept as `/old-root.pem`. For port
+ * 8080 of the container there is no key, so that Quay serves HTTP.
+ */
+export async function startMirrorRegistry(
+  options: Partial<FixtureOptions> = {},
+  containerPort = 8443,
+): Promise<RunningRegistry> {
+  const port = await findFreePort();
+  const fixture = await makeFixture({
+    ...{
+      age: '2.0.7',
+      hostname: `localhost:${String(port)}`,
+      publish: `127.0.0.1:${String(port)}:${String(containerPort)}`,
+    },
+    ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
+    ...options,
+  });
+  const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
+  await fixture.write('/srv/db/quay_sqlite.db', '', 0o664);
+  {
+    using database = new DatabaseSync(join(fixture.root, 'srv/db/quay_sqlite.db'));
+    database.exec('CREATE TABLE migration (image TEXT)');
+  }
+  await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
+  await fixture.write('/old-root.pem', await readFile(at('quay-rootCA/rootCA.pem'), 'utf8'));
+  if (containerPort === 8080) await rm(at('quay-config/ssl.key'));
+  const host = new MirrorRegistryHost(fixture, port, '/srv/db');
+  await host.start();
+  return {
+    ...{ fixture, host, at },
+    call: (command, args = [], killedAt) => {
+      const programs = join(fixture.root, 'programs');
+      const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
+      const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
+      const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools;
+      const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
+      const words = [...command.split(' '), ...where, ...taken, ...args];
+      // A process of its own only to be killed.
+      return kill
+        ? run(process.execPath, [mirrorRegistryExecutable, ...words], { env: { ...process.env, ...kill } })
+        : executeProgram(mirrorRegistryExecutable, words);
+    },
+    snapshot: (withTimes = false) => snapshot(fixture.root, withTimes),
+    stop: async () => {
+      await host.stop();
+      await fixture.remove();
+    },
+  };
+}
+
+async function snapshot(root: string, withTimes: boolean): Promise<Record<string, string>> {
+  const entries = await readdir(root, { recursive: true, withFileTypes: true });
+  const files = entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((path) => !path.includes('.oc-mirror-registry'));
+  const found = files.sort().map(async (path): Promise<[string, string]> => {
+    const { mode, uid, gid, mtimeMs } = await stat(path);
+    const digest = createHash('sha256')
+      .update(await readFile(path))
+      .digest('hex');
+    return [path.slice(root.length), [mode, uid, gid, digest, withTimes ? mtimeMs : ''].join(' ')];
+  });
+  return Object.fromEntries(await Promise.all(found));
+}

@@ -1,0 +1,36 @@
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { openSync, readFileSync } from 'node:fs';
+import { parseUnitFile, settingsOf } from '../../../lib/host/units.ts';
+
+// What systemctl does with the units of a mirror registry, where no systemd runs: started as `systemctl restart quay-app.service` and
+// the like, it runs the commands of a unit as they stand there. RUN_FOLDER is where they keep what is %t to them.
+const [verb, name = ''] = process.argv.slice(2);
+const runFolder = process.env['RUN_FOLDER'] ?? '/run';
+
+/** The command lines of a unit, with specifiers filled in; those that may fail have a `-` in front. */
+function commandsOf(key: string): string[][] {
+  const path = `/etc/systemd/system/${name}`;
+  const unit = { name, files: [parseUnitFile(path, readFileSync(path, 'utf8'))] };
+  return settingsOf(unit, 'Service', key).map(({ words }) =>
+    words.map(({ text }) => text.replaceAll('%t', runFolder).replaceAll('%n', name)),
+  );
+}
+
+function runAll(key: string): void {
+  for (const [program = '', ...args] of commandsOf(key)) {
+    const { status } = spawnSync(program.replace(/^-/, ''), args, { stdio: 'ignore' });
+    if (status !== 0 && !program.startsWith('-')) throw new Error(`${key} of ${name} ended with ${String(status)}`);
+  }
+}
+
+if (verb === 'stop' || verb === 'restart') {
+  runAll('ExecStop');
+  runAll('ExecStopPost');
+}
+if (verb === 'restart') {
+  runAll('ExecStartPre');
+  const [[program = '', ...args] = []] = commandsOf('ExecStart');
+  const log = openSync(`${runFolder}/${name}.log`, 'a');
+  if (name === 'quay-pod.service') execFileSync(program, args, { stdio: ['ignore', log, log] });
+  else spawn(program, args, { stdio: ['ignore', log, log], detached: true }).unref();
+}
