@@ -264,9 +264,7 @@ function formatUsage(program: Program, entry: CommandEntry, { details }: Command
 }
 
 function describeCommand(parser: Argv, program: Program, entry: CommandEntry, command: Command): Argv {
-  for (const group of optionGroups) {
-    parser.group([], group);
-  }
+  for (const group of optionGroups) parser.group([], group);
   // What is said of the program itself is there already.
   if (entry !== defaultOf(program)) parser.usage(formatUsage(program, entry, command));
   for (const [name, positional] of Object.entries(command.positionals ?? {})) {
