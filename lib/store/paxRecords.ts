@@ -1,4 +1,4 @@
-import { quote, type Refuse } from './tarHeader.ts';
+import type { Refuse } from './tarHeader.ts';
 
 /** What a pax header says about the next entry. Text is Latin-1, as in TarHeader; the size is in bytes. */
 export interface PaxRecords {
@@ -50,7 +50,7 @@ export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
     const [, keyword = '', value = ''] = /^\d+ ([^=\0]+)=(.*)\n$/s.exec(record) ?? [];
     if (!(record.length === length) || keyword === '') return refuse('a pax header is malformed');
     const pattern = Object.hasOwn(allowed, keyword) ? allowed[keyword] : undefined;
-    if (!pattern) return refuse(`a pax header has a record ${quote(keyword)}, which changes what tar extracts`);
+    if (!pattern) return refuse(`a pax header has ${describeRecord(keyword)}, which changes what tar extracts`);
     if (!pattern.test(value)) return refuse(`the value of ${keyword} in a pax header is malformed`);
     if (found.has(keyword)) return refuse(`a pax header has two values of ${keyword}`);
     found.set(keyword, value);
@@ -63,4 +63,10 @@ export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
     ...(target !== undefined && { target }),
     ...(size !== undefined && { size: Number(size) }),
   };
+}
+
+// Other keywords can be any bytes of a file that is not verified.
+function describeRecord(keyword: string): string {
+  const isKnown = /^(?:GNU|SCHILY|LIBARCHIVE)(?:\.[a-z]{1,12}){1,2}$/.test(keyword);
+  return isKnown ? `a record ${keyword}` : 'a record of an unknown kind';
 }

@@ -61,7 +61,7 @@ export function decodeHeader(block: Buffer, refuse: Refuse): TarHeader {
   const name = readText(block, 0, 100) ?? refuse('its name has bytes after its end');
   const type = types[letter];
   if (type === undefined) {
-    const what = refusedTypes[letter] ?? `of the unknown type ${quote(letter)}`;
+    const what = refusedTypes[letter] ?? 'of an unknown type';
     return refuse(`${quote(name)} is ${what}; a bundle has only files, folders and tags`);
   }
   const prefix = format === 'posix' ? readText(block, 345, 500) : '';
@@ -123,11 +123,12 @@ function readNumber(block: Buffer, start: number, end: number): number | undefin
   return digits === undefined || digits.length < field.length - 2 ? undefined : Number.parseInt(digits, 8);
 }
 
-/** Quotes a Latin-1 text for a message, with escapes for everything but printable ASCII. */
-export function quote(text: string): string {
-  return JSON.stringify(text).replace(/[^\x20-\x7e]/g, (character) => {
-    return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  });
+/**
+ * Quotes the name of an entry for a message if a bundle may have such a name. Other names are not quoted, because they can be any bytes of a
+ * file that is not verified.
+ */
+export function quote(name: string): string {
+  return /^(?:metadata\.json|(?:config|v2)\/[\w:./-]{1,200})$/.test(name) ? JSON.stringify(name) : 'an entry';
 }
 
 /** Tells whether all bytes are zero. */

@@ -181,7 +181,7 @@ class Reading {
   }
 
   async #addEntry(header: TarHeader, extension: Extension | undefined): Promise<void> {
-    const refuse = this.#refuse;
+    const refuse: Refuse = (why) => this.#refuse(`at byte ${String(this.#first)}, ${why}`);
     const { pax, longName, longTarget } = extension ?? {};
     const name = pax?.path ?? longName ?? header.name;
     const isLink = header.type === 'link';

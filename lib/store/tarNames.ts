@@ -20,7 +20,7 @@ export function parseName(name: string, isFolder: boolean, refuse: Refuse): stri
   if (!/^[\x20-\x5b\x5d-\x7e]+$/.test(path))
     return refuse(`${quoted} has characters other than printable ASCII without a backslash`);
   if (path.length > lengthLimit || parts.length > depthLimit || parts.some((part) => part.length > 255))
-    return refuse(`${quoted.slice(0, 100)}… is too long or has too many folders`);
+    return refuse(`${quoted} is too long or has too many folders`);
   if (parts.some((part) => part.startsWith('._')))
     return refuse(`${quoted} is an AppleDouble file, which tar adds on macOS unless COPYFILE_DISABLE=1 is set`);
   return path;

@@ -12,7 +12,7 @@ import { makeBlob } from '../support/layers.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { rewrite } from '../support/repack.ts';
 import { tarAttacks } from '../support/tarAttacks.ts';
-import { makePax, paxRecord } from '../support/tarBytes.ts';
+import { makeFile, makePax, paxRecord } from '../support/tarBytes.ts';
 
 const binding = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -101,6 +101,17 @@ describe('a tar that tar programs read in different ways', () => {
     expect(problems[0]?.message).to.include('is refused').and.to.include('GNU.sparse.name');
     const error = await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
     expect(error.message).to.include('GNU.sparse.name');
+  });
+
+  it('quotes no name and no keyword that a bundle cannot have', async () => {
+    const end = original.length - 1024;
+    const hostile = [makeFile('/root:$6$secret', 'x'), makePax(paxRecord('secret', 'x')), makeFile('../secret', 'x')];
+    for (const bytes of hostile) {
+      const error = await failureOf(openBundle(await insert('names.tar', end, bytes), makeContext()), 'invalid-bundle');
+      expect(error.message)
+        .to.match(/at byte \d+|a pax header/)
+        .and.not.to.include('secret');
+    }
   });
 
   for (const [what, bytes] of Object.entries(tarAttacks)) {
