@@ -1,7 +1,7 @@
 import { PluginError } from '../lib/errors.ts';
 import type { Program } from './command.ts';
 import { capturePackageOutput } from './packageOutput.ts';
-import { completionWord, execute } from './program.ts';
+import { completionWord, execute } from './execute.ts';
 import { isCompleter } from './programChoice.ts';
 
 /**

@@ -1,7 +1,4 @@
-import { setImmediate } from 'node:timers/promises';
 import type { Argv, Options } from 'yargs';
-import manifest from '../package.json' with { type: 'json' };
-import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
 import { readArguments } from './arguments.ts';
 import {
@@ -16,16 +13,12 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { showFailure, withPointer } from './failure.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
-import { Terminal, type OutputStream } from './terminal.ts';
 import { versionText } from './version.ts';
 
-/** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
-export const completionWord = '__complete';
-/** How wide a help text is where it does not go to a terminal, in columns. */
-const defaultWidth = 100;
+/** How wide a help text is if it does not go to a terminal, in columns. */
+export const defaultWidth = 100;
 
 /** The headlines of a help text, in their order. */
 const optionGroups = [
@@ -40,106 +33,12 @@ const optionGroups = [
   'Host:',
 ];
 
-/** What a program is given from outside, so that it can run in any process. */
-export interface ProgramIo {
-  readonly stdout: OutputStream;
-  readonly stderr: OutputStream;
-  readonly environment: NodeJS.ProcessEnv;
-  /** The path that the program was started by. */
-  readonly executable: string;
-  /** When progress is first told where stderr is no terminal, in milliseconds. */
-  readonly firstProgress?: number;
-  /** Aborted to interrupt the command, which then cleans up and ends. */
-  readonly signal: AbortSignal;
-  /** Aborted with an error that ends the program at once, whatever its command does. */
-  readonly broken?: AbortSignal;
-  /** Has a listener told of what packages and Node.js itself would print. */
-  readonly listenToPackages?: (listener: (text: string) => void) => void;
-}
-
-/**
- * Runs a program to its end: parses the command line, runs the command that it names, and shows errors. Returns the exit code: 0 (done),
- * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
- */
-export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
-  const { stdout, stderr, environment, executable, firstProgress } = io;
-  if (argv[0] === completionWord) {
-    const { answerCompletion } = await import('./completion/answer.ts');
-    stdout.write(await answerCompletion(program, argv.slice(1), environment));
-    await drain(stdout);
-    return 0;
-  }
-  const ended = new AbortController();
-  const signal = AbortSignal.any([io.signal, ended.signal]);
-  const streams = { stdout, stderr, environment, ...(firstProgress && { firstProgress }) };
-  let terminal = await Terminal.open(streams);
-  io.listenToPackages?.((text) => void terminal.log('debug', text));
-  let exitCode = 0;
-  const run: Run = async (command, args) => {
-    const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
-    terminal = await Terminal.open({ ...streams, quiet, verbose });
-    const { log, transfer } = terminal;
-    const context: Context = { signal, log, onEvent: transfer('Transferring') };
-    const setExitCode = (code: number): void => void (exitCode = code);
-    await command.run(args, { context, terminal, environment, executable, setExitCode });
-  };
-  const broken = failureOf(io.broken);
-  try {
-    requireNode();
-    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout)), broken]);
-    if (text !== '') terminal.print(text);
-    terminal.close();
-    await Promise.race([drain(stdout, stderr), broken]);
-  } catch (error) {
-    terminal.close();
-    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal);
-  }
-  // Ends what may still be under way beside the operation that failed.
-  ended.abort();
-  await drain(stdout, stderr);
-  return exitCode;
-}
-
-/** Waits until the streams have passed on what was written: an exit would cut off what a slow reader has not taken yet. */
-async function drain(...streams: readonly OutputStream[]): Promise<void> {
-  await Promise.all(streams.map((stream) => new Promise((resolve) => stream.write('', resolve))));
-  // A stream tells its writer that it failed before it tells its listeners.
-  await setImmediate();
-}
-
-/** Rejects when the signal is aborted, with its reason. */
-function failureOf(signal: AbortSignal | undefined): Promise<never> {
-  return new Promise((_, reject) => {
-    const fail = (): void => void reject(signal?.reason as Error);
-    if (signal?.aborted) fail();
-    else signal?.addEventListener('abort', fail);
-  });
-}
-
-function widthOf({ isTTY, columns = 100 }: OutputStream): number {
-  return isTTY === true ? Math.min(120, columns) : defaultWidth;
-}
-
 /** The words of a command line as the parser needs them: `help create` is `create --help`. */
-function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
+export function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
   const words = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
   const command = commands.find((entry) => nameOf(entry) === words[0]);
   const known: Readonly<Record<string, string>> = { ...spellings, ...command?.spellings };
   return words.map((word) => known[word] ?? word);
-}
-
-/** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */
-function requireNode(): void {
-  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
-  if (Number.parseInt(process.versions.node, 10) < Number(least)) {
-    throw new PluginError(
-      'usage',
-      `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`,
-      {
-        hint: `Put a newer 'node' first on the path.`,
-      },
-    );
-  }
 }
 
 /** The help of a program, or of one of its commands, as it is printed. */
@@ -153,10 +52,11 @@ export async function checkLine(program: Program, words: readonly string[]): Pro
   await parse(program, respell(words, program), async () => {});
 }
 
-type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
+/** Runs a command with the arguments that were read. */
+export type Run = (command: Command, args: Record<string, unknown>) => Promise<void>;
 
 /** Runs what the words name, and gives what they ask to be printed instead: a help or a version. */
-async function parse(
+export async function parse(
   program: Program,
   words: readonly string[],
   run: Run,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { expect } from 'chai';
 import type { Program } from '../../cmd/command.ts';
-import { execute } from '../../cmd/program.ts';
+import { execute } from '../../cmd/execute.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { executeProgram } from '../support/execution.ts';
 import { executeSample } from '../support/program.ts';

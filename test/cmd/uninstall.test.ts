@@ -28,7 +28,7 @@ describe('oc adm-upgrade-bundle uninstall', () => {
   it('lists what it would remove, then what it has removed', async () => {
     const tried = await uninstall('--dry-run');
     expect(tried.code, tried.stderr).to.equal(0);
-    expect(tried.stdout).to.match(/^daemonset\/agent deleted \(dry run\)\n/);
+    expect(tried.stdout).to.match(/^daemonset\/controller deleted \(dry run\)\ndaemonset\/agent deleted \(dry run\)\n/);
     const { code, stdout, stderr } = await uninstall();
     expect(code, stderr).to.equal(0);
     expect(stdout).to.equal(tried.stdout.replaceAll(' (dry run)', ''));

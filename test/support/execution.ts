@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import type { Program } from '../../cmd/command.ts';
 import { mirrorRegistry } from '../../cmd/mirror-registry/commands.ts';
-import { execute } from '../../cmd/program.ts';
+import { execute } from '../../cmd/execute.ts';
 import { releaseMirrorConfig } from '../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../cmd/upgrade-bundle/commands.ts';
 

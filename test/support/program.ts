@@ -6,7 +6,7 @@ import { checkImage } from '../../cmd/checks.ts';
 import { defineCommand, type Program } from '../../cmd/command.ts';
 import { formatOption, registryOptions } from '../../cmd/options.ts';
 import { runProgram } from '../../cmd/main.ts';
-import { execute } from '../../cmd/program.ts';
+import { execute } from '../../cmd/execute.ts';
 import { PluginError } from '../../lib/errors.ts';
 
 /** A program for the tests of what all programs have in common. */

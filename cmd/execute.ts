@@ -1,0 +1,105 @@
+import { setImmediate } from 'node:timers/promises';
+import manifest from '../package.json' with { type: 'json' };
+import type { Context } from '../lib/context.ts';
+import { PluginError } from '../lib/errors.ts';
+import type { Program } from './command.ts';
+import { showFailure, withPointer } from './failure.ts';
+import { defaultWidth, parse, respell, type Run } from './program.ts';
+import { Terminal, type OutputStream } from './terminal.ts';
+
+/** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
+export const completionWord = '__complete';
+
+/** What a program is given from outside, so that it can run in any process. */
+export interface ProgramIo {
+  readonly stdout: OutputStream;
+  readonly stderr: OutputStream;
+  readonly environment: NodeJS.ProcessEnv;
+  /** The path that the program was started by. */
+  readonly executable: string;
+  /** When progress is first told where stderr is no terminal, in milliseconds. */
+  readonly firstProgress?: number;
+  /** Aborted to interrupt the command, which then cleans up and ends. */
+  readonly signal: AbortSignal;
+  /** Aborted with an error that ends the program at once, whatever its command does. */
+  readonly broken?: AbortSignal;
+  /** Has a listener told of what packages and Node.js itself would print. */
+  readonly listenToPackages?: (listener: (text: string) => void) => void;
+}
+
+/**
+ * Runs a program to its end: parses the command line, runs the command that it names, and shows errors. Returns the exit code: 0 (done),
+ * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
+ */
+export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
+  const { stdout, stderr, environment, executable, firstProgress } = io;
+  if (argv[0] === completionWord) {
+    const { answerCompletion } = await import('./completion/answer.ts');
+    stdout.write(await answerCompletion(program, argv.slice(1), environment));
+    await drain(stdout);
+    return 0;
+  }
+  const ended = new AbortController();
+  const signal = AbortSignal.any([io.signal, ended.signal]);
+  const streams = { stdout, stderr, environment, ...(firstProgress && { firstProgress }) };
+  let terminal = await Terminal.open(streams);
+  io.listenToPackages?.((text) => void terminal.log('debug', text));
+  let exitCode = 0;
+  const run: Run = async (command, args) => {
+    const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
+    terminal = await Terminal.open({ ...streams, quiet, verbose });
+    const { log, transfer } = terminal;
+    const context: Context = { signal, log, onEvent: transfer('Transferring') };
+    const setExitCode = (code: number): void => void (exitCode = code);
+    await command.run(args, { context, terminal, environment, executable, setExitCode });
+  };
+  const broken = failureOf(io.broken);
+  try {
+    requireNode();
+    const text = await Promise.race([parse(program, respell(argv, program), run, widthOf(stdout)), broken]);
+    if (text !== '') terminal.print(text);
+    terminal.close();
+    await Promise.race([drain(stdout, stderr), broken]);
+  } catch (error) {
+    terminal.close();
+    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal);
+  }
+  // Ends what may still be under way beside the operation that failed.
+  ended.abort();
+  await drain(stdout, stderr);
+  return exitCode;
+}
+
+/** Waits until the streams have passed on what was written: an exit would cut off what a slow reader has not taken yet. */
+async function drain(...streams: readonly OutputStream[]): Promise<void> {
+  await Promise.all(streams.map((stream) => new Promise((resolve) => stream.write('', resolve))));
+  // A stream tells its writer that it failed before it tells its listeners.
+  await setImmediate();
+}
+
+/** Rejects when the signal is aborted, with its reason. */
+function failureOf(signal: AbortSignal | undefined): Promise<never> {
+  return new Promise((_, reject) => {
+    const fail = (): void => void reject(signal?.reason as Error);
+    if (signal?.aborted) fail();
+    else signal?.addEventListener('abort', fail);
+  });
+}
+
+function widthOf({ isTTY, columns = 100 }: OutputStream): number {
+  return isTTY === true ? Math.min(120, columns) : defaultWidth;
+}
+
+/** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */
+function requireNode(): void {
+  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
+  if (Number.parseInt(process.versions.node, 10) < Number(least)) {
+    throw new PluginError(
+      'usage',
+      `This is Node.js ${process.versions.node}, and version ${least} or newer is needed.`,
+      {
+        hint: `Put a newer 'node' first on the path.`,
+      },
+    );
+  }
+}
