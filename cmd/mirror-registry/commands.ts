@@ -36,6 +36,11 @@ export const mirrorRegistry: Program = {
       load: () => import('./status.ts'),
     },
     {
+      usage: 'uninstall',
+      describe: 'Remove the mirror registry from this host, with or without its data',
+      load: () => import('./uninstall.ts'),
+    },
+    {
       usage: 'completion <shell>',
       describe: 'Print a script that makes a shell complete commands, options and values',
       load: () => import('../completion/completion.ts'),

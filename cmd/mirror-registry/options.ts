@@ -8,6 +8,7 @@ import type { DetectedInstallation, Installation } from '../../lib/host/installa
 import type { ExecutionRequest } from '../../lib/host/execution.ts';
 import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
 import type { DetectOptions } from '../../lib/host/scopes.ts';
+import { locateInstallation, type LocatedInstallation, type UninstallRequest } from '../../lib/host/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { describeReadError } from '../../lib/store/fileContent.ts';
 import { checkFile } from '../checks.ts';
@@ -205,10 +206,41 @@ export async function requestOf(
   return { files, installation, commands, detect, ...times, noRestart: !restart, force };
 }
 
+/** Options of `uninstall`. */
+export const uninstallOptions = { podman: executionOptions.podman, systemctl: executionOptions.systemctl } as const;
+
+/** Makes out of the options what is uninstalled, even if the configuration is missing. Throws `usage`, and as `locateInstallation`. */
+export async function uninstallRequestOf(
+  args: Arguments<typeof uninstallOptions & typeof hostOptions>,
+  environment: NodeJS.ProcessEnv,
+): Promise<UninstallRequest & { readonly located: LocatedInstallation }> {
+  const { root, podman, systemctl } = args;
+  if (root !== '/' && systemctl === undefined) throw missingSystemctl();
+  const files = new HostFiles(root);
+  const detect = detectOptionsOf(args, environment);
+  const located = await locateInstallation(files, detect);
+  if (located.scope === 'user') await requireOwner(files, located);
+  const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, located.scope);
+  return { files, detect, commands, located };
+}
+
+function missingSystemctl(): PluginError {
+  return new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
+    hint: 'Name the program that starts and stops the units of that host.',
+  });
+}
+
 /** The systemd and the podman of a user, and new files, are those of the user who runs this. */
-async function requireOwner(files: HostFiles, { quayRoot }: Installation): Promise<void> {
-  const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
-  if (uid === process.getuid?.()) return;
+async function requireOwner(
+  files: HostFiles,
+  { quayRoot, unitFolder }: Pick<Installation, 'quayRoot' | 'unitFolder'>,
+): Promise<void> {
+  const paths = [quayRoot.value, unitFolder];
+  const found = await Promise.all(
+    paths.map(async (path) => stat(files.locate(await files.resolve(path))).catch(() => undefined)),
+  );
+  const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
+  if (uid === undefined) return;
   throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${String(uid)}`, {
     hint: `Run this as that user: 'sudo -u "#${String(uid)}" …'.`,
   });

@@ -12,7 +12,7 @@ export interface CertificatePaths {
 }
 
 /** The places of a registry’s certificates. */
-export function certificatePathsOf({ quayRoot: { value: root } }: Installation): CertificatePaths {
+export function certificatePathsOf({ quayRoot: { value: root } }: Pick<Installation, 'quayRoot'>): CertificatePaths {
   return {
     server: join(root, 'quay-config/ssl.cert'),
     serverKey: join(root, 'quay-config/ssl.key'),

@@ -76,7 +76,8 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   return { installation, units, commands, configuration };
 }
 
-function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
+/** The podman command of a unit; undefined if it has none. */
+export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
   const setting = unit && settingsOf(unit, 'Service', 'ExecStart').at(-1);
   return setting && parsePodmanCommand(setting);
 }
@@ -99,7 +100,8 @@ function imageOf(component: Component, command: PodmanCommand): Word | undefined
   return component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command.image;
 }
 
-function configMountOf(
+/** The folder that is mounted as Quay’s configuration, by its unit or by an option; undefined if neither tells. */
+export function configMountOf(
   command: PodmanCommand | undefined,
   { quayRoot, home }: DetectOptions,
 ): Inherited<string> | undefined {
@@ -108,7 +110,11 @@ function configMountOf(
 }
 
 /** What is mounted at a folder of a container: a path, where `%h` is the home of the user, or the name of a volume. */
-function mountOf(command: PodmanCommand | undefined, target: string, home: string): Inherited<string> | undefined {
+export function mountOf(
+  command: PodmanCommand | undefined,
+  target: string,
+  home: string,
+): Inherited<string> | undefined {
   for (const { value, word } of valuesOf(command, 'volume')) {
     const [source = '', mounted] = value.split(':');
     if (command && mounted === target) return inherit(command, source.replaceAll('%h', home), word);

@@ -51,6 +51,11 @@ export class HostCommands {
     await this.#act(['rm', '-f', path], signal);
   }
 
+  /** Removes a folder with everything in it, on its own file system alone. Throws `command-failed`. */
+  async removeFolder(path: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['rm', '-rf', '--one-file-system', path], signal);
+  }
+
   /** Lists the files of a folder, as `copy` reads them. Throws `command-failed`. */
   async list(
     folder: string,

@@ -127,15 +127,22 @@ function pathOf({ fd }: FileHandle): string {
   return `/proc/self/fd/${String(fd)}`;
 }
 
-/** Resolves a path and makes sure that it stays within its folder. */
-async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
-  const checkLink = ({ uid }: Stats, link: string): void => {
+/**
+ * Resolves the symbolic links of a path, as the host has it. Throws `not-writable` for a link that neither root nor the user who runs this
+ * made.
+ */
+export function resolveTrusted(files: HostFiles, path: string): Promise<string> {
+  return files.resolve(path, ({ uid }, link) => {
     if (uid === 0 || uid === process.geteuid?.()) return;
     throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${String(uid)}`, {
       hint: 'It could lead anywhere. Replace it with the file or folder that it stands for.',
     });
-  };
-  const [resolved, folder] = [await files.resolve(path, checkLink), await files.resolve(within, checkLink)];
+  });
+}
+
+/** Resolves a path and makes sure that it stays within its folder. */
+async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
+  const [resolved, folder] = [await resolveTrusted(files, path), await resolveTrusted(files, within)];
   if (resolved === folder || resolved.startsWith(join(folder, '/'))) return resolved;
   throw new PluginError('not-writable', `${files.locate(path)} leads out of ${folder}, to ${resolved}`, {
     hint: 'Replace the symbolic link with the file that it stands for.',

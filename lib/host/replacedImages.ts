@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { findImage } from './images.ts';
 import type { ImageChange } from './plan.ts';
-import { keptName, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
+import { keptNames, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /** Finds the IDs of the images that a change replaces. Warns of an image that podman does not hold. Throws `command-failed`. */
 export async function findReplaced(
@@ -26,8 +26,9 @@ export async function keepReplaced(
   journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<void> {
+  const names = keptNames(journal);
   for (const [index, { id }] of journal.replaced.entries()) {
-    await commands.podman(['tag', id, keptName(journal, index)], signal);
+    await commands.podman(['tag', id, names[index] ?? ''], signal);
   }
 }
 
@@ -37,8 +38,7 @@ export async function releaseReplaced(
   journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const index of journal.replaced.keys()) {
-    const name = keptName(journal, index);
+  for (const name of keptNames(journal)) {
     // It may have been removed before.
     await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;

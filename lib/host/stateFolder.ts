@@ -127,7 +127,10 @@ export class StateFolder {
 }
 
 /** Keeps other runs out of an installation, and returns how to let them in again. Throws `busy`, `disk-full`, `not-writable`. */
-export async function takeStateLock(files: HostFiles, installation: Installation): Promise<() => Promise<void>> {
+export async function takeStateLock(
+  files: HostFiles,
+  installation: Pick<Installation, 'quayRoot'>,
+): Promise<() => Promise<void>> {
   const state = new StateFolder(files, installation);
   await state.makeFolder('.');
   return takeLock(await state.locate('lock'), `the mirror registry in ${installation.quayRoot.value}`);

@@ -15,6 +15,9 @@ export type UpgradePhase = 'writing' | 'restarting' | 'saving' | 'restoring' | '
 
 const phases: readonly string[] = ['writing', 'restarting', 'saving', 'restoring', 'starting'];
 
+/** Where the files of an installation are. */
+export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
+
 /** One change: what is written and what was there before, both in its folder. */
 export interface UpgradeJournal {
   /** A number that counts up, and the time. */
@@ -51,7 +54,7 @@ export interface JournaledFile {
 }
 
 /** The folder of an installation that a file of it must not leave; undefined for a file that is none of the installation’s. */
-export function folderOfFile(installation: Installation, path: string): string | undefined {
+export function folderOfFile(installation: InstallationPaths, path: string): string | undefined {
   const { unitFolder, quayRoot } = installation;
   const state = stateFolderOf(installation);
   if (path === join(state, 'state.json')) return state;
@@ -66,7 +69,7 @@ export function folderOfFile(installation: Installation, path: string): string |
 /**
  * Reads a journal. Throws `invalid-file` for one that names anything but files and units of the installation: it says what is written.
  */
-export function parseJournal(text: string, path: string, installation: Installation): UpgradeJournal {
+export function parseJournal(text: string, path: string, installation: InstallationPaths): UpgradeJournal {
   const refuse = (why: string, cause?: unknown): PluginError =>
     new PluginError('invalid-file', `${path} is not a journal of this registry: ${why}`, {
       hint: 'Nothing was changed. Move the file away if you know that no upgrade or renewal is unfinished.',
@@ -92,7 +95,7 @@ export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
 }
 
-/** The name by which podman keeps an image for a rollback. */
-export function keptName({ id }: Pick<UpgradeJournal, 'id'>, index: number): string {
-  return `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${String(index)}`;
+/** The names by which podman keeps the replaced images for a rollback, in their order. */
+export function keptNames({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
+  return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${String(index)}`);
 }

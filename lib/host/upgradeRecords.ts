@@ -4,11 +4,11 @@ import { PluginError } from '../errors.ts';
 import { checkWritable, readWithAttributes, removeFile, replaceFile, type FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
 import type { ConfinedPath } from './hostFolder.ts';
-import type { Installation } from './installation.ts';
 import { StateFolder } from './stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,
+  type InstallationPaths,
   type JournaledFile,
   type UpgradeJournal,
   type UpgradePhase,
@@ -27,9 +27,9 @@ const reserveSize = 64 * 1024;
 export class UpgradeRecords {
   readonly state: StateFolder;
   readonly #files: HostFiles;
-  readonly #installation: Installation;
+  readonly #installation: InstallationPaths;
 
-  constructor(files: HostFiles, installation: Installation) {
+  constructor(files: HostFiles, installation: InstallationPaths) {
     this.#files = files;
     this.#installation = installation;
     this.state = new StateFolder(files, installation);
@@ -193,11 +193,16 @@ export class UpgradeRecords {
     await this.state.remove(nameOf(journal));
   }
 
-  /** The backups beyond the last `keep` of their kind: those with a database are counted apart from those without. */
-  async listSurplus(keep: number): Promise<UpgradeJournal[]> {
+  /** All changes that succeeded and were not rolled back, the first one first. */
+  async listEnded(): Promise<UpgradeJournal[]> {
     const ids = await this.#list();
     const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
-    const ended = journals.filter((journal) => journal !== undefined);
+    return journals.filter((journal) => journal !== undefined);
+  }
+
+  /** The backups beyond the last `keep` of their kind: those with a database are counted apart from those without. */
+  async listSurplus(keep: number): Promise<UpgradeJournal[]> {
+    const ended = await this.listEnded();
     const kinds = [
       ended.filter(({ database }) => database !== undefined),
       ended.filter(({ database }) => database === undefined),

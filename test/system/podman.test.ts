@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
@@ -178,5 +178,27 @@ describe('a mirror registry under podman', function () {
     expect(await readFile(unit, 'utf8')).to.equal(before);
     expect(listMigrations()).to.deep.equal(['v3.12.10']);
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
+  });
+
+  it('is uninstalled, and leaves nothing of itself when told so', async () => {
+    const list = async (...args: string[]): Promise<string[]> =>
+      (await host.runSuccessfully('podman', [...args, '--format', '{{.Name}}']))
+        .split('\n')
+        .filter((name) => name !== '');
+    await host.runSuccessfully('podman', ['volume', 'create', 'another']);
+    const kept = await host.run(process.execPath, [executable, 'uninstall', '--dry-run']);
+    expect(kept.stdout, kept.stderr)
+      .to.include('would remove pod quay-pod')
+      .and.to.include('would keep volume sqlite-storage');
+    const { code, stderr } = await host.run(process.execPath, [executable, 'uninstall', '--remove-data']);
+    expect(code, stderr).to.equal(0);
+    expect(await list('pod', 'ls')).to.deep.equal([]);
+    expect(await list('volume', 'ls')).to.deep.equal(['another']);
+    expect(await list('secret', 'ls')).to.deep.equal([]);
+    expect((await host.runSuccessfully('podman', ['ps', '-aq'])).trim()).to.equal('');
+    const names = await host.runSuccessfully('podman', ['images', '--format', '{{.Repository}}']);
+    expect(names).not.to.include('oc-mirror-registry');
+    expect(await readdir(join(fixture.root, 'etc/systemd/system'))).to.deep.equal([]);
+    expect(await readdir(join(fixture.root, 'mnt'))).to.deep.equal([]);
   });
 });

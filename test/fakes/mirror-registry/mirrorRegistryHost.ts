@@ -38,6 +38,12 @@ export class MirrorRegistryHost {
   running: string | undefined;
   /** The secrets that podman holds: their values by their names. */
   readonly secrets = new Map<string, string>();
+  /** What podman holds besides, by its names. */
+  readonly pods = new Set(['quay-pod']);
+  readonly containers = new Set(['quay-app', 'quay-redis']);
+  readonly volumes = new Set<string>();
+  /** Makes the command fail that is asked for after so many others. */
+  failsAfter = Infinity;
   /** As podman calls it. */
   architecture = 'amd64';
   /** How well an image is. */
@@ -107,9 +113,15 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     const fail = (text: string) => ({ code: 125, text });
     const words = args.filter((word) => word !== '--user');
     const last = words.at(-1) ?? '';
+    this.failsAfter -= 1;
+    if (this.failsAfter === -1) return fail('the power failed');
+    const drop = (held: { delete(name: string): boolean }): { code: number; text: string } => {
+      for (const word of words) held.delete(word);
+      return done;
+    };
     if (name === 'systemctl') {
       if (words[0] === 'daemon-reload') await this.#readUnits();
-      if (words[0] === 'stop') await this.#stopFront();
+      if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();
       if (words[0] !== 'restart') return done;
       if (this.isBroken) return fail('Job for the unit failed.');
       if (last === 'quay-app.service') await this.#startFront();
@@ -125,6 +137,20 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         this.images.set(last, id);
         return done;
       }
+      case 'pod exists':
+        return this.pods.has(last) ? done : fail('');
+      case 'container exists':
+        return this.containers.has(last) ? done : fail('');
+      case 'volume exists':
+        return this.volumes.has(last) ? done : fail('');
+      case 'pod rm':
+        return drop(this.pods);
+      case 'rm --force':
+        return drop(this.containers);
+      case 'volume rm':
+        return drop(this.volumes);
+      case 'secret rm':
+        return drop(this.secrets);
       case 'secret inspect':
         return this.secrets.has(last) ? done : fail('no such secret');
       case 'secret create':
@@ -181,11 +207,8 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   async #readUnits(): Promise<void> {
     for (const name of ['quay-app', 'quay-pod', 'quay-redis']) {
       const path = join(this.fixture.root, this.fixture.unitFolder, `${name}.service`);
-      // The first installers made no pod.
-      this.#units.set(
-        name,
-        name === 'quay-pod' ? await readFile(path, 'utf8').catch(() => '') : await readFile(path, 'utf8'),
-      );
+      // The first installers made no pod; an uninstalled registry has none of them.
+      this.#units.set(name, await readFile(path, 'utf8').catch(() => ''));
     }
   }
 

@@ -63,7 +63,8 @@ export async function startMirrorRegistry(
       const programs = join(fixture.root, 'programs');
       const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
       const tools = ['--health-timeout=2', `--podman=${programs}/podman`, `--systemctl=${programs}/systemctl`];
-      const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools;
+      const start = command === 'uninstall' ? 1 : 0;
+      const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools.slice(start);
       const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
       const words = [...command.split(' '), ...where, ...taken, ...args];
       // A process of its own only to be killed.

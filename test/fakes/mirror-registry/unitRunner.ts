@@ -4,7 +4,8 @@ import { parseUnitFile, settingsOf } from '../../../lib/host/units.ts';
 
 // What systemctl does with the units of a mirror registry, where no systemd runs: started as `systemctl restart quay-app.service` and
 // the like, it runs the commands of a unit as they stand there. RUN_FOLDER is where they keep what is %t to them.
-const [verb, name = ''] = process.argv.slice(2);
+const [verb] = process.argv.slice(2);
+const name = process.argv.at(-1) ?? '';
 const runFolder = process.env['RUN_FOLDER'] ?? '/run';
 
 /** The command lines of a unit, with specifiers filled in; those that may fail have a `-` in front. */
@@ -23,7 +24,7 @@ function runAll(key: string): void {
   }
 }
 
-if (verb === 'stop' || verb === 'restart') {
+if (verb === 'stop' || verb === 'restart' || verb === 'disable') {
   runAll('ExecStop');
   runAll('ExecStopPost');
 }

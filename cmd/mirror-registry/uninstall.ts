@@ -1,0 +1,66 @@
+import { takeStateLock } from '../../lib/host/stateFolder.ts';
+import { planUninstall, uninstall, type UninstallPlan } from '../../lib/host/uninstall.ts';
+import { defineCommand } from '../command.ts';
+import { formatOption } from '../options.ts';
+import { hostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
+
+/** `uninstall`: removes a mirror registry from its host. */
+export const command = defineCommand({
+  details:
+    'Stops and removes the units, the pod with its containers, and the secrets of the registry. Keeps its data: the images, the database, the ' +
+    'configuration with its keys, the certificates and the backups, because none of them is of use without the others. --remove-data removes ' +
+    'them too, and they cannot be restored. Images in podman’s storage stay.\n\n' +
+    'It never asks: look at --dry-run first. An interrupted run is finished by running it again. A registry whose configuration is missing ' +
+    'is uninstalled too.',
+  options: {
+    'dry-run': { type: 'boolean', describe: 'List everything that would be removed and kept; change nothing' },
+    'remove-data': {
+      type: 'boolean',
+      describe: 'Remove the images, the database, the configuration, the certificates and the backups as well',
+    },
+    ...formatOption(['json']),
+    ...uninstallOptions,
+    ...hostOptions,
+  },
+  examples: [
+    ['--dry-run', 'List what would be removed, and what is kept'],
+    ['--remove-data', 'Leave nothing of the registry on this host'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { dryRun, removeData, format } = args;
+    const { located, ...request } = await uninstallRequestOf(args, environment);
+    const print = (plan: UninstallPlan): void => {
+      if (format === 'json') terminal.print(JSON.stringify({ dryRun, removeData, ...plan }, null, 2));
+      else terminal.print(describe(plan, dryRun, removeData));
+    };
+    if (dryRun) {
+      print(await planUninstall(request, context.signal));
+      return;
+    }
+    const unlock = await takeStateLock(request.files, located);
+    try {
+      const plan = await planUninstall(request, context.signal);
+      await uninstall(request, plan, removeData, context);
+      print(plan);
+    } finally {
+      await unlock();
+    }
+  },
+});
+
+function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): string {
+  const done = dryRun ? 'would remove' : 'removed';
+  const list = (what: string, names: readonly string[], verb = done): string[] =>
+    names.map((name) => `${verb} ${what} ${name}`);
+  const data = removeData ? done : dryRun ? 'would keep' : 'kept';
+  return [
+    ...list('unit', plan.units),
+    ...list('file', plan.unitFiles),
+    ...list('pod', plan.pods),
+    ...list('container', plan.containers),
+    ...list('secret', plan.secrets),
+    ...list('volume', plan.volumes, data),
+    ...list('folder', plan.folders, data),
+    ...list('image name', plan.keptImages, data),
+  ].join('\n');
+}
