@@ -70,7 +70,12 @@ export async function findGraphData(
       if (isPluginError(error, 'not-found')) return undefined;
       throw error;
     });
-    return root && { name: graphDataName, digest: root.digest, source: content, target };
+    if (!root) return undefined;
+    context.log(
+      'warn',
+      `the graph-data image ${root.digest} in ${content.name} is not covered by the release signature`,
+    );
+    return { name: graphDataName, digest: root.digest, source: content, target };
   }
   const cli = release.images.get('cli');
   if (!cli) {

@@ -9,6 +9,7 @@ import { digestIn } from '../../lib/oci/reference.ts';
 import { openCluster } from '../clusterAccess.ts';
 import { defineCommand, type Arguments } from '../command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../options.ts';
+import { warnOfExtraImages } from './extraImages.ts';
 import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
 
 /** `apply`: the bundle that the cluster may be updated with. */
@@ -57,9 +58,7 @@ export const command = defineCommand({
     try {
       await checkAgents(cluster, evidence, offlineTrustOf(args), context);
       const { bundle, outcome } = await allowBundle(cluster, request);
-      for (const image of evidence?.signed.extraImages ?? []) {
-        context.log('warn', `${image} is not covered by the release signature`);
-      }
+      warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
       terminal.print(`upgradebundle/${bundle.metadata.name} ${outcome}`);
       const next = bundle.status ? `It is ${phaseOf(bundle)}.` : 'The agents look for it now.';
       terminal.print(`${next} Follow it: oc adm-upgrade-bundle status -w`);

@@ -1,7 +1,22 @@
+import type { Context } from '../../lib/context.ts';
 import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
+
+/** How many of them are named. */
+const shown = 20;
+
+/** Warns of the images that the signature of the release does not cover. */
+export function warnOfExtraImages(images: readonly string[], context: Context): void {
+  const words = describeExtraImages(images);
+  if (words === undefined) return;
+  const more = images.length > shown ? [`and ${String(images.length - shown)} more`] : [];
+  context.log('warn', [`${words}:`, ...images.slice(0, shown), ...more].join('\n  '));
+}
 
 /** Rows of a result that name the images which the signature of the release does not cover; none where it covers all. */
 export function listExtraImages(images: readonly string[]): string[][] {
   const words = describeExtraImages(images);
-  return words === undefined ? [] : [['Not signed', words], ...images.map((image) => ['', image])];
+  if (words === undefined) return [];
+  const more = images.length - shown;
+  const rest = more > 0 ? [['', `… and ${String(more)} more: -o json lists them all`]] : [];
+  return [['Not signed', words], ...images.slice(0, shown).map((image) => ['', image]), ...rest];
 }

@@ -14,6 +14,7 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../options.ts';
+import { warnOfExtraImages } from './extraImages.ts';
 import { hostOptions } from './host.ts';
 import { fetcherOf, trustOf } from './trust.ts';
 
@@ -53,7 +54,7 @@ export const command = defineCommand({
     try {
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, context) };
       const { tags, extraImages } = await checkSigned(bundle, trust, context);
-      for (const image of extraImages) context.log('warn', `${image} is not covered by the release signature`);
+      warnOfExtraImages(extraImages, context);
       const host = { root: args.root, environment };
       const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
       try {

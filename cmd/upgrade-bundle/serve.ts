@@ -10,6 +10,7 @@ import { checkFile } from '../checks.ts';
 import { defineCommand } from '../command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../options.ts';
 import { parseListen } from './listen.ts';
+import { warnOfExtraImages } from './extraImages.ts';
 import { readToken } from './token.ts';
 import { fetcherOf, nameSigners, trustOf } from './trust.ts';
 
@@ -68,7 +69,7 @@ export const command = defineCommand({
         context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
       }
       context.log('info', `The release is signed by ${nameSigners(signed)}`);
-      for (const image of signed.extraImages) context.log('warn', `${image} is not covered by the release signature`);
+      warnOfExtraImages(signed.extraImages, context);
       context.log('info', `Serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
       const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
       context.log(

@@ -1,6 +1,6 @@
-import { setImmediate } from 'node:timers/promises';
 import { listObjects, type UnknownObject } from '../config/objects.ts';
 import { mergeSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
+import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Bundle, BundleFile } from './open.ts';
 import { placeOf } from './place.ts';
@@ -64,30 +64,30 @@ export function findExcess(files: readonly BundleFile[]): Problem | undefined {
 }
 
 /** Reads the configuration of a bundle, within limits. Throws what reading the bundle does; all else is a problem. */
-export async function readBundledConfig(bundle: Bundle): Promise<BundledConfig> {
+export async function readBundledConfig(bundle: Bundle, context: Context): Promise<BundledConfig> {
   const files = listConfig(bundle);
   const excess = findExcess(files);
   if (excess) return { files: [], signatures: new Map(), problems: [excess] };
   const texts: ConfigText[] = [];
   for (const { path } of files) texts.push({ path, text: (await bundle.read(path)).toString() });
-  return parseConfig(texts);
+  return parseConfig(texts, context);
 }
 
 /** Reads the signatures in the configuration of a bundle, unverified. Throws `invalid-file` for what cannot be read. */
-export async function readSignatures(bundle: Bundle): Promise<SignaturesByDigest> {
-  const { signatures, problems } = await readBundledConfig(bundle);
+export async function readSignatures(bundle: Bundle, context: Context): Promise<SignaturesByDigest> {
+  const { signatures, problems } = await readBundledConfig(bundle, context);
   const [first] = problems;
   if (first) throw new PluginError('invalid-file', `${bundle.path}: ${first.message}`);
   return signatures;
 }
 
 /** Reads configuration manifests out of their texts, file by file, so that a signal to stop is heard in between. */
-export async function parseConfig(texts: readonly ConfigText[]): Promise<BundledConfig> {
+export async function parseConfig(texts: readonly ConfigText[], context: Context): Promise<BundledConfig> {
   const files: ConfigFile[] = [];
   const problems: Problem[] = [];
   let total = 0;
   for (const { path, text } of texts) {
-    await setImmediate();
+    await takeTurn(context.signal);
     try {
       const { objects, tokens } = listObjects(text, path);
       total += tokens;

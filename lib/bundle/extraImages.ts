@@ -23,7 +23,9 @@ export function findExtraImages({ extraImages }: Pick<BundleMetadata, 'extraImag
 export function checkExtraImages({ path, metadata }: Bundle, { requireSignedImages }: VerifyTrust): void {
   const words = describeExtraImages(metadata.extraImages);
   if (requireSignedImages !== true || words === undefined) return;
-  throw new PluginError('unsigned', `${path} has ${words}: ${metadata.extraImages.join(', ')}`, {
+  const more = metadata.extraImages.length > 5 ? ', …' : '';
+  const named = metadata.extraImages.slice(0, 5).join(', ') + more;
+  throw new PluginError('unsigned', `${path} has ${words}: ${named}`, {
     hint,
   });
 }

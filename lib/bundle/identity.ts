@@ -52,7 +52,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
       });
     }
     const signed = await checkSigned(bundle, trust, context);
-    const signatures = (await readSignatures(bundle)).get(signed.release.digest) ?? [];
+    const signatures = (await readSignatures(bundle, context)).get(signed.release.digest) ?? [];
     const evidence = { signed, signatures, extraImages: bundle.metadata.extraImages };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };

@@ -143,7 +143,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const bytesUnshared = sum(images);
   const blobs = [...pieces].filter(([, { isBlob }]) => isBlob);
   const platforms = measured[0]?.walk.platforms ?? new Map<Digest, string>();
-  const config = await readBundledConfig(bundle);
+  const config = await readBundledConfig(bundle, context);
   const subject = describedSubject(metadata, parseDigest(digestIn(release)));
   const { problems } = judgeConfig(bundle, config, subject, { good: [], lenient: true });
   notes.push(...problems.map(({ message }) => message));

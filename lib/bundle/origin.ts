@@ -96,7 +96,7 @@ async function openLocal(
   const bundle = await openComplete(path, { bases: [] }, context);
   try {
     const { content, metadata } = bundle;
-    const signatures = await readSignatures(bundle);
+    const signatures = await readSignatures(bundle, context);
     return { content, signatures, repository: repositoryOf(metadata), close: () => bundle.close() };
   } catch (error) {
     await bundle.close();

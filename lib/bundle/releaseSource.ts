@@ -163,7 +163,7 @@ async function openPath(
   return {
     found: { reference, descriptor, source: content },
     wanted: {},
-    signatures: await readSignatures(bundle),
+    signatures: await readSignatures(bundle, context),
     ...localImages(path, releaseRepository, content, alone, registries, context),
     close: () => bundle.close(),
   };
@@ -214,7 +214,7 @@ async function readSignaturesBeside(location: Location, context: Context): Promi
     return readAllSignatures(await readConfigFolder(new RootFolder(path), 'config', context.signal));
   const bundle = await openBundle(path, context);
   try {
-    return await readSignatures(bundle);
+    return await readSignatures(bundle, context);
   } finally {
     await bundle.close();
   }

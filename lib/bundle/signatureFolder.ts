@@ -15,7 +15,7 @@ export async function checkSignatureFolder(
   trust: VerifyTrust,
   context: Context,
 ): Promise<readonly ConfigManifest[]> {
-  const config = await parseConfig(texts);
+  const config = await parseConfig(texts, context);
   const none = new Set<never>();
   const good = await verifyOthers(config.signatures, none, undefined, trust, context);
   const subject = { version: '', digests: none, repositories: none };

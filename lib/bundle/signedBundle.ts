@@ -31,7 +31,7 @@ export interface SignedBundle extends SignedRelease {
 export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedBundle> {
   try {
     const { metadata, content, form, path } = bundle;
-    const config = await readBundledConfig(bundle);
+    const config = await readBundledConfig(bundle, context);
     refuse(bundle, config.problems);
     const known = config.signatures;
     const signed = await checkRelease({ path, metadata, content, signatures: known }, trust, context);

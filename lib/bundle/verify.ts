@@ -114,7 +114,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   if (described && !walk.isPartial) problems.push(compareBlobs(metadata, walk.blobs));
   problems.push(listSurplus(bundle, scanned, walk));
 
-  const config = await parseConfig(scanned.config);
+  const config = await parseConfig(scanned.config, context);
   const excess = findExcess(listConfig(bundle));
   const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
   const subject = release ? subjectOf(release) : describedSubject(metadata, digest);

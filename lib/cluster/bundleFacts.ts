@@ -46,7 +46,7 @@ export async function gatherFacts(
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
   const contents = new Map<Digest, Buffer>();
-  const signatures = await readSignatures(bundle);
+  const signatures = await readSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
   const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };

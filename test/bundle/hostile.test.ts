@@ -1,6 +1,7 @@
 import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
+import { parseConfig } from '../../lib/bundle/bundledConfig.ts';
 import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
@@ -273,6 +274,14 @@ describe('a hostile bundle', () => {
         expect((await inspect(hostile)).join('\n')).to.contain('config');
       });
     }
+
+    it('is left at once when it is told to stop', async () => {
+      const controller = new AbortController();
+      const texts = [1, 2].map((index) => ({ path: `config/${String(index)}.yaml`, text: 'a: b' }));
+      const reading = parseConfig(texts, { ...makeContext(), signal: controller.signal });
+      controller.abort();
+      await failureOf(reading, 'interrupted');
+    });
 
     it('says that metadata.json is malformed, whatever it is made of', async () => {
       for (const value of [
