@@ -1,5 +1,5 @@
 import { chmod, mkdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Context } from 'mocha';
 import { run, runSuccessfully } from './peers.ts';
 
@@ -67,7 +67,9 @@ export class Sticks {
     this.#sticks.set(device, { removable });
     // What lies behind the end of the file is an error for the device, which has the size from before.
     const spoil = async (from: number): Promise<void> => {
-      await truncate(image, from);
+      // A request that begins before the end of the image and ends behind it gets zeros, and no error: have requests of one page only.
+      await writeFile(`/sys/block/${basename(device)}/queue/max_sectors_kb`, '4');
+      await truncate(image, from - (from % 4096));
       await runSuccessfully('blockdev', ['--flushbufs', device]);
     };
     if (readable < Infinity) await spoil(readable);
