@@ -12,12 +12,14 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const cache = join(root, 'node_modules/.cache');
 /** How long each file took when it ran last, in milliseconds. */
 const timesFile = join(cache, 'test-times.json');
+/** The same for the longest, on a machine where nothing has run yet. */
+const usualTimes = fileURLToPath(new URL('times.json', import.meta.url));
 const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
 /** To start mocha takes half a second: short files share a process, for so long and no longer. */
 const shortest = 10_000;
 
 process.chdir(root);
-const times = readTimes();
+const times = { ...readTimes(usualTimes), ...readTimes(timesFile) };
 const reports = mkdtempSync(join(tmpdir(), 'tests-'));
 const queue = plan(listFiles(process.argv.slice(2)));
 const sum = { passed: 0, failed: 0, skipped: [] };
@@ -116,9 +118,9 @@ function finish() {
   process.exitCode = sum.failed > 0 ? 1 : 0;
 }
 
-function readTimes() {
+function readTimes(path) {
   try {
-    return JSON.parse(readFileSync(timesFile, 'utf8'));
+    return JSON.parse(readFileSync(path, 'utf8'));
   } catch {
     return {};
   }
