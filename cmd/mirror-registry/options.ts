@@ -174,7 +174,8 @@ export const executionOptions = {
   },
   force: {
     type: 'boolean',
-    describe: 'Go on although the registry is not well, or although somebody has changed its files since',
+    describe:
+      'Continue although the registry is not healthy, its files were changed since, or a rollback lacks an old image',
     group: host,
   },
   'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },

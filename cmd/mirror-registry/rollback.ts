@@ -38,7 +38,7 @@ export const command = defineCommand({
         if (!abandoned) throw new PluginError('not-found', 'no upgrade or renewal is unfinished');
         const { journal, backup } = abandoned;
         terminal.print(
-          `Abandoned ${journal.title}, which was ${journal.phase}. Its backup is in ${backup}; remove it if you do not need it.`,
+          `Abandoned ${journal.title}, which was ${journal.phase}. Its backup is in ${backup}; remove it if you do not need it. The registry may be stopped: see 'systemctl status quay-app.service'.`,
         );
         return;
       }

@@ -14,13 +14,14 @@ const newerName = 'newer-database';
 
 /**
  * Makes sure, before anything stops, that a change can be rolled back: its backup is complete, every file can be written, podman holds the
- * images, and there is room to keep the newer database. `force` accepts missing images, and does without the newer database. Throws
+ * images, and there is room for the newer database with `keepNewer`. `force` accepts missing images, and does without the newer database. Throws
  * `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
   request: ExecutionRequest,
   records: UpgradeRecords,
   journal: UpgradeJournal,
+  keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<void> {
   const { files, detect, commands, force } = request;
@@ -35,8 +36,8 @@ export async function requireRestorable(
     });
   }
   await requireDatabaseCopy(await records.folderOf(journal));
-  if (!force)
-    await checkSpace(await records.state.locate(newerName), await sizeOfDatabase(commands, journal.database, signal));
+  if (force || !isSaved(journal, keepNewer)) return;
+  await checkSpace(await records.state.locate(newerName), await sizeOfDatabase(commands, journal.database, signal));
 }
 
 /**
@@ -56,7 +57,7 @@ export async function restoreRegistry(
   let journal = begun;
   try {
     if (journal.phase !== 'starting') {
-      await requireRestorable(request, records, journal, signal);
+      await requireRestorable(request, records, journal, keepNewer, signal);
       journal = await saveNewer(request, records, journal, keepNewer, signal);
       journal = await restore(request, records, journal, signal);
     }
@@ -91,8 +92,7 @@ async function saveNewer(
   keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<UpgradeJournal> {
-  const isAsked = keepNewer && begun.phase === 'restarting';
-  if (begun.database === undefined || (!isAsked && begun.phase !== 'saving')) return begun;
+  if (begun.database === undefined || !isSaved(begun, keepNewer)) return begun;
   const journal = await records.advance(begun, 'saving');
   await commands.systemctl(['stop', 'quay-app.service'], signal);
   try {
@@ -104,6 +104,11 @@ async function saveNewer(
     await records.state.remove(newerName);
   }
   return journal;
+}
+
+/** The newer database is to be copied, and is not yet overwritten. */
+function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
+  return phase === 'saving' || (phase === 'restarting' && keepNewer);
 }
 
 async function restore(

@@ -30,7 +30,7 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
   const journal = await findChange(request, records);
   if (!journal) return undefined;
   const isRestored = journal.phase === 'starting';
-  if (!isRestored) await requireRestorable(request, records, journal, signal);
+  if (!isRestored) await requireRestorable(request, records, journal, true, signal);
   return {
     title: journal.title,
     begun: timeOf(journal),
