@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -88,8 +90,18 @@ describe('.ci', () => {
     });
 
     it('ends with its line when it is ended', async () => {
-      const { code, stdout } = await runAll(`[[ $name != lint* ]] || kill -TERM $PPID`);
-      expect(stdout).to.match(/\n\d passed, [1-9] failed, 0 skipped\n$/);
+      await writeFile(join(root, 'bin/npm'), '#!/bin/bash\necho waiting\nexec sleep 60\n', { mode: 0o755 });
+      const env = { ...process.env, PATH: `${join(root, 'bin')}:${process.env['PATH'] ?? ''}` };
+      // In a group of its own, as a terminal has it, so that what it waits for ends too.
+      const child = spawn('bash', [join(root, '.ci/run')], {
+        ...{ env, detached: true, stdio: ['ignore', 'pipe', 'ignore'] },
+      });
+      let stdout = '';
+      child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+      await once(child.stdout, 'data');
+      process.kill(-(child.pid ?? NaN), 'SIGTERM');
+      const [code] = (await once(child, 'close')) as [number | null];
+      expect(stdout).to.match(/\n0 passed, [1-9] failed, 0 skipped\n$/);
       expect(code).to.equal(1);
     });
   });
