@@ -67,10 +67,7 @@ describe('create and who signed the release', () => {
   it('refuses a signature by a key that nobody knows', async () => {
     await open({ signed: false });
     await sign(workshop, [workshop.release.digest], await makeSigningKey({ name: 'Somebody else', type: 'ecc' }));
-    await expectFailure(await workshop.create(), workshop.output, [
-      /^error: cannot verify sha256:/m,
-      /^hint: /m,
-    ]);
+    await expectFailure(await workshop.create(), workshop.output, [/^error: cannot verify sha256:/m, /^hint: /m]);
     expectNothingFetched();
   });
 
