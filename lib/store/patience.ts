@@ -117,7 +117,7 @@ export class Patience {
     const now = this.#clock.now();
     this.#since ??= now;
     const end = this.#since + longestWait;
-    if (now + asked > end) {
+    if (now + wait > end) {
       const why =
         asked > longestWait
           ? `it asks to wait ${formatTime(asked)}, longer than the limit of ${formatTime(longestWait)}`
