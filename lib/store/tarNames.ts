@@ -29,7 +29,7 @@ export function parseName(name: string, isFolder: boolean, refuse: Refuse): stri
 /** Refuses a symbolic link other than a tag that points to a manifest beside it. */
 export function checkLink(path: string, target: string, refuse: Refuse): void {
   if (!/^v2\/.+\/manifests\/[^/]+$/.test(path) || !isDigest(target))
-    refuse(`${quote(path)} is a symbolic link to ${quote(target)}; only tags are links, to manifests beside them`);
+    refuse(`${quote(path)} is a symbolic link; only tags are links, to manifests beside them`);
 }
 
 /** The paths in an archive. Refuses a path that another entry would replace, or be written through, during extraction. */

@@ -232,7 +232,9 @@ describe('verifyBundle', () => {
       expect(sortsOf(report)).to.deep.equal(['altered tag', 'missing tag']);
       expect(messagesOf(report)).to.include('instead of');
       const outside = await checkChanged(({ files }) => files.set(tag(second), '../../../../etc/passwd'));
-      expect(messagesOf(outside)).to.include('is refused').and.to.include('/etc/passwd');
+      expect(messagesOf(outside))
+        .to.include(`${tag(second)}" is a symbolic link`)
+        .and.not.to.include('/etc/passwd');
     });
 
     it('finds a sigstore attachment that lost its blob', async () => {
@@ -305,7 +307,9 @@ describe('verifyBundle', () => {
 
     it('shows no control characters of a bundle', async () => {
       const report = await checkChanged(({ files }) => files.set('\u001b[31mred', Buffer.from('x')));
-      expect(messagesOf(report)).to.include('red').and.not.to.include('\u001b');
+      expect(messagesOf(report))
+        .to.include('an entry has characters other than')
+        .and.not.to.match(/red|\u001b/);
     });
   });
 
