@@ -38,9 +38,9 @@ export interface ConfigTrust {
 /** What became of the configuration of a bundle. */
 export interface ConfigVerdict {
   readonly problems: readonly Problem[];
-  /** The signatures, made anew from those that were verified. */
+  /** The verified signatures, rebuilt as objects. */
   readonly signatures: readonly ConfigManifest[];
-  /** What a mirror directory has besides, made anew; no signature vouches for the registries that it names. */
+  /** The other objects of a mirror directory, rebuilt; no signature vouches for the registries that it names. */
   readonly mirrors: readonly MirrorManifest[];
 }
 

@@ -25,7 +25,7 @@ const authorityPath = 'config/update-service/registry-ca.yaml';
 
 /**
  * Judges what mirroring writes besides signatures: a mirror set for repositories of the release, an update service, and the
- * authorities of its registries. Each is made anew from what it says, and must be the same byte for byte. `repositories` are those of
+ * authorities of its registries. Each is rebuilt from what it says, and must be the same byte for byte. `repositories` are those of
  * the release; one that ends with a slash stands for all in it.
  */
 export function judgeMirrorFiles(
