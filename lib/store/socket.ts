@@ -37,7 +37,7 @@ const headLimit = 64 * 1024;
 const bodyLimit = 64 * 1024;
 const plainStart = 'HTTP/1.1 ';
 // One buffer a connection, filled again and again: reading through the http module costs twice the CPU and
-// memory, since it copies every 64 KiB into a buffer of its own (measured; see docs/architecture.md).
+// memory, since it copies every 64 KiB into a buffer of its own (measured; see docs/performance.md).
 const bufferSize = 256 * 1024;
 const empty = Buffer.alloc(0);
 
