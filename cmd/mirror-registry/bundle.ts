@@ -1,11 +1,13 @@
 import { inspectBundle } from '../../lib/bundle/inspect.ts';
-import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { type Bundle } from '../../lib/bundle/bundle.ts';
 import { openRegistryOrigin } from '../../lib/bundle/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { pushRelease } from '../../lib/host/pushedRelease.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/host/registryBundle.ts';
-import { openRegistryRelease, type RegistryRelease } from '../../lib/host/registryRelease.ts';
+import { openRegistryRelease } from '../../lib/host/registryRelease.ts';
+import { type RegistryRelease } from '../../lib/host/images.ts';
 import { formatReference, parseReference, type Reference } from '../../lib/oci/reference.ts';
 import { architectures } from '../../lib/release/version.ts';
 import { Registries } from '../../lib/store/registries.ts';

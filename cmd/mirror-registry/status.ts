@@ -1,4 +1,5 @@
-import type { Inherited, Installation } from '../../lib/host/installation.ts';
+import type { Installation } from '../../lib/host/installation.ts';
+import type { Inherited } from '../../lib/host/installation.ts';
 import { listChangedUnits, readState } from '../../lib/host/registryState.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable, formatYaml } from '../format.ts';

@@ -1,12 +1,13 @@
 import type { Context } from '../../lib/context.ts';
 import type { Place } from '../../lib/release/destination.ts';
-import { findPresent, planMirror, runMirror, type MirrorImage } from '../../lib/release/mirror.ts';
+import { findPresent, planMirror, runMirror } from '../../lib/release/mirror.ts';
+import { type MirrorImage } from '../../lib/release/mirrorGroup.ts';
 import { Directory } from '../../lib/store/directory.ts';
 import type { Registries } from '../../lib/store/registries.ts';
 import type { ContentStore } from '../../lib/store/store.ts';
 import { formatBytes } from '../format.ts';
 import type { MirrorArguments } from './request.ts';
-import type { MirrorOutcome } from './summary.ts';
+import type { MirrorOutcome } from './upload.ts';
 
 /** Mirrors images, or in a dry run looks which are there; does nothing without images. */
 export async function copyImages(

@@ -8,7 +8,7 @@ import { formatReference, type Reference } from '../../lib/oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from '../../lib/release/destination.ts';
 import { buildGraphDataImage } from '../../lib/release/graphData.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import type { MirrorImage } from '../../lib/release/mirror.ts';
+import type { MirrorImage } from '../../lib/release/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import type { FetchFile } from '../../lib/release/signatureStore.ts';
 import { componentTag } from '../../lib/release/version.ts';

@@ -23,7 +23,8 @@ import { describeUpdateService, findGraphData, listImages, listMirrors, namedIma
 import { importRelease } from './imageStream.ts';
 import { tellOfResuming } from './interruption.ts';
 import { readRequest, type MirrorArguments, type MirrorRequest } from './request.ts';
-import { formatMirrorOutcome, toPlainMirrorOutcome, type MirrorOutcome } from './summary.ts';
+import { formatMirrorOutcome, toPlainMirrorOutcome } from './summary.ts';
+import { type MirrorOutcome } from './upload.ts';
 import { readClusterUpdates } from './updates.ts';
 
 /** Mirrors a release and what goes with it. */

@@ -1,33 +1,11 @@
-import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
-import { formatMirrorInstructions, type MirroredSource, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
-import { formatUpdateServiceInstructions, type UpdateServiceOptions } from '../../lib/config/updateService.ts';
-import type { PluginError } from '../../lib/errors.ts';
+import { formatMirrorInstructions } from '../../lib/config/mirrorSets.ts';
+import { formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import { formatTarget } from '../../lib/release/destination.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
-import type { MirrorImage, MirrorResult } from '../../lib/release/mirror.ts';
+import type { MirrorImage } from '../../lib/release/mirrorGroup.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatFile, formatOutcome, toPlainOutcome, type DryRun, type WrittenFile } from './configuration.ts';
+import { formatFile, formatOutcome, toPlainOutcome, type DryRun } from './configuration.ts';
 import type { MirrorArguments } from './request.ts';
-import { formatUpload } from './upload.ts';
-
-/** What a run of the mirror command did, or would do. */
-export interface MirrorOutcome {
-  readonly signed: SignedRelease;
-  readonly images: readonly MirrorImage[];
-  /** Absent where no images were asked for, and in a dry run. */
-  readonly result?: MirrorResult | undefined;
-  /** In a dry run, the images that are at their place already. */
-  readonly present?: ReadonlySet<MirrorImage> | undefined;
-  /** How many images the cluster imported into an image stream. */
-  readonly imported: number;
-  readonly files: readonly WrittenFile[];
-  readonly applied: readonly ApplyOutcome[];
-  /** Why nothing could be applied. */
-  readonly failure?: PluginError;
-  readonly configFolder: string | undefined;
-  readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
-  readonly updateService?: UpdateServiceOptions | undefined;
-}
+import { formatUpload, type MirrorOutcome } from './upload.ts';
 
 /** What happened as text for people and scripts: in the words of `oc adm release mirror`, where it has any. */
 export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {

@@ -1,5 +1,6 @@
 import { constants, setPriority } from 'node:os';
-import { openBundle, type Bundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { type Bundle } from '../../lib/bundle/bundle.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';

@@ -1,4 +1,4 @@
-import { agentNamespace } from '../../lib/cluster/agentAccess.ts';
+import { agentNamespace } from '../../lib/cluster/upgradeBundle.ts';
 import type { ObjectReference } from '../../lib/cluster/discovery.ts';
 import { nameOf } from '../../lib/cluster/skew.ts';
 

@@ -1,5 +1,5 @@
 import { openComplete } from '../../lib/bundle/complete.ts';
-import type { Bundle } from '../../lib/bundle/open.ts';
+import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';

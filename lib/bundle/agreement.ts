@@ -4,7 +4,7 @@ import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** Compares what metadata.json says of the release with what the release’s payload, for which the signature vouches, says itself. */

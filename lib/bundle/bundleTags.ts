@@ -4,9 +4,9 @@ import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
 import { isTag, parseReference } from '../oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
-import type { BundleImage } from './contents.ts';
+import type { BundleImage } from './images.ts';
 import { listImages } from './images.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 
 /** Lists the images of a bundle with the tags that they get: those of the signed payload, and of extra images those that create gives. */
 export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed: SignedRelease): BundleImage[] {

@@ -2,7 +2,8 @@ import { listObjects, type UnknownObject } from '../config/objects.ts';
 import { mergeSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
 import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import type { Bundle, BundleFile } from './open.ts';
+import type { Bundle } from './bundle.ts';
+import type { BundleFile } from './bundle.ts';
 import { placeOf } from './place.ts';
 import { describeProblem, type Problem } from './problem.ts';
 

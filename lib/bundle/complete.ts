@@ -7,7 +7,9 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import { listVolumeSets } from '../store/volumes.ts';
 import type { BlobRecord, BundleMetadata } from './metadata.ts';
-import { openBundle, type Bundle, type OpenOptions } from './open.ts';
+import { openBundle } from './open.ts';
+import { type Bundle } from './bundle.ts';
+import { type OpenOptions } from './bundle.ts';
 
 /** Where else to look for what a delta leaves out. */
 export interface CompleteOptions extends Pick<OpenOptions, 'onMedium'> {

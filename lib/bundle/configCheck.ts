@@ -10,7 +10,7 @@ import type { VerifiedSignature } from '../release/signature.ts';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** What the configuration of a bundle has to agree with. */

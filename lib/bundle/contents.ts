@@ -5,16 +5,7 @@ import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest }
 import type { Digest } from '../oci/digest.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
-
-/** An image that goes into a bundle. */
-export interface BundleImage {
-  /** The component’s name, `release`, or the pullspec of an extra image. */
-  readonly name: string;
-  /** By digest. */
-  readonly reference: Reference & { readonly digest: Digest };
-  /** What it is called in the bundle’s repository. */
-  readonly tag: string;
-}
+import type { BundleImage } from './images.ts';
 
 /** A manifest with its bytes. */
 export interface StoredManifest {

@@ -3,13 +3,13 @@ import { signatureManifests } from '../config/releaseManifests.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { formatReference } from '../oci/reference.ts';
-import { findRelease, loadRelease, type ReleaseRequest, type TrustRequest } from '../release/load.ts';
+import { findRelease, loadRelease } from '../release/load.ts';
 import type { Architecture } from '../release/version.ts';
 import { ArchiveWriter } from '../store/archiveWriter.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { withAdvice } from './advice.ts';
-import { leaveOut, readBase, type BaseRequest } from './base.ts';
+import { leaveOut, readBase } from './base.ts';
 import { gatherContents, type Contents } from './contents.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from './facts.ts';
@@ -20,26 +20,7 @@ import type { BundleMetadata } from './metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput, lockOf, makeFolder } from './output.ts';
 import { prepareSidecars } from './sidecars.ts';
-
-/** What a bundle is to be made of, and where it goes. */
-export interface CreateRequest {
-  readonly release: ReleaseRequest;
-  /** Pullspecs of images that go in besides those of the release. */
-  readonly extraImages: readonly string[];
-  /** What the blobs are left out of that it has already: the bundle is a delta then. */
-  readonly base?: BaseRequest | undefined;
-  /** An existing or new folder. */
-  readonly output: string;
-  readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
-  /** How large a file may be, in bytes: a larger bundle is split into volumes. */
-  readonly volumeSize?: number | undefined;
-  /** Say what would be done, and write nothing. */
-  readonly dryRun: boolean;
-  /** Check every byte of a finished bundle before believing that there is nothing to do. */
-  readonly verifyExisting: boolean;
-  /** The name and version of this program, for the metadata. */
-  readonly tool: string;
-}
+import type { CreateRequest } from './request.ts';
 
 /** What became of it; sizes in bytes. */
 export interface CreateResult {

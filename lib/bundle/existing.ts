@@ -6,7 +6,7 @@ import { formatReference, type Reference } from '../oci/reference.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
 import { findArchive } from '../store/volumes.ts';
 import type { Base } from './base.ts';
-import type { CreateRequest } from './create.ts';
+import type { CreateRequest } from './request.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from './sidecars.ts';

@@ -1,6 +1,6 @@
 import { PluginError } from '../errors.ts';
 import type { BundleMetadata } from './metadata.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { VerifyTrust } from './vouching.ts';
 

@@ -1,7 +1,8 @@
 import type { Context } from '../context.ts';
 import type { ArchiveWriter } from '../store/archiveWriter.ts';
 import type { ArchiveDigests } from '../store/volumeDigests.ts';
-import { allOrReport, type BundleImage, type Bringing, type Contents, type StoredBlob } from './contents.ts';
+import { allOrReport, type Bringing, type Contents, type StoredBlob } from './contents.ts';
+import { type BundleImage } from './images.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 

@@ -1,11 +1,16 @@
-import { formatReference, parseReference } from '../oci/reference.ts';
+import type { Digest } from '../oci/digest.ts';
+import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
+import type { ContentSource } from '../store/store.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
-import type { BundleImage } from './contents.ts';
-import type { Origin } from './origin.ts';
 
 /** Finds the digests of extra images, each image once, in an order that depends on the images alone. Throws what `resolve` does. */
-export async function resolveExtraImages(pullspecs: readonly string[], origin: Origin): Promise<ExtraImage[]> {
+export async function resolveExtraImages(
+  pullspecs: readonly string[],
+  origin: {
+    sourceOf(reference: Reference): ContentSource;
+  },
+): Promise<ExtraImage[]> {
   const resolved = await Promise.all(
     pullspecs.map(async (pullspec): Promise<[string, ExtraImage]> => {
       const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
@@ -44,3 +49,13 @@ export function listImages(
 
 /** An image that goes in besides those of the release, before it has a tag. */
 export type ExtraImage = Omit<BundleImage, 'tag'>;
+
+/** An image that goes into a bundle. */
+export interface BundleImage {
+  /** The component’s name, `release`, or the pullspec of an extra image. */
+  readonly name: string;
+  /** By digest. */
+  readonly reference: Reference & { readonly digest: Digest };
+  /** What it is called in the bundle’s repository. */
+  readonly tag: string;
+}

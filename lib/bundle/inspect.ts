@@ -8,7 +8,7 @@ import { readContent, type ContentSource } from '../store/store.ts';
 import { readBundledConfig, type BundledConfig } from './bundledConfig.ts';
 import { describedSubject, judgeConfig } from './configCheck.ts';
 import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { readDigestFile } from './sidecars.ts';
 
 /** An image of a bundle; sizes in bytes, as the manifests give them, everything that it needs counted once. */

@@ -8,7 +8,9 @@ import { RootFolder } from '../store/rootFolder.ts';
 import { parseVolumeName } from '../store/volumes.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
-import type { Bundle, BundleFile, Scanner } from './open.ts';
+import type { Bundle } from './bundle.ts';
+import type { Scanner } from './bundle.ts';
+import type { BundleFile } from './bundle.ts';
 import { placeOf } from './place.ts';
 
 /** Opens a mirror directory, an unpacked bundle or one that another tool wrote. Throws `not-found`, `not-readable` and `invalid-bundle`. */

@@ -4,7 +4,10 @@ import { Archive, type ArchiveEntry } from '../store/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { endSize, roundToBlock } from '../store/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
-import type { Bundle, BundlePart, OpenOptions, Scanner } from './open.ts';
+import type { Bundle } from './bundle.ts';
+import type { OpenOptions } from './bundle.ts';
+import type { Scanner } from './bundle.ts';
+import type { BundlePart } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
 
 /** Opens a bundle in a tar, which may be in volumes. Throws `invalid-bundle` and `not-readable`. */

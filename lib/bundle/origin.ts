@@ -14,7 +14,7 @@ import type { ContentSource } from '../store/store.ts';
 import type { StoredBlob } from './contents.ts';
 import { openComplete } from './complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { configLimits, findExcess, readSignatures } from './bundledConfig.ts';
 
 /** Where the content of a bundle comes from. */

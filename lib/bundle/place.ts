@@ -2,7 +2,7 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { isTag } from '../oci/reference.ts';
 import { releaseRepository } from '../store/directory.ts';
 import { metadataPath } from './metadata.ts';
-import type { BundleFile } from './open.ts';
+import type { BundleFile } from './bundle.ts';
 
 /** What a file of a bundle is, by its path; `other` has no place in a bundle. */
 export type Place =

@@ -6,8 +6,9 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { ContentStore } from '../store/store.ts';
 import { listSignedImages } from './bundleTags.ts';
-import { gatherContents, type BundleImage, type Contents } from './contents.ts';
-import type { Bundle } from './open.ts';
+import { gatherContents, type Contents } from './contents.ts';
+import { type BundleImage } from './images.ts';
+import type { Bundle } from './bundle.ts';
 import { PushTally } from './pushTally.ts';
 import type { SignedBundle } from './signedBundle.ts';
 

@@ -1,7 +1,8 @@
 import type { Context, TransferEvent } from '../context.ts';
 import { childrenOf } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import type { BundleImage, Contents } from './contents.ts';
+import type { Contents } from './contents.ts';
+import type { BundleImage } from './images.ts';
 
 /** Counts what becomes of the blobs of a push, and tells a listener the plan as it turns out: what is there need not be moved. */
 export class PushTally {

@@ -6,7 +6,8 @@ import type { Digest } from '../oci/digest.ts';
 import { isZero } from '../store/tarHeader.ts';
 import { VolumeHash } from '../store/volumeDigests.ts';
 import { findExcess, listConfig, type ConfigText } from './bundledConfig.ts';
-import type { Bundle, BundleFile } from './open.ts';
+import type { Bundle } from './bundle.ts';
+import type { BundleFile } from './bundle.ts';
 import { digestNamed, placeOf, type Place } from './place.ts';
 
 /** A manifest or a blob that is in a bundle, and what is wrong with it. */

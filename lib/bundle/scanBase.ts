@@ -2,7 +2,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { baseHint, descriptorOf, listLacking } from './complete.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 

@@ -14,7 +14,7 @@ import {
 } from '../store/server.ts';
 import { readContent, type ContentSource, type LocalContent } from '../store/store.ts';
 import { placeOf } from './place.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 
 /** The path under which the whole of a bundle is served. */
 export const servedTar = '/bundle.tar';

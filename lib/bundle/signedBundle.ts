@@ -9,7 +9,7 @@ import { readBundledConfig } from './bundledConfig.ts';
 import { readBundleTags } from './bundleTags.ts';
 import { announceMirrors, judgeConfig, subjectOf, type ConfigVerdict } from './configCheck.ts';
 import { checkExtraImages } from './extraImages.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import type { Problem } from './problem.ts';
 import { findUntrusted, verifyOthers, type VerifyTrust } from './vouching.ts';
 

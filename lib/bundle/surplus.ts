@@ -3,7 +3,7 @@ import type { Digest } from '../oci/digest.ts';
 import { isReleaseTag } from '../release/version.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { ScannedContent } from './scan.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import type { Walk } from './walk.ts';
 
 /**

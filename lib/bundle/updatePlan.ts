@@ -5,7 +5,7 @@ import { isPluginError, messageOf, type PluginError } from '../errors.ts';
 import { parseReference } from '../oci/reference.ts';
 import { readPayloadManifests } from '../release/release.ts';
 import { parseArchitecture, type Architecture } from '../release/version.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { checkSigned } from './signedBundle.ts';
 import type { VerifyTrust } from './vouching.ts';
 

@@ -13,7 +13,7 @@ import { listSignedImages } from './bundleTags.ts';
 import { findExcess, listConfig, parseConfig } from './bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, subjectOf } from './configCheck.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
 import { assumeBase, blameBase, scanBase } from './scanBase.ts';

@@ -8,7 +8,7 @@ import type { VerifiedSignature } from '../release/signature.ts';
 import type { FetchFile } from '../release/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../release/trust.ts';
 import { compareSignatures } from './agreement.ts';
-import type { Bundle } from './open.ts';
+import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** Whom to believe about a bundle. */

@@ -1,6 +1,7 @@
 import { signatureLabel } from '../config/signatures.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { agentNamespace, userOf } from './agentAccess.ts';
+import { userOf } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { upgradeBundleApi } from './upgradeBundle.ts';
 
 const api = 'admissionregistration.k8s.io/v1';

@@ -1,8 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { upgradeBundleApi } from './upgradeBundle.ts';
-
-/** The namespace of everything that belongs to the agents, and the beginning of what most of it is called. */
-export const agentNamespace = 'oc-upgrade-bundle';
+import { agentNamespace, upgradeBundleApi } from './upgradeBundle.ts';
 
 /** The account of the agents, on every node, and that of the controller, on the control plane only. */
 export type Account = 'agent' | 'controller';

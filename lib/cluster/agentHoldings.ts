@@ -1,6 +1,7 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openBundle, type Bundle } from '../bundle/open.ts';
+import { openBundle } from '../bundle/open.ts';
+import { type Bundle } from '../bundle/bundle.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';

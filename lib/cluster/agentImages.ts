@@ -1,4 +1,4 @@
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { defaultStorePath } from '../node/additionalStore.ts';

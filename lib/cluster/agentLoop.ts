@@ -11,7 +11,7 @@ import type { Cluster } from './client.ts';
 import { clusterVersionReference, listNeededReleases } from './clusterVersion.ts';
 import { readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
-import { servesPins } from './pinning.ts';
+import { servesPins } from './pinnedImageSets.ts';
 import { chooseProposal } from './proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from './upgradeBundle.ts';
 

@@ -1,7 +1,8 @@
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { accountPolicies } from './accountPolicies.ts';
-import { agentAccess, agentNamespace, type Account } from './agentAccess.ts';
+import { agentAccess, type Account } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import {
   describeExecutables,
   executablePort,

@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import type { Digest } from '../oci/digest.ts';
 import { derivePreSharedKey } from '../store/preSharedKey.ts';

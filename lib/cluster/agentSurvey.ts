@@ -1,7 +1,8 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { agentNamespace } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { agentLabels } from './agentObjects.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import { readNode, type ClusterNode } from './node.ts';
 

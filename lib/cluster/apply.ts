@@ -1,7 +1,8 @@
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { findDifferences, overlay } from './difference.ts';
 import { ApiError } from './refusals.ts';
 import { findSkew, nameOf, readClusterAge, type ClusterAge } from './skew.ts';

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import { readSignatures } from '../bundle/bundledConfig.ts';
 import { checkRelease } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/vouching.ts';

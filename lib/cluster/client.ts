@@ -3,22 +3,13 @@ import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, orUndefined, type ObjectReference, type ServedKind } from './discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
-import { fieldsOf, listOf } from './fields.ts';
+import { fieldsOf, listOf, type StoredObject } from './fields.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';
 import { watchObjects } from './watch.ts';
-
-/** An object as the cluster keeps it. */
-export interface StoredObject extends KubernetesObject {
-  readonly metadata: KubernetesObject['metadata'] & {
-    readonly uid?: string;
-    readonly resourceVersion?: string;
-    readonly [field: string]: unknown;
-  };
-}
 
 /** How to write. */
 export interface WriteOptions {

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
-import type { Cluster, ListOptions, StoredObject } from './client.ts';
+import type { Cluster, ListOptions } from './client.ts';
+import type { StoredObject } from './fields.ts';
 
 /** A kind that is watched, and which of its objects: all by default. */
 export interface ViewedKind extends Pick<ListOptions, 'namespace' | 'labelSelector'> {

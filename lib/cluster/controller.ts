@@ -2,10 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { VerifyTrust } from '../bundle/vouching.ts';
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
-import { agentNamespace } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { AgentHoldings } from './agentHoldings.ts';
 import type { Cluster } from './client.ts';
-import { controlRollout, type RolloutOptions } from './rollout.ts';
+import { controlRollout } from './rollout.ts';
+import { type RolloutOptions } from './rolloutRound.ts';
 
 /** What a controller works with. */
 export interface ControllerSettings {

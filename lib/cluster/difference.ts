@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf } from '../oci/digest.ts';
-import type { StoredObject } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
 type Path = readonly (string | number)[];

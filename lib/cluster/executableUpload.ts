@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Patience, type PatienceOptions } from '../store/patience.ts';
-import { agentNamespace } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { executablePath } from './agentStart.ts';
 import type { Cluster } from './client.ts';
 import type { Executable } from './executable.ts';

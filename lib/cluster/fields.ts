@@ -1,4 +1,14 @@
+import type { KubernetesObject } from '../config/manifest.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
+
+/** An object as the cluster keeps it. */
+export interface StoredObject extends KubernetesObject {
+  readonly metadata: KubernetesObject['metadata'] & {
+    readonly uid?: string;
+    readonly resourceVersion?: string;
+    readonly [field: string]: unknown;
+  };
+}
 
 export type { Fields } from './kubeconfigMerge.ts';
 

@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { fieldsOf, textOf, type Fields } from './fields.ts';
 
 /** Which Lease, and who wants it. Times are in milliseconds. */

@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
 import { architectures, type Architecture } from '../release/version.ts';
-import { agentNamespace } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { fieldsOf, textOf, type Fields } from './fields.ts';
 import { isFields } from './kubeconfigMerge.ts';
 import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';

@@ -1,4 +1,4 @@
-import type { StoredObject } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { parseReport, readRenewal } from './nodeReport.ts';
 import type { NodeProgress } from './upgradeBundle.ts';
 

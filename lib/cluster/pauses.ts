@@ -1,4 +1,5 @@
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { fieldsOf, textOf, type Fields } from './fields.ts';
 
 /** On what we paused: for which UpgradeBundle, and how it was before, as JSON of a merge patch. */

@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from './fields.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { isPinnedOn } from './survey.ts';
 
 /** The kind by which the machine config operator pins images on nodes: from OpenShift 4.19 on by default. */
@@ -149,4 +150,9 @@ function isSelected(labels: Readonly<Record<string, string>> = {}, { matchLabels
       return (operator === 'In') === (value !== undefined && textsOf(values).includes(value));
     })
   );
+}
+
+/** Whether the cluster itself can pin images. */
+export async function servesPins(cluster: Cluster): Promise<boolean> {
+  return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
 }

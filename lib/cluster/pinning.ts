@@ -1,15 +1,15 @@
 import type { BundleFacts } from './bundleFacts.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
 import {
   isSameSet,
   listUnpinnable,
   makePinnedImageSets,
-  pinnedImageSetKind,
   readPinState,
+  servesPins,
   type PinState,
 } from './pinnedImageSets.ts';
-import type { Look } from './rolloutStep.ts';
+import type { Look } from './observation.ts';
 
 /** What pinning has to know of the cluster and the bundle. */
 export type Pinnable = Pick<Look, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
@@ -57,9 +57,4 @@ export async function applySets(
     site.poolNodes,
     state.nodes.map(({ name }) => name),
   );
-}
-
-/** Whether the cluster itself can pin images. */
-export async function servesPins(cluster: Cluster): Promise<boolean> {
-  return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
 }

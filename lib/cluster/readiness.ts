@@ -1,6 +1,7 @@
 import type { BundleMetadata } from '../bundle/metadata.ts';
 import { isSameMinor, parseArchitecture } from '../release/version.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { readClusterVersion } from './clusterVersion.ts';
 import { fieldsOf, textOf } from './fields.ts';
 import { formatSubject, type Finding } from './finding.ts';

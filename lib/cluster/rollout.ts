@@ -1,30 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
-import type { BundleFacts } from './bundleFacts.ts';
 import type { Cluster } from './client.ts';
 import { ClusterView } from './clusterView.ts';
-import { leadWithLease, type LeaseOptions } from './lease.ts';
-import { Rollout, watchedKinds } from './rolloutRound.ts';
+import { leadWithLease } from './lease.ts';
+import { Rollout, type RolloutOptions, watchedKinds } from './rolloutRound.ts';
 
 const usualPace = 15_000;
-
-/**
- * How to control the rollout of bundles. Nodes load when `mayLoad` says so; it is the controller that decides, by the phase and,
- * for the control plane, by whose turn it is.
- */
-export interface RolloutOptions {
-  /** Who this is, for the Lease: the name of the node. */
-  readonly identity: string;
-  /** Where the Lease is. */
-  readonly namespace: string;
-  /** Reads the facts of the bundle with a digest that this node has verified; undefined if it has not yet. */
-  readBundle(digest: Digest): Promise<BundleFacts | undefined>;
-  /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
-  readonly pace?: number;
-  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'lookPeriod'>;
-}
 
 /**
  * Leads UpgradeBundles through their phases, whenever it has the Lease `controller`, until the signal is aborted. All that it knows is in the cluster:

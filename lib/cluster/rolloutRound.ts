@@ -3,7 +3,8 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { BundleFacts } from './bundleFacts.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import type { ClusterView } from './clusterView.ts';
 import { leaveOutExtras } from './extraImages.ts';
 import { fieldsOf, listOf } from './fields.ts';
@@ -15,8 +16,8 @@ import { NodeReports } from './nodeReports.ts';
 import { pauseOthers, restoreOthers } from './pauses.ts';
 import { recordProposal } from './proposal.ts';
 import type { Site } from './readiness.ts';
-import type { RolloutOptions } from './rollout.ts';
-import { takeStep, type Look, type Step } from './rolloutStep.ts';
+import { takeStep, type Step } from './rolloutStep.ts';
+import { type Look } from './observation.ts';
 import { tidyUp } from './tidy.ts';
 import {
   activeBundle,
@@ -29,6 +30,7 @@ import {
   type UpgradeBundle,
   type UpgradeBundleStatus,
 } from './upgradeBundle.ts';
+import type { LeaseOptions } from './lease.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -286,4 +288,20 @@ function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {
     ...node,
     ...(message !== undefined && { message: message.slice(0, room) }),
   }));
+}
+
+/**
+ * How to control the rollout of bundles. Nodes load when `mayLoad` says so; it is the controller that decides, by the phase and,
+ * for the control plane, by whose turn it is.
+ */
+export interface RolloutOptions {
+  /** Who this is, for the Lease: the name of the node. */
+  readonly identity: string;
+  /** Where the Lease is. */
+  readonly namespace: string;
+  /** Reads the facts of the bundle with a digest that this node has verified; undefined if it has not yet. */
+  readBundle(digest: Digest): Promise<BundleFacts | undefined>;
+  /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
+  readonly pace?: number;
+  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'lookPeriod'>;
 }

@@ -1,37 +1,20 @@
 import { signatureManifests } from '../config/releaseManifests.ts';
 import type { BundleFacts } from './bundleFacts.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { clusterVersionReference } from './clusterVersion.ts';
 import { nameSome, type BundleCondition } from './conditions.ts';
-import { describeExtras, type AllowedFacts } from './extraImages.ts';
+import { describeExtras } from './extraImages.ts';
 import { listOf } from './fields.ts';
-import type { LoadState } from './loadState.ts';
-import type { MissingImage } from './missingImages.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
-import { applySets, pinImages, servesPins } from './pinning.ts';
+import { applySets, pinImages } from './pinning.ts';
+import { servesPins } from './pinnedImageSets.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { removePins } from './tidy.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
-import { abortAnnotation, phaseOf, type Phase, type UpgradeBundle } from './upgradeBundle.ts';
+import { abortAnnotation, phaseOf, type Phase } from './upgradeBundle.ts';
 import { takesLocalSystem } from './versionCheck.ts';
-
-/** What one look at the cluster has found. */
-export interface Look {
-  readonly cluster: Cluster;
-  readonly bundle: UpgradeBundle;
-  /** Other UpgradeBundles that are not done either, by name. */
-  readonly rivals: readonly string[];
-  readonly site: Site;
-  readonly load: LoadState;
-  /** What is known of the bundle; asked when it is needed. */
-  readonly facts: () => Promise<AllowedFacts | undefined>;
-  /** Pauses what would replace, remove or add nodes. */
-  readonly pause: () => Promise<void>;
-  /** Restores what was paused. */
-  readonly restore: () => Promise<void>;
-  /** The images that nodes tried to pull in vain. */
-  readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
-}
+import type { Look } from './observation.ts';
 
 /** Where the rollout is after a step, and why. */
 export interface Step {

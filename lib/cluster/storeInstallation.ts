@@ -1,7 +1,8 @@
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { storageFile } from '../node/storeConfig.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import type { ObjectReference } from './discovery.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from './serverSideApply.ts';

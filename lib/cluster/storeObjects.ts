@@ -1,10 +1,11 @@
 import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { PluginError } from '../errors.ts';
-import { defaultStorePath, storeMarker } from '../node/additionalStore.ts';
-import { addStore, storageFile, storesIn } from '../node/storeConfig.ts';
+import { defaultStorePath } from '../node/additionalStore.ts';
+import { addStore, storageFile, storeMarker, storesIn } from '../node/storeConfig.ts';
 import { isOlder } from '../release/version.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { fieldsOf, listOf, textOf } from './fields.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,5 +1,6 @@
 import { isPluginError } from '../errors.ts';
-import type { Cluster, StoredObject } from './client.ts';
+import type { Cluster } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import type { Finding } from './finding.ts';
 import { readNode } from './node.ts';

@@ -1,6 +1,7 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import { agentNamespace, formerAccess } from './agentAccess.ts';
+import { formerAccess } from './agentAccess.ts';
+import { agentNamespace } from './upgradeBundle.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';

@@ -1,5 +1,5 @@
 import { digestIn } from '../oci/reference.ts';
-import type { StoredObject } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from './fields.ts';
 import { readNode } from './node.ts';
 

@@ -155,3 +155,6 @@ export function needsFacts(bundle: UpgradeBundle): boolean {
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
+
+/** The namespace of everything that belongs to the agents, and the beginning of what most of it is called. */
+export const agentNamespace = 'oc-upgrade-bundle';

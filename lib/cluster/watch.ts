@@ -4,7 +4,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { interrupted } from '../store/networkErrors.ts';
 import { Patience, TransientError, type PatienceOptions } from '../store/patience.ts';
-import type { StoredObject } from './client.ts';
+import type { StoredObject } from './fields.ts';
 import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';
 

@@ -4,7 +4,7 @@ import { parseArchitecture } from '../release/version.ts';
 import { makeContentRelease } from './contentRelease.ts';
 import { imagesOfBundle } from './registryBundle.ts';
 import { checkRegistryBundle } from './registryBundleCheck.ts';
-import type { RegistryRelease } from './registryRelease.ts';
+import type { RegistryRelease } from './images.ts';
 
 /** Opens the release in a bundle, or in a mirror directory that one was unpacked to. Throws as `openBundle`, and `invalid-bundle`. */
 export async function openBundledRelease(path: string, context: Context): Promise<RegistryRelease> {

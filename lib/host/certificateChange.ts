@@ -1,7 +1,8 @@
 import type { Context } from '../context.ts';
 import { readCertificates } from './certificates.ts';
 import { detectInstallation } from './detect.ts';
-import { changeRegistry, finishEarlier, openRecords, type ExecutionRequest } from './execution.ts';
+import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
+import { type ExecutionRequest } from './restart.ts';
 import { requireHealth } from './health.ts';
 import { describeState } from './registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from './renewal.ts';

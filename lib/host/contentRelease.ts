@@ -8,8 +8,9 @@ import { readContent, type ContentSource } from '../store/store.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { requireImage } from './images.ts';
 import type { ReleaseComponent } from './installation.ts';
-import type { ImageChange } from './plan.ts';
-import type { RegistryRelease, ReleaseImage } from './registryRelease.ts';
+import type { ImageChange } from './images.ts';
+import type { RegistryRelease } from './images.ts';
+import type { ReleaseImage } from './images.ts';
 
 /** Where podman is given images, on the loopback interface. */
 const loadingPort = 28443;

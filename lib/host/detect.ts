@@ -2,7 +2,8 @@ import { join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { publishedPort, readConfiguration, splitHostname, type Configuration } from './configuration.ts';
 import type { HostFiles } from './hostFiles.ts';
-import type { Addition, Component, DetectedInstallation, Inherited, Installation } from './installation.ts';
+import type { Addition, Component, Installation } from './installation.ts';
+import type { Inherited } from './installation.ts';
 import { parsePodmanCommand, publishesOf, valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import { findUnits, type DetectOptions } from './scopes.ts';
 import { settingsOf, type Unit, type Word } from './units.ts';
@@ -179,4 +180,12 @@ function remark(
       : []),
     ...(units.has('quay-migrate') ? ['quay-migrate.service is left over from an upgrade that did not end'] : []),
   ];
+}
+
+/** An installation with the files it was read from, to be worked on. */
+export interface DetectedInstallation {
+  readonly installation: Installation;
+  readonly units: ReadonlyMap<string, Unit>;
+  readonly commands: Readonly<Partial<Record<Component, PodmanCommand>>>;
+  readonly configuration: Configuration;
 }

@@ -3,29 +3,11 @@ import { messageOf, PluginError } from '../errors.ts';
 import { checkDatabase, copyDatabase } from './database.ts';
 import { detectInstallation } from './detect.ts';
 import type { FileChange } from './fileChange.ts';
-import type { HostCommands } from './hostCommands.ts';
-import type { HostFiles } from './hostFiles.ts';
 import { keepReplaced, releaseReplaced } from './replacedImages.ts';
-import { requireContainers, restartUnits, waitForRegistry } from './restart.ts';
+import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { restoreRegistry } from './restoration.ts';
-import type { DetectOptions } from './scopes.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
-
-/** How a registry is changed, whatever the change is. */
-export interface ExecutionRequest {
-  readonly files: HostFiles;
-  readonly detect: DetectOptions;
-  readonly commands: HostCommands;
-  readonly now: Date;
-  /** Leave the restart of the registry to the administrator, and do not check its health. */
-  readonly noRestart: boolean;
-  /** Continue although the registry is not healthy, or although its files were changed since. */
-  readonly force: boolean;
-  /** How long the registry may take to become healthy, in seconds. */
-  readonly healthTimeout: number;
-  readonly keepBackups: number;
-}
 
 /** Opens the journal and the backups of the registry that a request is about. Throws as `detectInstallation`. */
 export async function openRecords({ files, detect }: ExecutionRequest): Promise<UpgradeRecords> {

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import type { HostCertificates } from './certificates.ts';
-import type { DetectedInstallation } from './installation.ts';
+import type { DetectedInstallation } from './detect.ts';
 import { publishesOf } from './podmanCommand.ts';
 
 /** How to ask a registry whether it is well. */

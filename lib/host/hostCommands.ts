@@ -2,7 +2,6 @@ import { execFile } from 'node:child_process';
 import { pipeline } from 'node:stream/promises';
 import { promisify } from 'node:util';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import type { Scope } from './installation.ts';
 
 /** The programs of a host that an upgrade needs, by name or path, and the environment they are given. */
 export interface HostPrograms {
@@ -128,3 +127,6 @@ function hintFor(program: string, code: unknown, stderr: string): string | undef
     `given them. Allow that: "transports": {"docker": {"${scope}": [{"type": "insecureAcceptAnything"}]}}.`
   );
 }
+
+/** Whose systemd runs the registry. */
+export type Scope = 'system' | 'user';

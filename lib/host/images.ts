@@ -1,16 +1,16 @@
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import type { Architecture } from '../release/version.ts';
+import type { Digest } from '../oci/digest.ts';
 import type { HostCommands } from './hostCommands.ts';
 import type { ReleaseComponent } from './installation.ts';
-import type { ImageChange } from './plan.ts';
-import type { RegistryRelease } from './registryRelease.ts';
-import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What podman holds once images are loaded. */
 export interface LoadedImages {
   readonly ids: ReadonlyMap<ReleaseComponent, string>;
   /** The names that are to be given to other images than they are of now. */
-  readonly names: UpgradeJournal['names'];
+  readonly names: readonly ImageRename[];
 }
 
 /**
@@ -81,4 +81,61 @@ export async function requireImage(
       hint: 'Nothing was changed. Something else may load images on this host: try again.',
     },
   );
+}
+
+/** An image of a release, by the name that units are to give it. */
+export interface ReleaseImage {
+  readonly image: string;
+  /** The ID that podman gives to it; undefined where that is known only when podman has it. */
+  readonly id: string | undefined;
+}
+
+/** A release of the mirror registry that is at hand with its images, wherever it lies. */
+export interface RegistryRelease {
+  /** A bundle, a list in a registry or an image layout, or what the installer comes in. */
+  readonly kind: 'bundle' | 'list' | 'installer';
+  /** What to call it in an error. */
+  readonly name: string;
+  readonly version: string | undefined;
+  /** What machines it is for, where that is known. */
+  readonly arch: Architecture | undefined;
+  /** Bytes that podman needs for its images, about. */
+  readonly size: number;
+  readonly images: Readonly<Record<ReleaseComponent, ReleaseImage>>;
+  /** What it lies in, where that is a bundle; open as long as this is. */
+  readonly bundle?: Bundle;
+  /**
+   * Checks what can be checked before podman is given anything, `expected` among it, the digest of the whole. Throws `digest-mismatch`,
+   * `incomplete` and `invalid-bundle`.
+   */
+  check(expected: Digest | undefined, context: Context): Promise<void>;
+  /**
+   * Has podman hold the images of some changes, verified, and returns their IDs. An image that takes the place of another of the same name is
+   * held without a name. Throws `command-failed`, and `digest-mismatch` where podman holds another.
+   */
+  load(
+    commands: HostCommands,
+    changes: readonly ImageChange[],
+    context: Context,
+  ): Promise<ReadonlyMap<ReleaseComponent, string>>;
+  close(): Promise<void>;
+}
+
+/** The images that a registry is to run; those that are not named stay. */
+export type TargetImages = Readonly<Partial<Record<ReleaseComponent, string>>>;
+
+/** An image that takes the place of another, which may have the same name. */
+export interface ImageChange {
+  readonly component: ReleaseComponent;
+  readonly from: string;
+  readonly to: string;
+  readonly file: string;
+  readonly line: number;
+}
+
+/** A name that gets another image, by its ID, and the ID of the one it had. */
+export interface ImageRename {
+  readonly name: string;
+  readonly to: string;
+  readonly from: string | undefined;
 }

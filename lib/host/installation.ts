@@ -1,6 +1,4 @@
-import type { Configuration } from './configuration.ts';
-import type { PodmanCommand } from './podmanCommand.ts';
-import type { Unit } from './units.ts';
+import type { Scope } from './hostCommands.ts';
 
 /** A value that an upgrade inherits, and where it stands. Lines count from 1; 0 is for what was said in an option. */
 export interface Inherited<T> {
@@ -8,9 +6,6 @@ export interface Inherited<T> {
   readonly file: string;
   readonly line: number;
 }
-
-/** Whose systemd runs the registry. */
-export type Scope = 'system' | 'user';
 
 /** What a release of the mirror registry consists of; `pause` is the pod’s own container. */
 export const releaseComponents = ['quay', 'redis', 'pause'] as const;
@@ -51,12 +46,4 @@ export interface Installation {
   readonly servesTls: boolean;
   /** What does not fit together, one sentence each. */
   readonly remarks: readonly string[];
-}
-
-/** An installation with the files it was read from, to be worked on. */
-export interface DetectedInstallation {
-  readonly installation: Installation;
-  readonly units: ReadonlyMap<string, Unit>;
-  readonly commands: Readonly<Partial<Record<Component, PodmanCommand>>>;
-  readonly configuration: Configuration;
 }

@@ -12,9 +12,10 @@ import type { HostCommands } from './hostCommands.ts';
 import { requireImage } from './images.ts';
 import { releaseComponents, type ReleaseComponent } from './installation.ts';
 import { changesOf } from './installerImages.ts';
-import type { ImageChange, TargetImages } from './plan.ts';
+import type { ImageChange } from './images.ts';
+import type { TargetImages } from './images.ts';
 import { requireDigest } from './registryBundleCheck.ts';
-import type { RegistryRelease } from './registryRelease.ts';
+import type { RegistryRelease } from './images.ts';
 import { mirrorRegistryVersion, quayVersionOf } from './versions.ts';
 
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));

@@ -3,7 +3,7 @@ import { isIndex } from '../oci/descriptor.ts';
 import { OciLayout } from '../store/ociLayout.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { makeContentRelease } from './contentRelease.ts';
-import type { RegistryRelease } from './registryRelease.ts';
+import type { RegistryRelease } from './images.ts';
 import { noRelease, readReleaseList } from './releaseList.ts';
 import { compareTags } from './versions.ts';
 

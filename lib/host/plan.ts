@@ -1,14 +1,13 @@
 import { PluginError } from '../errors.ts';
 import type { CertificateStatus } from './certificates.ts';
-import type { DetectedInstallation, Installation, ReleaseComponent } from './installation.ts';
+import type { Installation, ReleaseComponent } from './installation.ts';
+import type { DetectedInstallation } from './detect.ts';
 import { valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import type { RenewalNeed } from './renewal.ts';
 import { redisSecret } from './secrets.ts';
 import { splice, type Edit, type UnitFile } from './units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from './versions.ts';
-
-/** The images that a registry is to run; those that are not named stay. */
-export type TargetImages = Readonly<Partial<Record<ReleaseComponent, string>>>;
+import type { ImageChange, TargetImages } from './images.ts';
 
 /** What is known of a registry, for a plan. */
 export interface PlanInput {
@@ -21,15 +20,6 @@ export interface PlanInput {
   readonly unknown: readonly string[];
   /** A certificate that expires within so many days needs attention. */
   readonly renewBefore: number;
-}
-
-/** An image that takes the place of another, which may have the same name. */
-export interface ImageChange {
-  readonly component: ReleaseComponent;
-  readonly from: string;
-  readonly to: string;
-  readonly file: string;
-  readonly line: number;
 }
 
 /** A unit file that is to have other bytes, as text. */

@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import { copyImages } from '../copy.ts';
 import { parseArchitecture } from '../release/version.ts';

@@ -6,7 +6,7 @@ import { goArchitecture } from '../release/version.ts';
 import { checkSpace } from '../store/disk.ts';
 import { sizeOfDatabase } from './database.ts';
 import type { HostCommands } from './hostCommands.ts';
-import type { RegistryRelease } from './registryRelease.ts';
+import type { RegistryRelease } from './images.ts';
 
 /** What an upgrade needs of a host. */
 export interface UpgradeNeeds {

@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { gatherContents, type BundleImage } from '../bundle/contents.ts';
+import { gatherContents } from '../bundle/contents.ts';
+import { type BundleImage } from '../bundle/images.ts';
 import { fillBundle } from '../bundle/fill.ts';
 import { layOutBundle } from '../bundle/layout.ts';
 import type { BundleMetadata } from '../bundle/metadata.ts';
@@ -17,7 +18,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { takeLock } from '../store/lock.ts';
 import { readContent } from '../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from './installation.ts';
-import type { TargetImages } from './plan.ts';
+import type { TargetImages } from './images.ts';
 
 /** What a bundle for a mirror registry is to hold, and where it goes. */
 export interface RegistryBundleRequest {

@@ -1,4 +1,4 @@
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import { scanContent } from '../bundle/scan.ts';
 import { readDigestFile } from '../bundle/sidecars.ts';
 import { Walk } from '../bundle/walk.ts';

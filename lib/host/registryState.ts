@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { certificatePathsOf } from './certificatePaths.ts';
 import type { FileChange } from './fileChange.ts';
 import type { HostFiles } from './hostFiles.ts';
-import type { DetectedInstallation, Installation, ReleaseComponent } from './installation.ts';
+import type { Installation, ReleaseComponent } from './installation.ts';
+import type { DetectedInstallation } from './detect.ts';
 import { StateFolder } from './stateFolder.ts';
 
 /** What this program knows of a registry from the last time that it changed it. A rollback brings the one before back. */

@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { HostCommands } from './hostCommands.ts';
 import { findImage } from './images.ts';
-import type { ImageChange } from './plan.ts';
+import type { ImageChange } from './images.ts';
 import { keptNames, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /** Finds the IDs of the images that a change replaces. Warns of an image that podman does not hold. Throws `command-failed`. */

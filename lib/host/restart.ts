@@ -2,9 +2,11 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readCertificates } from './certificates.ts';
 import { detectInstallation } from './detect.ts';
-import type { ExecutionRequest } from './execution.ts';
 import { questionFor, waitForHealth } from './health.ts';
+import type { HostFiles } from './hostFiles.ts';
+import type { HostCommands } from './hostCommands.ts';
 import { findImage } from './images.ts';
+import type { DetectOptions } from './scopes.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** Has systemd read its units again, and restarts those that a change names, in their order. Throws `command-failed`. */
@@ -43,4 +45,19 @@ export async function requireContainers(
     if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
     throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
   }
+}
+
+/** How a registry is changed, whatever the change is. */
+export interface ExecutionRequest {
+  readonly files: HostFiles;
+  readonly detect: DetectOptions;
+  readonly commands: HostCommands;
+  readonly now: Date;
+  /** Leave the restart of the registry to the administrator, and do not check its health. */
+  readonly noRestart: boolean;
+  /** Continue although the registry is not healthy, or although its files were changed since. */
+  readonly force: boolean;
+  /** How long the registry may take to become healthy, in seconds. */
+  readonly healthTimeout: number;
+  readonly keepBackups: number;
 }

@@ -3,7 +3,7 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { checkSpace } from '../store/disk.ts';
 import { copyDatabase, findDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
 import { detectInstallation } from './detect.ts';
-import type { ExecutionRequest } from './execution.ts';
+import type { ExecutionRequest } from './restart.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { restartUnits, waitForRegistry } from './restart.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';

@@ -1,6 +1,7 @@
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { openRecords, requireUntouched, type ExecutionRequest } from './execution.ts';
+import { openRecords, requireUntouched } from './execution.ts';
+import { type ExecutionRequest } from './restart.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import type { HostFiles } from './hostFiles.ts';
-import type { Scope } from './installation.ts';
+import type { Scope } from './hostCommands.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
 /** Where to look for an installation. */

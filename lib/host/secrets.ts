@@ -1,6 +1,6 @@
 import { isPluginError } from '../errors.ts';
 import type { HostCommands } from './hostCommands.ts';
-import type { DetectedInstallation } from './installation.ts';
+import type { DetectedInstallation } from './detect.ts';
 import type { StateFolder } from './stateFolder.ts';
 
 /** The secret that holds the password of Redis, by the name that installers of all versions give it. */

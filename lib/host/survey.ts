@@ -1,9 +1,11 @@
 import { readCertificates, type HostCertificates } from './certificates.ts';
 import type { HostFiles } from './hostFiles.ts';
-import { releaseComponents, type DetectedInstallation, type ReleaseComponent } from './installation.ts';
-import { listImageChanges, planUpgrade, type TargetImages, type UpgradePlan } from './plan.ts';
+import { releaseComponents, type ReleaseComponent } from './installation.ts';
+import { type DetectedInstallation } from './detect.ts';
+import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
+import { type TargetImages } from './images.ts';
 import { readState } from './registryState.ts';
-import type { RegistryRelease } from './registryRelease.ts';
+import type { RegistryRelease } from './images.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from './renewal.ts';
 
 /** What is asked of a host. */

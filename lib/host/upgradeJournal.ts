@@ -1,3 +1,4 @@
+import type { ImageRename } from './images.ts';
 import { dirname, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { certificatePathsOf } from './certificatePaths.ts';
@@ -31,8 +32,7 @@ export interface UpgradeJournal {
   readonly database: string | undefined;
   /** What has to run in the end, by the names of the containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
-  /** Names that get another image, by its ID, and the ID of the one they had. */
-  readonly names: readonly { readonly name: string; readonly to: string; readonly from: string | undefined }[];
+  readonly names: readonly ImageRename[];
   /** The images that the change replaces, which a rollback needs, by their names and IDs. */
   readonly replaced: readonly ReplacedImage[];
   /** The registry was healthy before. */

@@ -1,4 +1,4 @@
-import { mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -6,20 +6,10 @@ import { digestOf, hexOf } from '../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../store/disk.ts';
 import { findProgram, pathOnHost, runProgram, type Host } from './host.ts';
 import { StoreIndex, type ImageStore } from './imageStore.ts';
+import { writeMarker } from './storeConfig.ts';
 
 /** Where an additional store is made when nobody says otherwise: SELinux lets containers read what is below /var/lib/shared. */
 export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
-
-/**
- * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
- * its folder; whoever manages the files of a node can write this one, and with it the folder, on nodes that join later.
- */
-export const storeMarker = {
-  name: '.managed',
-  content:
-    'This folder is an additional image store, made by oc adm-upgrade-bundle. The container runtime does not start\n' +
-    'without it: take it out of additionalimagestores and restart the runtime before removing it.\n',
-};
 
 /** An additional store at work. */
 export interface AdditionalStore {
@@ -129,17 +119,6 @@ async function discardDamaged(host: Host, store: ImageStore, context: Context): 
     if (!isPluginError(error, 'incomplete')) throw error;
     context.log('warn', `${error.message}: beginning anew`);
     await rm(pathOnHost(host, store.graphRoot), { recursive: true, force: true });
-  }
-}
-
-/** Writes the file that keeps the folder of a store in being, and with it the folder. Throws `not-writable`. */
-export async function writeMarker(host: Host, path: string): Promise<void> {
-  const file = pathOnHost(host, join(path, storeMarker.name));
-  try {
-    await mkdir(dirname(file), { recursive: true, mode: 0o755 });
-    await writeFile(file, storeMarker.content);
-  } catch (error) {
-    throw describeWriteError(error, file);
   }
 }
 

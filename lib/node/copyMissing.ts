@@ -1,7 +1,7 @@
 import { finished } from 'node:stream/promises';
 import { descriptorOf } from '../bundle/complete.ts';
 import { serveBundle } from '../bundle/serve.ts';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { sumUp } from '../copyFailure.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';

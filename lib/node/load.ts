@@ -1,7 +1,7 @@
 import { mkdir, rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { openComplete, type CompleteOptions } from '../bundle/complete.ts';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { describeWriteError } from '../store/disk.ts';

@@ -1,6 +1,7 @@
 import { arch } from 'node:os';
-import { gatherContents, type BundleImage } from '../bundle/contents.ts';
-import type { Bundle } from '../bundle/open.ts';
+import { gatherContents } from '../bundle/contents.ts';
+import { type BundleImage } from '../bundle/images.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { childrenOf, isManifest } from '../oci/descriptor.ts';

@@ -2,7 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
-import type { Bundle } from '../bundle/open.ts';
+import type { Bundle } from '../bundle/bundle.ts';
 import { servedTar } from '../bundle/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';

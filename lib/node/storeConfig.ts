@@ -1,13 +1,24 @@
-import { rm } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { isPluginError, PluginError } from '../errors.ts';
-import { writeWhole } from '../store/disk.ts';
-import { writeMarker } from './additionalStore.ts';
+import { describeWriteError, writeWhole } from '../store/disk.ts';
 import { pathOnHost, type Host } from './host.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
 /** The file that container runtimes read instead of the one in /usr/share/containers. */
 export const storageFile = '/etc/containers/storage.conf';
+
+/**
+ * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
+ * its folder; whoever manages the files of a node can write this one, and with it the folder, on nodes that join later.
+ */
+export const storeMarker = {
+  name: '.managed',
+  content:
+    'This folder is an additional image store, made by oc adm-upgrade-bundle. The container runtime does not start\n' +
+    'without it: take it out of additionalimagestores and restart the runtime before removing it.\n',
+};
 
 const vendorFile = '/usr/share/containers/storage.conf';
 const key = 'storage.options.additionalimagestores';
@@ -79,4 +90,15 @@ export async function removeStoreConfig(host: Host): Promise<boolean> {
   if (!text?.startsWith(header)) return false;
   await rm(pathOnHost(host, storageFile));
   return true;
+}
+
+/** Writes the file that keeps the folder of a store in being, and with it the folder. Throws `not-writable`. */
+export async function writeMarker(host: Host, path: string): Promise<void> {
+  const file = pathOnHost(host, join(path, storeMarker.name));
+  try {
+    await mkdir(dirname(file), { recursive: true, mode: 0o755 });
+    await writeFile(file, storeMarker.content);
+  } catch (error) {
+    throw describeWriteError(error, file);
+  }
 }

@@ -3,25 +3,14 @@ import { copyImages, type Image } from '../copy.ts';
 import { CopyFailure, describeFailures } from '../copyFailure.ts';
 import { isPluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
-import type { ContentPlace } from '../store/archiveWriter.ts';
 import { Directory } from '../store/directory.ts';
 import { DestinationError } from '../store/relay.ts';
-import type { ContentSource, ContentStore } from '../store/store.ts';
-import { formatPlace, type Place, type Target } from './destination.ts';
-import { isList, readImageTree, type ImageTree } from './imageTree.ts';
+import type { ContentPlace, ContentSource, ContentStore } from '../store/store.ts';
+import { formatPlace, type Place } from './destination.ts';
+import { isList, readImageTree } from './imageTree.ts';
+import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 import { MirrorTally, type MirrorCounts } from './mirrorTally.ts';
-
-/** An image to mirror. */
-export interface MirrorImage {
-  readonly name: string;
-  readonly digest: Digest;
-  readonly source: ContentSource;
-  /** Where in a registry the source is; undefined for one that is somewhere else. */
-  readonly reference?: Reference | undefined;
-  readonly target: Target;
-}
 
 /** How to mirror. */
 export interface MirrorOptions {
@@ -46,12 +35,6 @@ export interface MirrorResult extends MirrorCounts {
   readonly attached: ReadonlySet<MirrorImage>;
   /** Whether any of the images is a list: other tools may need to be told to keep it whole. */
   readonly hasLists: boolean;
-}
-
-/** The images for one repository, read but for their blobs. */
-export interface MirrorGroup {
-  readonly place: Place;
-  readonly images: readonly { readonly image: MirrorImage; readonly tree: ImageTree }[];
 }
 
 /**

@@ -2,7 +2,7 @@ import type { Context, TransferEvent } from '../context.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { blobsOf } from './imageTree.ts';
-import type { MirrorGroup } from './mirror.ts';
+import type { MirrorGroup } from './mirrorGroup.ts';
 
 /** What became of the blobs of a mirror run, and how many bytes were moved. */
 export interface MirrorCounts {

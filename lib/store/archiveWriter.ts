@@ -8,7 +8,7 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from './disk.ts';
 import { readRange, writeFully } from './fileRange.ts';
 import { Journal } from './journal.ts';
-import { verifyStream, type ContentStore } from './store.ts';
+import { type ContentPlace, verifyStream, type ContentStore } from './store.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
 import {
   checkPartials,
@@ -19,17 +19,8 @@ import {
   removePartials,
   takeBack,
 } from './unfinished.ts';
-import { planVolumes, type Piece, type Volume, type Volumes } from './volumes.ts';
+import { planVolumes, type Volume, type Volumes } from './volumes.ts';
 import { WriteTurn } from './writeTurn.ts';
-
-/** Where some content belongs, in one file or across several, and how much of it is there already (bytes). */
-export interface ContentPlace {
-  readonly path: string;
-  readonly pieces: readonly Piece[];
-  readonly present: number;
-  /** The memory of the WriteTurn of those who write into the same file. */
-  readonly writing?: SharedArrayBuffer;
-}
 
 const flushEvery = 256 * 1024 * 1024;
 

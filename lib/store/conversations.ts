@@ -5,6 +5,7 @@ import type { ExchangeRequest, ReadResponse } from './connections.ts';
 import { networkCode, printable, speaksHttp } from './networkErrors.ts';
 import type { Reply, Subject } from './refusals.ts';
 import type { Authorizer } from './tokens.ts';
+import { keepsSecret, redirectOf } from './redirect.ts';
 
 /** A request to a registry about something in a repository. */
 export interface RegistryRequest extends Subject {
@@ -136,23 +137,4 @@ export class Conversations {
 /** The host that answers for a registry: Docker Hub’s is not the one in its references. */
 function hostOf(registry: string): string {
   return registry === 'docker.io' || registry === 'index.docker.io' ? 'registry-1.docker.io' : registry;
-}
-
-/** Tells whether a redirect leads to where no more people can listen than before; never for what is not HTTP. */
-export function keepsSecret(from: URL, to: URL): boolean {
-  return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
-}
-
-/** Where an answer redirects a request to; a POST becomes no GET: only 307 and 308 keep the method. */
-export function redirectOf(
-  method: string,
-  url: URL,
-  { status, headers }: Pick<ReadResponse, 'status' | 'headers'>,
-): URL | undefined {
-  const statuses = ['GET', 'HEAD'].includes(method) ? [301, 302, 303, 307, 308] : [307, 308];
-  if (!statuses.includes(status) || headers.location === undefined) return undefined;
-  const next = URL.parse(headers.location, url);
-  // A user in a location would become an Authorization header of its own.
-  if (next) next.username = next.password = '';
-  return next ?? undefined;
 }

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process';
 import { PluginError } from '../errors.ts';
-import type { Credential } from './credentials.ts';
 import type { Environment } from './proxy.ts';
 
 /** How long a helper may take, in milliseconds: some open a keyring that has to be unlocked first. */
@@ -63,4 +62,16 @@ function parseAnswer(output: string): Partial<Record<string, unknown>> {
   } catch {
     return {};
   }
+}
+
+/** What proves to a registry who asks: a name and a password, or one of two kinds of token. */
+export interface Credential {
+  readonly username?: string;
+  readonly password?: string;
+  /** An OAuth2 refresh token, to be exchanged for access tokens. */
+  readonly identityToken?: string;
+  /** A bearer token that is sent to the registry as it is. */
+  readonly registryToken?: string;
+  /** The file or helper that it comes from, for a message. */
+  readonly from?: string;
 }

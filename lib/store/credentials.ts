@@ -1,20 +1,8 @@
 import { join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { askHelper, isHelperName } from './credentialHelper.ts';
+import { askHelper, type Credential, isHelperName } from './credentialHelper.ts';
 import type { Environment } from './proxy.ts';
 import { readSmallFile } from './smallFile.ts';
-
-/** What proves to a registry who asks: a name and a password, or one of two kinds of token. */
-export interface Credential {
-  readonly username?: string;
-  readonly password?: string;
-  /** An OAuth2 refresh token, to be exchanged for access tokens. */
-  readonly identityToken?: string;
-  /** A bearer token that is sent to the registry as it is. */
-  readonly registryToken?: string;
-  /** The file or helper that it comes from, for a message. */
-  readonly from?: string;
-}
 
 /** Where to look for credentials. */
 export interface CredentialsOptions {

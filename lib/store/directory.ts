@@ -7,7 +7,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import type { ContentPlace } from './archiveWriter.ts';
+import type { ContentPlace } from './store.ts';
 import { describeWriteError, syncFolder } from './disk.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
 import { RootFolder, type FolderEntry } from './rootFolder.ts';

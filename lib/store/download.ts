@@ -1,6 +1,6 @@
 import { isPluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { ContentPlace } from './archiveWriter.ts';
+import type { ContentPlace } from './store.ts';
 import { describeWriteError } from './disk.ts';
 import { readPieces, writePieces } from './fileRange.ts';
 import { tryEach } from './mirrored.ts';

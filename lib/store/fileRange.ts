@@ -2,9 +2,27 @@ import { readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { describeReadError } from './fileContent.ts';
-import type { Piece, RandomAccess } from './volumes.ts';
 
 const chunkSize = 1024 * 1024;
+
+/** Bytes at positions: a FileHandle, or several as one. */
+export interface RandomAccess {
+  read(
+    buffer: Buffer,
+    offset: number,
+    length: number,
+    position: number,
+  ): Promise<{ readonly bytesRead: number; readonly buffer: Buffer }>;
+  write(buffer: Buffer, offset: number, length: number, position: number): Promise<{ readonly bytesWritten: number }>;
+}
+
+/** A stretch of an open file: `size` bytes from `position` on. */
+export interface Piece {
+  readonly path: string;
+  readonly fd: number;
+  readonly position: number;
+  readonly size: number;
+}
 
 /**
  * Streams `size` bytes of an open file from the offset `start` on, unverified; it ends early where the file does. Many

@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
-import type { ContentPlace } from './archiveWriter.ts';
+import type { ContentPlace } from './store.ts';
 import type { Connections } from './connections.ts';
 import type { Credentials } from './credentials.ts';
 import { Mirrored } from './mirrored.ts';

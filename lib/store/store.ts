@@ -3,6 +3,7 @@ import { pipeline, Transform, type Readable } from 'node:stream';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
+import type { Piece } from './fileRange.ts';
 
 /**
  * One repository's content, for reading. Implemented by Registry, Directory and Archive. Each is opened
@@ -171,4 +172,13 @@ export class Verifier {
       `${this.#where}: ${digest} has ${has} than the ${String(size)} bytes it should have`,
     );
   }
+}
+
+/** Where some content belongs, in one file or across several, and how much of it is there already (bytes). */
+export interface ContentPlace {
+  readonly path: string;
+  readonly pieces: readonly Piece[];
+  readonly present: number;
+  /** The memory of the WriteTurn of those who write into the same file. */
+  readonly writing?: SharedArrayBuffer;
 }

@@ -1,8 +1,9 @@
 import { PluginError } from '../errors.ts';
 import { readBody } from './answerBody.ts';
 import type { Connections, ReadResponse } from './connections.ts';
-import { keepsSecret, redirectOf } from './conversations.ts';
-import type { Credential } from './credentials.ts';
+import { redirectOf } from './redirect.ts';
+import { keepsSecret } from './redirect.ts';
+import type { Credential } from './credentialHelper.ts';
 import { printable } from './networkErrors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { explainStatus } from './patience.ts';

@@ -4,19 +4,12 @@ import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeReadError, isMissing } from './fileContent.ts';
 import { RootFolder } from './rootFolder.ts';
+import type { Piece } from './fileRange.ts';
 
 /** A file with a part of an archive, or with all of it. */
 export interface Volume {
   readonly path: string;
   /** In bytes; infinite for a device, which does not tell. */
-  readonly size: number;
-}
-
-/** A stretch of an open file: `size` bytes from `position` on. */
-export interface Piece {
-  readonly path: string;
-  readonly fd: number;
-  readonly position: number;
   readonly size: number;
 }
 
@@ -140,9 +133,6 @@ async function listVolumes(path: string): Promise<Volume[]> {
 function passOverMissing(error: unknown): undefined {
   if (!isMissing(error)) throw error;
 }
-
-/** Bytes at positions: a FileHandle, or several as one. */
-export type RandomAccess = Pick<Volumes, 'read' | 'write'>;
 
 /**
  * Open files that follow each other as one run of bytes; a single file is a run of one. A read or a write ends with the

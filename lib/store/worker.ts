@@ -3,7 +3,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
-import type { ContentPlace } from './archiveWriter.ts';
+import type { ContentPlace } from './store.ts';
 import { downloadInto } from './download.ts';
 import { TransientError } from './patience.ts';
 import { DestinationError, relayInto } from './relay.ts';

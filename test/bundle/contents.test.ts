@@ -1,5 +1,6 @@
 import { expect } from 'chai';
-import { allOrReport, gatherContents, type BundleImage, type Bringing } from '../../lib/bundle/contents.ts';
+import { allOrReport, gatherContents, type Bringing } from '../../lib/bundle/contents.ts';
+import { type BundleImage } from '../../lib/bundle/images.ts';
 import type { Origin } from '../../lib/bundle/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { mediaTypes } from '../../lib/oci/descriptor.ts';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
-import type { StoredObject } from '../../lib/cluster/client.ts';
+import type { StoredObject } from '../../lib/cluster/fields.ts';
 import { findDifferences, overlay } from '../../lib/cluster/difference.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { digestOf } from '../../lib/oci/digest.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { StoredObject } from '../../lib/cluster/client.ts';
+import type { StoredObject } from '../../lib/cluster/fields.ts';
 import { formatReport } from '../../lib/cluster/nodeReport.ts';
 import { NodeReports, silenceLimit } from '../../lib/cluster/nodeReports.ts';
 

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { listUnpinnable, makePinnedImageSets, readPinState } from '../../lib/cluster/pinnedImageSets.ts';
-import type { StoredObject } from '../../lib/cluster/client.ts';
+import type { StoredObject } from '../../lib/cluster/fields.ts';
 import { withConditions } from '../fakes/cluster/site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

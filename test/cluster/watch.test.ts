@@ -1,5 +1,6 @@
 import { expect } from 'chai';
-import type { Cluster, ListOptions, StoredObject } from '../../lib/cluster/client.ts';
+import type { Cluster, ListOptions } from '../../lib/cluster/client.ts';
+import type { StoredObject } from '../../lib/cluster/fields.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/failure.ts';

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { isPluginError, type PluginError } from '../../lib/errors.ts';
-import { Credentials, type Credential, type CredentialsOptions } from '../../lib/store/credentials.ts';
+import { Credentials, type CredentialsOptions } from '../../lib/store/credentials.ts';
+import { type Credential } from '../../lib/store/credentialHelper.ts';
 
 const basic = (pair: string) => ({ auth: Buffer.from(pair).toString('base64') });
 

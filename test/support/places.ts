@@ -2,7 +2,7 @@ import { open, readFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
-import type { ContentPlace } from '../../lib/store/archiveWriter.ts';
+import type { ContentPlace } from '../../lib/store/store.ts';
 import type { RegistryContent } from '../fakes/registry/content.ts';
 import { makeNoiseLayer } from './layers.ts';
 import { makeFolder, removeFolder } from './mirrorDirectory.ts';

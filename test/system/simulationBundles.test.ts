@@ -1,7 +1,8 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { defaultStorePath, storeMarker } from '../../lib/node/additionalStore.ts';
+import { defaultStorePath } from '../../lib/node/additionalStore.ts';
+import { storeMarker } from '../../lib/node/storeConfig.ts';
 import { pinFile } from '../../lib/node/pins.ts';
 import { makeBundle, type TestBundle } from '../support/bundle.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';

@@ -1,7 +1,8 @@
 import { writeFile } from 'node:fs/promises';
 import { detectInstallation } from '../../../lib/host/detect.ts';
 import { HostFiles } from '../../../lib/host/hostFiles.ts';
-import type { TargetImages, UpgradePlan } from '../../../lib/host/plan.ts';
+import type { UpgradePlan } from '../../../lib/host/plan.ts';
+import type { TargetImages } from '../../../lib/host/images.ts';
 import { surveyHost } from '../../../lib/host/survey.ts';
 import type { Fixture } from './mirrorRegistry.ts';
 
