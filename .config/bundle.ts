@@ -43,7 +43,7 @@ let worker: Promise<string> | undefined;
 
 async function bundleWorker(): Promise<string> {
   const form = { absWorkingDir: root, bundle: true, legalComments: 'none', write: false } as const;
-  const { outputFiles } = await build({ ...written, ...form, entryPoints: ['lib/store/worker.ts'] });
+  const { outputFiles } = await build({ ...written, ...form, entryPoints: ['lib/registry/worker.ts'] });
   return outputFiles.map(({ text }) => text).join('');
 }
 

@@ -1,7 +1,7 @@
 /** Writes docs/reference.md and the golden help texts, which the tests compare with the option records. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { generatedDocs } from '../test/support/docs.ts';
+import { generatedDocs } from '../test/support/project/docs.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 await rm(`${root}/test/golden/help`, { recursive: true, force: true });

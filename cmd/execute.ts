@@ -2,10 +2,10 @@ import { setImmediate } from 'node:timers/promises';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
-import type { Program } from './command.ts';
-import { showFailure, withPointer } from './failure.ts';
-import { defaultWidth, parse, respell, type Run } from './program.ts';
-import { Terminal, type OutputStream } from './terminal.ts';
+import type { Program } from './cli/command.ts';
+import { showFailure, withPointer } from './cli/failure.ts';
+import { defaultWidth, parse, respell, type Run } from './cli/program.ts';
+import { Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
 export const completionWord = '__complete';
@@ -34,7 +34,7 @@ export interface ProgramIo {
 export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
   const { stdout, stderr, environment, executable, firstProgress } = io;
   if (argv[0] === completionWord) {
-    const { answerCompletion } = await import('./completion/answer.ts');
+    const { answerCompletion } = await import('./cli/completion/answer.ts');
     stdout.write(await answerCompletion(program, argv.slice(1), environment));
     await drain(stdout);
     return 0;

@@ -1,8 +1,8 @@
 import { PluginError } from '../lib/errors.ts';
-import type { Program } from './command.ts';
-import { capturePackageOutput } from './packageOutput.ts';
+import type { Program } from './cli/command.ts';
+import { capturePackageOutput } from './cli/packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
-import { isCompleter } from './programChoice.ts';
+import { isCompleter } from './cli/programChoice.ts';
 
 /**
  * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the code of `execute`.

@@ -2,7 +2,7 @@
 import { basename } from 'node:path';
 import { mirrorRegistry } from './mirror-registry/commands.ts';
 import { runProgram } from './main.ts';
-import { chooseProgram } from './programChoice.ts';
+import { chooseProgram } from './cli/programChoice.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
 

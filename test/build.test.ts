@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { describeCarriedPackages } from './support/carriedPackages.ts';
-import { startExecutable } from './support/creation.ts';
+import { describeCarriedPackages } from './support/project/carriedPackages.ts';
+import { startExecutable } from './support/content/creation.ts';
 
 const execute = promisify(execFile);
 const root = fileURLToPath(new URL('..', import.meta.url));

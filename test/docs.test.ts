@@ -2,11 +2,11 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { defaultName, nameOf } from '../cmd/command.ts';
-import { checkLine } from '../cmd/program.ts';
+import { defaultName, nameOf } from '../cmd/cli/command.ts';
+import { checkLine } from '../cmd/cli/program.ts';
 import { errorCodes, messageOf } from '../lib/errors.ts';
-import { generatedDocs, programs } from './support/docs.ts';
-import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/markdown.ts';
+import { generatedDocs, programs } from './support/project/docs.ts';
+import { brokenLinks, headingsOf, pagesFrom, readPages } from './support/project/markdown.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 

@@ -5,51 +5,120 @@ import { expect } from 'chai';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
-/** The floors from the lowest up: a file imports from its own floor and from those below. */
-const floors = [
-  /^lib\/(context|errors|shellWord)\.ts$/,
-  /^lib\/oci\//,
-  /^lib\/store\//,
-  /^lib\/copy\w*\.ts$/,
-  /^lib\/release\//,
-  /^lib\/config\//,
-  /^lib\/bundle\//,
-  /^lib\/node\//,
-  /^lib\/cluster\//,
-  /^lib\/host\//,
-  /^cmd\//,
+/**
+ * The folders of the project from the lowest floor up, each with its front doors. A file imports from its own folder and from those above it in
+ * this list. From another folder below `lib` it imports the doors only.
+ */
+const folders: readonly (readonly [folder: string, doors: string])[] = [
+  ['lib', 'context errors shellWord'],
+  ['lib/oci', 'attachment descriptor digest reference syntax'],
+  ['lib/files', 'disk fileContent fileRange lock partials rootFolder smallFile'],
+  [
+    'lib/http',
+    'answerBody certificates connections listener networkErrors patience preSharedKey proxy redirect silence slots',
+  ],
+  ['lib/store', 'directory imageTree ociLayout repositories store'],
+  ['lib/archive', 'archive archiveWriter tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn'],
+  ['lib/location.ts', 'location'],
+  ['lib/server', 'server'],
+  ['lib/registry/auth', 'credentials tokens'],
+  ['lib/registry', 'mirrors registries relay transport'],
+  ['lib/copy', 'copy copyFailure'],
+  ['lib/release/signature', 'keyring signature signatureStore trust'],
+  ['lib/release', 'documents load release version'],
+  ['lib/release/graph', 'graph graphData'],
+  ['lib/release/mirror', 'destination mirror mirrorGroup'],
+  [
+    'lib/config',
+    'certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures updateService',
+  ],
+  [
+    'lib/bundle',
+    'bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem sidecars signatureFolder signedBundle vouching',
+  ],
+  ['lib/bundle/verify', 'scan updatePlan verify walk'],
+  ['lib/bundle/create', 'base contents create fill layout origin releaseSource'],
+  ['lib/bundle/deliver', 'push serve'],
+  ['lib/machine', 'host hostCommands hostFiles'],
+  ['lib/node', 'replica'],
+  ['lib/node/media', 'deviceEvents media medium'],
+  ['lib/node/runtime', 'mirror pins storageConfig storeConfig'],
+  ['lib/node/images', 'additionalStore diskFloor imageStore load loadPlan'],
+  [
+    'lib/kubernetes',
+    'acceptedKinds apply client clusterVersion clusterView discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +
+      'podExec refusals serverSideApply skew waiting',
+  ],
+  ['lib/preflight', 'node nodeCheck operatorCheck pinnedImageSets preflight versionCheck'],
+  ['lib/update', 'bundleRecord upgradeBundle'],
+  ['lib/update/agent', 'agent agentServer'],
+  ['lib/update/controller', 'controller'],
+  ['lib/update/install', 'agentRefusal agentStart executable install installation storeObjects uninstall'],
+  ['lib/mirror-registry', 'certificatePaths installation stateFolder versions'],
+  ['lib/mirror-registry/detect', 'detect registryState scopes'],
+  ['lib/mirror-registry/certificates', 'certificates renewal trust'],
+  ['lib/mirror-registry/releases', 'images pushedRelease registryBundle registryRelease'],
+  [
+    'lib/mirror-registry/change',
+    'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal upgradeRecords',
+  ],
+  ['cmd/cli', ''],
+  ['cmd/cli/completion', ''],
+  ['cmd/mirror-registry', ''],
+  ['cmd/release-mirror-config', ''],
+  ['cmd/upgrade-bundle/node', ''],
+  ['cmd/upgrade-bundle/report', ''],
+  ['cmd/upgrade-bundle/shell-hook', ''],
+  ['cmd/upgrade-bundle', ''],
+  ['cmd', ''],
 ];
+
+/** A folder has at most so many files. */
+const fileLimit = 27;
 
 /** Who imports an outside package, and why only they. */
 const owners: Record<string, { files: RegExp; reason: string }> = {
-  yargs: { files: /^cmd\/program\.ts$/, reason: 'commands are plain records' },
-  ora: { files: /^cmd\/terminal\.ts$/, reason: 'one place draws' },
-  chalk: { files: /^cmd\/terminal\.ts$/, reason: 'one place knows colours' },
+  yargs: { files: /^cmd\/cli\/program\.ts$/, reason: 'commands are plain records' },
+  ora: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place draws' },
+  chalk: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place knows colours' },
   tar: {
-    files: /^lib\/(store\/(archive|tar)\w*|bundle\/layout|release\/(release|payload|graphArchive))\.ts$/,
+    files:
+      /^lib\/(archive\/(archive|tar)\w*|bundle\/create\/layout|release\/(release|payload|graph\/graphArchive))\.ts$/,
     reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
   openpgp: {
-    files: /^lib\/release\/(keyring|signature|signingKey)\.ts$/,
+    files: /^lib\/release\/signature\/(keyring|signature|signingKey)\.ts$/,
     reason: 'signatures are checked in one place',
   },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
     files:
-      /^lib\/(store\/mirrors|release\/documents|config\/manifest|config\/mirrorSets|host\/configuration)\.ts$|^cmd\/format\.ts$/,
+      /^(lib\/(registry\/mirrors|release\/documents|config\/manifest|config\/mirrorSets|mirror-registry\/detect\/configuration)|cmd\/cli\/format)\.ts$/,
     reason:
       'documents of others are read within limits by one file; mirror sets, manifests, Quay’s configuration; and -o yaml',
   },
   '@kubernetes/client-node': {
-    files: /^lib\/cluster\/session\.ts$/,
+    files: /^lib\/kubernetes\/session\.ts$/,
     reason: 'a second to load: only where a cluster is talked to, for its authentication, TLS and SOCKS',
   },
-  'smol-toml': { files: /^lib\/node\/toml\.ts$/, reason: 'configurations of container runtimes are read in one place' },
-  ws: { files: /^lib\/cluster\/podExec\.ts$/, reason: 'commands in pods; Node’s own takes neither agents nor headers' },
-  '@peculiar/x509': { files: /^lib\/host\/issuing\.ts$/, reason: 'certificates are issued in one place' },
-  'reflect-metadata': { files: /^lib\/host\/issuing\.ts$/, reason: '@peculiar/x509 does not load without it' },
+  'smol-toml': {
+    files: /^lib\/node\/runtime\/toml\.ts$/,
+    reason: 'configurations of container runtimes are read in one place',
+  },
+  ws: {
+    files: /^lib\/kubernetes\/podExec\.ts$/,
+    reason: 'commands in pods; Node’s own takes neither agents nor headers',
+  },
+  '@peculiar/x509': {
+    files: /^lib\/mirror-registry\/certificates\/issuing\.ts$/,
+    reason: 'certificates are issued in one place',
+  },
+  'reflect-metadata': {
+    files: /^lib\/mirror-registry\/certificates\/issuing\.ts$/,
+    reason: '@peculiar/x509 does not load without it',
+  },
   'oci-registry-client': {
-    files: /^lib\/(store\/(registry|transport|tokens|challenges|refusals)|oci\/descriptor)\.ts$/,
+    files: /^lib\/(registry\/(registry|transport|refusals|auth\/tokens|auth\/challenges)|oci\/descriptor)\.ts$/,
     reason: 'the vocabulary of the protocol',
   },
 };
@@ -98,7 +167,33 @@ function packageOf(name: string): string | undefined {
     : parts.slice(0, name.startsWith('@') ? 2 : 1).join('/');
 }
 
-const floorOf = (path: string): number => floors.findIndex((floor) => floor.test(path));
+/** The folder of a file, as `folders` has it. */
+const folderOf = (path: string): string => (path === 'lib/location.ts' ? path : dirname(path));
+
+const floorOf = (path: string): number => folders.findIndex(([folder]) => folder === folderOf(path));
+
+/** The folder below `lib` that a file is in, with all that is below it; all of `cmd` is one. */
+const familyOf = (path: string): string =>
+  path.startsWith('cmd/') ? 'cmd' : folderOf(path).split('/').slice(0, 2).join('/');
+
+function isDoor(path: string): boolean {
+  return folders[floorOf(path)]?.[1].split(' ').includes(basename(path, '.ts')) ?? false;
+}
+
+/** Imports that lead back to the file they begin in, each as the files on the way. */
+function findCircles(): string[] {
+  const importsByPath = new Map(sources.map(({ path, imports }) => [path, imports]));
+  const finished = new Set<string>();
+  const circles: string[] = [];
+  const visit = (path: string, way: readonly string[]): void => {
+    if (way.includes(path)) circles.push([...way.slice(way.indexOf(path)), path].join(' → '));
+    if (finished.has(path) || way.includes(path)) return;
+    for (const name of importsByPath.get(path) ?? []) visit(name, [...way, path]);
+    finished.add(path);
+  };
+  for (const { path } of sources) visit(path, []);
+  return circles;
+}
 
 /** Code without its comments, for searches that comments must not answer. */
 const codeOf = (text: string): string => text.replace(/\/\*.*?\*\/|^\s*\/\/.*$/gms, '');
@@ -114,6 +209,38 @@ describe('the floors', () => {
       imports.filter((name) => floorOf(name) > floorOf(path)).map((name) => `${path} imports ${name}`),
     );
     expect(upward).to.deep.equal([]);
+  });
+
+  it('are imported through their front doors', () => {
+    const past = sources.flatMap(({ path, imports }) =>
+      imports
+        .filter((name) => /^(lib|cmd)\//.test(name) && familyOf(name) !== familyOf(path) && !isDoor(name))
+        .map((name) => `${path} imports ${name}, which is no door of ${folderOf(name)}`),
+    );
+    expect(past).to.deep.equal([]);
+  });
+
+  it('have no door that leads nowhere', () => {
+    const used = new Set(
+      sources.flatMap(({ path, imports }) => imports.filter((name) => familyOf(name) !== familyOf(path))),
+    );
+    const doors = folders.flatMap(([folder, names]) =>
+      names
+        .split(' ')
+        .filter((name) => name !== '')
+        .map((name) => (folder.endsWith('.ts') ? folder : `${folder}/${name}.ts`)),
+    );
+    expect(doors.filter((path) => !used.has(path))).to.deep.equal([]);
+  });
+
+  it('have no circles of imports, those of types included', () => {
+    expect(findCircles()).to.deep.equal([]);
+  });
+
+  it('are folders that can be seen at once', () => {
+    const counts = Map.groupBy(sources, ({ path }) => dirname(path));
+    const large = [...counts].filter(([, files]) => files.length > fileLimit).map(([folder]) => folder);
+    expect(large).to.deep.equal([]);
   });
 
   it('import nothing of the project from outside lib and cmd, but for the version', () => {

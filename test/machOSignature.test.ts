@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { signMachO } from '../.config/machOSignature.ts';
-import { checkMachOSignature } from './support/machO.ts';
+import { checkMachOSignature } from './support/project/machO.ts';
 
 const headerSize = 0x4000;
 

@@ -6,9 +6,9 @@ import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { startApiServer } from './fakes/kubernetes/apiServer.ts';
 import { startRegistry } from './fakes/registry/registry.ts';
-import { buildRelease } from './support/release.ts';
+import { buildRelease } from './support/release/release.ts';
 import { startSignatureServer } from './fakes/registry/signatureServer.ts';
-import { makeSigningKey, signatureStore, signDigest } from './support/signing.ts';
+import { makeSigningKey, signatureStore, signDigest } from './support/release/signing.ts';
 import { furnish } from './fakes/cluster/site.ts';
 
 /** How long the processes stay when nobody ends them, in milliseconds. */

@@ -3,22 +3,22 @@ import {
   trustedBy,
   type CertificateFacts,
   type CertificateStatus,
-} from '../../lib/host/certificates.ts';
+} from '../../lib/mirror-registry/certificates/certificates.ts';
 import type { Context } from '../../lib/context.ts';
-import { changeCertificates } from '../../lib/host/certificateChange.ts';
-import type { Installation } from '../../lib/host/installation.ts';
+import { changeCertificates } from '../../lib/mirror-registry/change/certificateChange.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import {
   findRenewals,
   renewCertificates,
   type Renewal,
   type RenewalNeed,
   type RenewalOptions,
-} from '../../lib/host/renewal.ts';
-import { formatTrust } from '../../lib/host/trust.ts';
-import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import { defineCommand, type Arguments } from '../command.ts';
-import { formatTable, formatYaml } from '../format.ts';
-import { formatOption } from '../options.ts';
+} from '../../lib/mirror-registry/certificates/renewal.ts';
+import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
+import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatTable, formatYaml } from '../cli/format.ts';
+import { formatOption } from '../cli/options.ts';
 import { executionOptions, findInstallation, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 
 /** `certs`: the certificates of a mirror registry, how long they are good for, and how they get renewed. */

@@ -1,4 +1,4 @@
-import type { Program } from '../command.ts';
+import type { Program } from '../cli/command.ts';
 
 /** What `oc adm-mirror-registry` can do. */
 export const mirrorRegistry: Program = {
@@ -43,7 +43,7 @@ export const mirrorRegistry: Program = {
     {
       usage: 'completion <shell>',
       describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../completion/completion.ts'),
+      load: () => import('../cli/completion/completion.ts'),
     },
   ],
 };

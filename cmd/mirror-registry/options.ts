@@ -1,19 +1,23 @@
 import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
-import { detectInstallation } from '../../lib/host/detect.ts';
-import { HostFiles } from '../../lib/host/hostFiles.ts';
-import { HostCommands } from '../../lib/host/hostCommands.ts';
-import type { Installation } from '../../lib/host/installation.ts';
-import type { DetectedInstallation } from '../../lib/host/detect.ts';
-import type { ExecutionRequest } from '../../lib/host/restart.ts';
-import { isHost, type RenewalOptions } from '../../lib/host/renewal.ts';
-import type { DetectOptions } from '../../lib/host/scopes.ts';
-import { locateInstallation, type LocatedInstallation, type UninstallRequest } from '../../lib/host/uninstall.ts';
+import { detectInstallation } from '../../lib/mirror-registry/detect/detect.ts';
+import { HostFiles } from '../../lib/machine/hostFiles.ts';
+import { HostCommands } from '../../lib/machine/hostCommands.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import type { DetectedInstallation } from '../../lib/mirror-registry/detect/detect.ts';
+import type { ExecutionRequest } from '../../lib/mirror-registry/change/restart.ts';
+import { isHost, type RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
+import type { DetectOptions } from '../../lib/mirror-registry/detect/scopes.ts';
+import {
+  locateInstallation,
+  type LocatedInstallation,
+  type UninstallRequest,
+} from '../../lib/mirror-registry/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { describeReadError } from '../../lib/store/fileContent.ts';
-import { checkFile } from '../checks.ts';
-import type { Arguments, OptionRecord } from '../command.ts';
+import { describeReadError } from '../../lib/files/fileContent.ts';
+import { checkFile } from '../cli/checks.ts';
+import type { Arguments, OptionRecord } from '../cli/command.ts';
 
 const host = 'Host:';
 const certificates = 'Certificates:';

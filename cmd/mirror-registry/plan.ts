@@ -1,4 +1,4 @@
-import { defineCommand } from '../command.ts';
+import { defineCommand } from '../cli/command.ts';
 import { findInstallation, hostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { upgradeOptions } from './target.ts';

@@ -1,7 +1,12 @@
 import { PluginError } from '../../lib/errors.ts';
-import { abandonChange, planRollback, rollBackRegistry, type RollbackPlan } from '../../lib/host/rollback.ts';
-import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import { defineCommand } from '../command.ts';
+import {
+  abandonChange,
+  planRollback,
+  rollBackRegistry,
+  type RollbackPlan,
+} from '../../lib/mirror-registry/change/rollback.ts';
+import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { defineCommand } from '../cli/command.ts';
 import { executionOptions, hostOptions, requestOf } from './options.ts';
 
 /** `rollback`: takes back the last upgrade, or the last renewal of certificates. */

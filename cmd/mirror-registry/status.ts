@@ -1,9 +1,9 @@
-import type { Installation } from '../../lib/host/installation.ts';
-import type { Inherited } from '../../lib/host/installation.ts';
-import { listChangedUnits, readState } from '../../lib/host/registryState.ts';
-import { defineCommand } from '../command.ts';
-import { formatTable, formatYaml } from '../format.ts';
-import { formatOption } from '../options.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import type { Inherited } from '../../lib/mirror-registry/installation.ts';
+import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatTable, formatYaml } from '../cli/format.ts';
+import { formatOption } from '../cli/options.ts';
 import { findInstallation, hostOptions } from './options.ts';
 import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
 

@@ -1,19 +1,19 @@
 import { isIPv6 } from 'node:net';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { certificatePathsOf } from '../../lib/host/certificatePaths.ts';
-import type { HostFiles } from '../../lib/host/hostFiles.ts';
-import type { Installation } from '../../lib/host/installation.ts';
-import type { TargetImages } from '../../lib/host/images.ts';
-import { openRegistryRelease, type OpenedRepository } from '../../lib/host/registryRelease.ts';
-import { type RegistryRelease } from '../../lib/host/images.ts';
-import { imagesOfVersion } from '../../lib/host/versions.ts';
+import { certificatePathsOf } from '../../lib/mirror-registry/certificatePaths.ts';
+import type { HostFiles } from '../../lib/machine/hostFiles.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import type { TargetImages } from '../../lib/mirror-registry/releases/images.ts';
+import { openRegistryRelease, type OpenedRepository } from '../../lib/mirror-registry/releases/registryRelease.ts';
+import { type RegistryRelease } from '../../lib/mirror-registry/releases/images.ts';
+import { imagesOfVersion } from '../../lib/mirror-registry/versions.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
-import { Registries } from '../../lib/store/registries.ts';
-import { openAccess } from '../access.ts';
-import { checkImage } from '../checks.ts';
-import type { Arguments, OptionRecord } from '../command.ts';
-import { registryOptions } from '../options.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { openAccess } from '../cli/access.ts';
+import { checkImage } from '../cli/checks.ts';
+import type { Arguments, OptionRecord } from '../cli/command.ts';
+import { registryOptions } from '../cli/options.ts';
 
 /** Options that say which images a registry is to run. */
 export const targetOptions = {

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isSea } from 'node:sea';
-import { formatCheckTimer } from '../../lib/host/checkTimer.ts';
-import type { Installation } from '../../lib/host/installation.ts';
-import type { OptionRecord } from '../command.ts';
+import { formatCheckTimer } from '../../lib/mirror-registry/change/checkTimer.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import type { OptionRecord } from '../cli/command.ts';
 import { hostOptions, podmanOption, renewalOptions } from './options.ts';
 import { upgradeOptions } from './target.ts';
 

@@ -1,9 +1,9 @@
 import type { Context } from '../../lib/context.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import type { HostFiles } from '../../lib/host/hostFiles.ts';
-import type { Installation } from '../../lib/host/installation.ts';
-import { timeOf } from '../../lib/host/upgradeJournal.ts';
-import { UpgradeRecords } from '../../lib/host/upgradeRecords.ts';
+import type { HostFiles } from '../../lib/machine/hostFiles.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import { timeOf } from '../../lib/mirror-registry/change/upgradeJournal.ts';
+import { UpgradeRecords } from '../../lib/mirror-registry/change/upgradeRecords.ts';
 
 /** An upgrade, renewal or rollback that was interrupted. */
 export interface Unfinished {

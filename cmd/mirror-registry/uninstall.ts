@@ -1,7 +1,7 @@
-import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import { planUninstall, uninstall, type UninstallPlan } from '../../lib/host/uninstall.ts';
-import { defineCommand } from '../command.ts';
-import { formatOption } from '../options.ts';
+import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { planUninstall, uninstall, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatOption } from '../cli/options.ts';
 import { hostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */

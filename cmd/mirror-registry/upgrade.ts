@@ -1,9 +1,9 @@
-import { takeStateLock } from '../../lib/host/stateFolder.ts';
-import type { Installation } from '../../lib/host/installation.ts';
-import type { UpgradePlan } from '../../lib/host/plan.ts';
-import { upgradeRegistry } from '../../lib/host/upgrade.ts';
+import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import type { Installation } from '../../lib/mirror-registry/installation.ts';
+import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
+import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
-import { defineCommand } from '../command.ts';
+import { defineCommand } from '../cli/command.ts';
 import { executionOptions, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { openTarget, upgradeOptions } from './target.ts';

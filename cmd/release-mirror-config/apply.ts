@@ -1,10 +1,10 @@
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
-import { Registries } from '../../lib/store/registries.ts';
-import { openAccess } from '../access.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand, type Arguments, type Session } from '../command.ts';
-import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../options.ts';
-import { fetcherOf, trustOf } from '../upgrade-bundle/trust.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { openAccess } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand, type Arguments, type Session } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { fetcherOf, trustOf } from '../cli/trust.ts';
 import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
 import { tellOfResuming } from './interruption.ts';
 import { readConfiguration } from './readConfiguration.ts';

@@ -1,5 +1,5 @@
-import type { Program } from '../command.ts';
-import { dryRunSpellings } from '../commonOptions.ts';
+import type { Program } from '../cli/command.ts';
+import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 /** What `oc adm-release-mirror-config` can do. */
 export const releaseMirrorConfig: Program = {
@@ -19,7 +19,7 @@ export const releaseMirrorConfig: Program = {
     {
       usage: 'completion <shell>',
       describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../completion/completion.ts'),
+      load: () => import('../cli/completion/completion.ts'),
     },
   ],
   spellings: dryRunSpellings,

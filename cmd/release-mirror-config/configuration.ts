@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../../lib/cluster/apply.ts';
-import type { Cluster } from '../../lib/cluster/client.ts';
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../../lib/kubernetes/apply.ts';
+import type { Cluster } from '../../lib/kubernetes/client.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { writeTextFile, type FileOutcome } from '../../lib/config/manifestFile.ts';
 import type { Context } from '../../lib/context.ts';

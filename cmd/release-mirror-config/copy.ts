@@ -1,11 +1,11 @@
 import type { Context } from '../../lib/context.ts';
-import type { Place } from '../../lib/release/destination.ts';
-import { findPresent, planMirror, runMirror } from '../../lib/release/mirror.ts';
-import { type MirrorImage } from '../../lib/release/mirrorGroup.ts';
+import type { Place } from '../../lib/release/mirror/destination.ts';
+import { findPresent, planMirror, runMirror } from '../../lib/release/mirror/mirror.ts';
+import { type MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import { Directory } from '../../lib/store/directory.ts';
-import type { Registries } from '../../lib/store/registries.ts';
+import type { Registries } from '../../lib/registry/registries.ts';
 import type { ContentStore } from '../../lib/store/store.ts';
-import { formatBytes } from '../format.ts';
+import { formatBytes } from '../cli/format.ts';
 import type { MirrorArguments } from './request.ts';
 import type { MirrorOutcome } from './upload.ts';
 

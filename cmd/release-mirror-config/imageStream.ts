@@ -1,10 +1,10 @@
-import type { ReleaseSource } from '../../lib/bundle/releaseSource.ts';
-import { importImages } from '../../lib/cluster/imageStream.ts';
+import type { ReleaseSource } from '../../lib/bundle/create/releaseSource.ts';
+import { importImages } from '../../lib/kubernetes/imageStream.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { formatReference } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { openCluster } from '../clusterAccess.ts';
-import type { Session } from '../command.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import type { Session } from '../cli/command.ts';
 import { namedImages } from './images.ts';
 import type { MirrorArguments } from './request.ts';
 

@@ -1,16 +1,16 @@
 import { readFile } from 'node:fs/promises';
-import type { ReleaseSource } from '../../lib/bundle/releaseSource.ts';
+import type { ReleaseSource } from '../../lib/bundle/create/releaseSource.ts';
 import type { MirroredSource } from '../../lib/config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../../lib/config/updateService.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
 import { formatReference, type Reference } from '../../lib/oci/reference.ts';
-import { formatPlace, formatTarget, releaseName, type Destination } from '../../lib/release/destination.ts';
-import { buildGraphDataImage } from '../../lib/release/graphData.ts';
+import { formatPlace, formatTarget, releaseName, type Destination } from '../../lib/release/mirror/destination.ts';
+import { buildGraphDataImage } from '../../lib/release/graph/graphData.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import type { MirrorImage } from '../../lib/release/mirrorGroup.ts';
+import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
-import type { FetchFile } from '../../lib/release/signatureStore.ts';
+import type { FetchFile } from '../../lib/release/signature/signatureStore.ts';
 import { componentTag } from '../../lib/release/version.ts';
 import type { MirrorArguments, MirrorRequest } from './request.ts';
 

@@ -1,4 +1,4 @@
-import { defineCommand } from '../command.ts';
+import { defineCommand } from '../cli/command.ts';
 import { mirrorOptions } from './options.ts';
 
 /** The command without a word: mirrors a release and what goes with it. */

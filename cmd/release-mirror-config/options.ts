@@ -1,4 +1,4 @@
-import { clusterOptions, dryRunOption, formatOption, registryOptions, trustOptions } from '../options.ts';
+import { clusterOptions, dryRunOption, formatOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';
 const configuration = 'Configuration:';

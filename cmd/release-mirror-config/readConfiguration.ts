@@ -5,15 +5,15 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSignatureFolder } from '../../lib/bundle/signatureFolder.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
-import { checkKinds } from '../../lib/cluster/acceptedKinds.ts';
-import { readManifests, readManifestTexts } from '../../lib/cluster/manifestFolder.ts';
+import { checkKinds } from '../../lib/kubernetes/acceptedKinds.ts';
+import { readManifests, readManifestTexts } from '../../lib/kubernetes/manifestFolder.ts';
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isReleaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { Directory, releaseRepository } from '../../lib/store/directory.ts';
-import { parseLocation } from '../../lib/store/location.ts';
+import { parseLocation } from '../../lib/location.ts';
 
 /** By what configuration is judged. */
 export interface ConfigurationTrust extends VerifyTrust {

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import { parseDestination, type Destination } from '../../lib/release/destination.ts';
-import type { Arguments } from '../command.ts';
+import { parseDestination, type Destination } from '../../lib/release/mirror/destination.ts';
+import type { Arguments } from '../cli/command.ts';
 import type { mirrorOptions } from './options.ts';
 
 /** The arguments of the mirror command. */

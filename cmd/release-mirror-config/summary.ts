@@ -1,7 +1,7 @@
 import { formatMirrorInstructions } from '../../lib/config/mirrorSets.ts';
 import { formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
-import { formatTarget } from '../../lib/release/destination.ts';
-import type { MirrorImage } from '../../lib/release/mirrorGroup.ts';
+import { formatTarget } from '../../lib/release/mirror/destination.ts';
+import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { formatFile, formatOutcome, toPlainOutcome, type DryRun } from './configuration.ts';
 import type { MirrorArguments } from './request.ts';

@@ -1,8 +1,8 @@
 import type { Context } from '../../lib/context.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import type { ClusterUpdates } from '../../lib/release/graph.ts';
+import type { ClusterUpdates } from '../../lib/release/graph/graph.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
-import { openCluster } from '../clusterAccess.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import type { MirrorArguments } from './request.ts';
 
 /** What the cluster at hand knows of updates; undefined where there is none, or it does not tell. */

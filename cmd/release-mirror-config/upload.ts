@@ -1,11 +1,11 @@
 import type { PluginError } from '../../lib/errors.ts';
 import type { UpdateServiceOptions } from '../../lib/config/updateService.ts';
 import type { MirrorSetKind, MirroredSource } from '../../lib/config/mirrorSets.ts';
-import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
-import { formatTarget, releaseName } from '../../lib/release/destination.ts';
+import type { ApplyOutcome } from '../../lib/kubernetes/apply.ts';
+import { formatTarget, releaseName } from '../../lib/release/mirror/destination.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import type { MirrorResult } from '../../lib/release/mirror.ts';
-import type { MirrorImage } from '../../lib/release/mirrorGroup.ts';
+import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
+import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';

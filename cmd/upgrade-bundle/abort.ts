@@ -1,8 +1,8 @@
-import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/cluster/bundleRecord.ts';
-import { phaseOf } from '../../lib/cluster/upgradeBundle.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { clusterAccessOptions } from '../options.ts';
+import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/update/bundleRecord.ts';
+import { phaseOf } from '../../lib/update/upgradeBundle.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
 /** `abort`: an update that has not begun is given up. */

@@ -1,16 +1,16 @@
 import { identifyBundle, type BundleEvidence } from '../../lib/bundle/identity.ts';
-import { checkAgents } from '../../lib/cluster/agentRefusal.ts';
-import { allowBundle, type BundleRequest } from '../../lib/cluster/bundleRecord.ts';
-import { phaseOf, stores } from '../../lib/cluster/upgradeBundle.ts';
+import { checkAgents } from '../../lib/update/install/agentRefusal.ts';
+import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { phaseOf, stores } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand, type Arguments } from '../command.ts';
-import { clusterAccessOptions, signedImagesOption } from '../options.ts';
-import { warnOfExtraImages } from './extraImages.ts';
-import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
+import { warnOfExtraImages } from '../cli/extraImages.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** `apply`: the bundle that the cluster may be updated with. */
 export const command = defineCommand({

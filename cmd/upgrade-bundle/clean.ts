@@ -1,7 +1,7 @@
-import { cleanRecords } from '../../lib/cluster/bundleRecord.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { clusterAccessOptions, dryRunOption } from '../options.ts';
+import { cleanRecords } from '../../lib/update/bundleRecord.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
 /** `clean`: the records of updates that have ended. */

@@ -1,5 +1,5 @@
-import type { Program } from '../command.ts';
-import { dryRunSpellings } from '../commonOptions.ts';
+import type { Program } from '../cli/command.ts';
+import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 /** What `oc adm-upgrade-bundle` can do. */
 export const upgradeBundle: Program = {
@@ -34,27 +34,27 @@ export const upgradeBundle: Program = {
     {
       usage: 'load <bundle>',
       describe: 'Load the images of a bundle into the image store of this machine',
-      load: () => import('./load.ts'),
+      load: () => import('./node/load.ts'),
     },
     {
       usage: 'pin [bundle]',
       describe: 'Keep the images of a bundle from being removed by the kubelet',
-      load: () => import('./pin.ts'),
+      load: () => import('./node/pin.ts'),
     },
     {
       usage: 'storage',
       describe: 'Make an additional image store known to a machine',
-      load: () => import('./storage.ts'),
+      load: () => import('./node/storage.ts'),
     },
     {
       usage: 'mirror <bundle>',
       describe: 'Answer in place of the registries of a bundle, on this machine',
-      load: () => import('./mirror.ts'),
+      load: () => import('./node/mirror.ts'),
     },
     {
       usage: 'watch',
       describe: 'Find bundles on sticks and discs as they come and go',
-      load: () => import('./watch.ts'),
+      load: () => import('./node/watch.ts'),
     },
     {
       usage: 'preflight [bundle]',
@@ -70,12 +70,12 @@ export const upgradeBundle: Program = {
     {
       usage: 'agent',
       describe: 'Be the agent of a node: what the DaemonSet of an installation runs',
-      load: () => import('./agent.ts'),
+      load: () => import('./node/agent.ts'),
     },
     {
       usage: 'controller',
       describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
-      load: () => import('./controller.ts'),
+      load: () => import('./node/controller.ts'),
     },
     {
       usage: 'uninstall',
@@ -112,7 +112,7 @@ export const upgradeBundle: Program = {
     {
       usage: 'shell-hook <shell>',
       describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
-      load: () => import('./shellHook.ts'),
+      load: () => import('./shell-hook/shellHook.ts'),
     },
     {
       usage: 'doctor',
@@ -122,7 +122,7 @@ export const upgradeBundle: Program = {
     {
       usage: 'completion <shell>',
       describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../completion/completion.ts'),
+      load: () => import('../cli/completion/completion.ts'),
     },
   ],
 };

@@ -1,7 +1,7 @@
-import type { BaseRequest } from '../../lib/bundle/base.ts';
-import { createBundle, type CreateResult } from '../../lib/bundle/create.ts';
+import type { BaseRequest } from '../../lib/bundle/create/base.ts';
+import { createBundle, type CreateResult } from '../../lib/bundle/create/create.ts';
 import type { BundleBase } from '../../lib/bundle/metadata.ts';
-import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/origin.ts';
+import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import {
@@ -11,13 +11,13 @@ import {
   usualRepository,
   type Architecture,
 } from '../../lib/release/version.ts';
-import { openAccess, tool } from '../access.ts';
-import { checkImage } from '../checks.ts';
-import { defineCommand, type Arguments } from '../command.ts';
-import { formatBytes, formatFields, formatVolumes } from '../format.ts';
-import { formatOption, registryOptions, releaseOptions, trustOptions } from '../options.ts';
-import { parseSize } from '../size.ts';
-import { trustOf } from './trust.ts';
+import { openAccess, tool } from '../cli/access.ts';
+import { checkImage } from '../cli/checks.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
+import { formatOption, registryOptions, releaseOptions, trustOptions } from '../cli/options.ts';
+import { parseSize } from '../cli/size.ts';
+import { trustOf } from '../cli/trust.ts';
 
 const options = {
   ...releaseOptions,

@@ -1,10 +1,10 @@
 import { realpath } from 'node:fs/promises';
 import { isPluginError } from '../../lib/errors.ts';
-import type { Arguments, Session } from '../command.ts';
-import { openCluster } from '../clusterAccess.ts';
-import type { clusterOptions } from '../options.ts';
-import { askProgram, findProgram } from '../programs.ts';
-import { commit, version } from '../version.ts';
+import type { Arguments, Session } from '../cli/command.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import type { clusterOptions } from '../cli/options.ts';
+import { askProgram, findProgram } from '../cli/programs.ts';
+import { commit, version } from '../cli/version.ts';
 
 /** A program that is looked for on the path. */
 export interface FoundProgram {

@@ -1,6 +1,6 @@
-import { defineCommand } from '../command.ts';
-import { formatFields, formatYaml } from '../format.ts';
-import { clusterOptions, formatOption } from '../options.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatFields, formatYaml } from '../cli/format.ts';
+import { clusterOptions, formatOption } from '../cli/options.ts';
 import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 
 /** `doctor`: what is installed here, and what commands would find. */

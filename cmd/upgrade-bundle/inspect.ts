@@ -1,10 +1,10 @@
 import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { formatReport } from '../../lib/bundle/report.ts';
-import { defineCommand } from '../command.ts';
-import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../format.ts';
-import { bundleArgument, formatOption } from '../options.ts';
-import { listExtraImages } from './extraImages.ts';
+import { formatReport } from './report/report.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../cli/format.ts';
+import { bundleArgument, formatOption } from '../cli/options.ts';
+import { listExtraImages } from '../cli/extraImages.ts';
 
 /** How much of a list the plain words show. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };

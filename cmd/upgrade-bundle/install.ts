@@ -1,17 +1,17 @@
-import { install, type InstallResult } from '../../lib/cluster/install.ts';
-import { planInstallation } from '../../lib/cluster/installation.ts';
-import { readExecutable, type Executable } from '../../lib/cluster/executable.ts';
-import { planStore } from '../../lib/cluster/storeObjects.ts';
+import { install, type InstallResult } from '../../lib/update/install/install.ts';
+import { planInstallation } from '../../lib/update/install/installation.ts';
+import { readExecutable, type Executable } from '../../lib/update/install/executable.ts';
+import { planStore } from '../../lib/update/install/storeObjects.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
 import { formatObject } from './objectLine.ts';
-import { clusterAccessOptions, dryRunOption, formatOption } from '../options.ts';
-import type { Terminal } from '../terminal.ts';
-import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
-import { version } from '../version.ts';
+import { clusterAccessOptions, dryRunOption, formatOption } from '../cli/options.ts';
+import type { Terminal } from '../cli/terminal.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { version } from '../cli/version.ts';
 
 /** `install`: what makes a cluster one that updates itself from a bundle. */
 export const command = defineCommand({

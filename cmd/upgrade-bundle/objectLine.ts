@@ -1,6 +1,6 @@
-import { agentNamespace } from '../../lib/cluster/upgradeBundle.ts';
-import type { ObjectReference } from '../../lib/cluster/discovery.ts';
-import { nameOf } from '../../lib/cluster/skew.ts';
+import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
+import type { ObjectReference } from '../../lib/kubernetes/discovery.ts';
+import { nameOf } from '../../lib/kubernetes/skew.ts';
 
 const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
 

@@ -1,14 +1,14 @@
 import { openBundle } from '../../lib/bundle/open.ts';
-import { planUpdate, type UpdatePlan } from '../../lib/bundle/updatePlan.ts';
-import { formatSubject, type Finding } from '../../lib/cluster/finding.ts';
-import { runPreflight, type Preflight } from '../../lib/cluster/preflight.ts';
+import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
+import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
+import { runPreflight, type Preflight } from '../../lib/preflight/preflight.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand, type Arguments } from '../command.ts';
-import { formatTable } from '../format.ts';
-import { clusterAccessOptions, formatOption } from '../options.ts';
-import { offlineTrustOf, offlineTrustOptions } from './trust.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatTable } from '../cli/format.ts';
+import { clusterAccessOptions, formatOption } from '../cli/options.ts';
+import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** How many findings of one sort the table shows. */
 const shown = 10;

@@ -1,16 +1,16 @@
 import { openComplete } from '../../lib/bundle/complete.ts';
 import type { Bundle } from '../../lib/bundle/bundle.ts';
-import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
+import { pushBundle, type PushResult } from '../../lib/bundle/deliver/push.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseRepository, repositoryIn } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { Registries } from '../../lib/store/registries.ts';
-import { openAccess } from '../access.ts';
-import { checkRepository } from '../checks.ts';
-import { defineCommand } from '../command.ts';
-import { formatBytes, formatFields } from '../format.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { openAccess } from '../cli/access.ts';
+import { checkRepository } from '../cli/checks.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -18,9 +18,9 @@ import {
   registryOptions,
   signedImagesOption,
   trustOptions,
-} from '../options.ts';
-import { listExtraImages } from './extraImages.ts';
-import { fetcherOf, nameSigners, trustOf } from './trust.ts';
+} from '../cli/options.ts';
+import { listExtraImages } from '../cli/extraImages.ts';
+import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 

@@ -1,4 +1,4 @@
-import type { OptionRecord } from '../command.ts';
+import type { OptionRecord } from '../cli/command.ts';
 
 /** The argument of every command about an UpgradeBundle of the cluster. */
 export const recordArgument = {

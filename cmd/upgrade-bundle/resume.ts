@@ -1,8 +1,8 @@
-import { chooseRecord, listRecords, resumeUpdate } from '../../lib/cluster/bundleRecord.ts';
-import { phaseOf } from '../../lib/cluster/upgradeBundle.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { clusterAccessOptions } from '../options.ts';
+import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundleRecord.ts';
+import { phaseOf } from '../../lib/update/upgradeBundle.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
 /** `resume`: an update that is held may begin. */

@@ -1,18 +1,18 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { openComplete } from '../../lib/bundle/complete.ts';
-import { serveBundle } from '../../lib/bundle/serve.ts';
+import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { releaseRepository } from '../../lib/store/directory.ts';
-import { Registries } from '../../lib/store/registries.ts';
-import { openAccess } from '../access.ts';
-import { checkFile } from '../checks.ts';
-import { defineCommand } from '../command.ts';
-import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../options.ts';
-import { parseListen } from './listen.ts';
-import { warnOfExtraImages } from './extraImages.ts';
-import { readToken } from './token.ts';
-import { fetcherOf, nameSigners, trustOf } from './trust.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { openAccess } from '../cli/access.ts';
+import { checkFile } from '../cli/checks.ts';
+import { defineCommand } from '../cli/command.ts';
+import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { parseListen } from '../cli/listen.ts';
+import { warnOfExtraImages } from '../cli/extraImages.ts';
+import { readToken } from '../cli/token.ts';
+import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
 /** `serve`: a bundle as a registry. */
 export const command = defineCommand({

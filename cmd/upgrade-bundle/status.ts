@@ -1,17 +1,17 @@
-import { chooseRecord, listRecords, watchRecords } from '../../lib/cluster/bundleRecord.ts';
-import { conditionsOf, listOf } from '../../lib/cluster/fields.ts';
+import { chooseRecord, listRecords, watchRecords } from '../../lib/update/bundleRecord.ts';
+import { conditionsOf, listOf } from '../../lib/kubernetes/fields.ts';
 import {
   hasEnded,
   phaseOf,
   summarizeNodes,
   type NodeProgress,
   type UpgradeBundle,
-} from '../../lib/cluster/upgradeBundle.ts';
+} from '../../lib/update/upgradeBundle.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../format.ts';
-import { clusterAccessOptions, formatOption } from '../options.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../cli/format.ts';
+import { clusterAccessOptions, formatOption } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
 /** In characters: names of nodes are long, and terminals may have 80 columns. */

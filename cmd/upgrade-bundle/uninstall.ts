@@ -1,7 +1,7 @@
-import { uninstall } from '../../lib/cluster/uninstall.ts';
-import { openCluster } from '../clusterAccess.ts';
-import { defineCommand } from '../command.ts';
-import { clusterAccessOptions, dryRunOption } from '../options.ts';
+import { uninstall } from '../../lib/update/install/uninstall.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
 import { formatObject } from './objectLine.ts';
 
 /** `uninstall`: what install has made, and what has come of it. */

@@ -2,13 +2,13 @@ import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { Problem } from '../../lib/bundle/problem.ts';
 import { findDigest } from '../../lib/bundle/sidecars.ts';
-import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify.ts';
+import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
-import { Registries } from '../../lib/store/registries.ts';
-import { openAccess } from '../access.ts';
-import { defineCommand, type Arguments } from '../command.ts';
-import { formatBytes, formatFields } from '../format.ts';
+import { Registries } from '../../lib/registry/registries.ts';
+import { openAccess } from '../cli/access.ts';
+import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -16,9 +16,9 @@ import {
   registryOptions,
   signedImagesOption,
   trustOptions,
-} from '../options.ts';
-import { listExtraImages } from './extraImages.ts';
-import { fetcherOf, trustOf } from './trust.ts';
+} from '../cli/options.ts';
+import { listExtraImages } from '../cli/extraImages.ts';
+import { fetcherOf, trustOf } from '../cli/trust.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 

@@ -1,7 +1,7 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Release } from '../release/release.ts';
-import type { VerifiedSignature } from '../release/signature.ts';
+import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { describeRelease } from './facts.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';

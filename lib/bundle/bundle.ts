@@ -1,4 +1,4 @@
-import type { Volume } from '../store/volumes.ts';
+import type { Volume } from '../archive/volumes.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import type { PluginError } from '../errors.ts';
 import type { Problem } from './problem.ts';

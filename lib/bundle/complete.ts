@@ -5,7 +5,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
-import { listVolumeSets } from '../store/volumes.ts';
+import { listVolumeSets } from '../archive/volumes.ts';
 import type { BlobRecord, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { type Bundle } from './bundle.ts';

@@ -6,7 +6,7 @@ import type { Context } from '../context.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { repositoryIn } from '../oci/reference.ts';
 import type { Release } from '../release/release.ts';
-import type { VerifiedSignature } from '../release/signature.ts';
+import type { VerifiedSignature } from '../release/signature/signature.ts';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';

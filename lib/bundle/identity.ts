@@ -4,7 +4,7 @@ import { readObjects } from '../config/objects.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
-import { readSmallFile } from '../store/smallFile.ts';
+import { readSmallFile } from '../files/smallFile.ts';
 import { openBundle } from './open.ts';
 import { readSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';

@@ -1,8 +1,8 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { Archive, type ArchiveEntry } from '../store/archive.ts';
+import { Archive, type ArchiveEntry } from '../archive/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { endSize, roundToBlock } from '../store/tarLayout.ts';
+import { endSize, roundToBlock } from '../archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
 import type { OpenOptions } from './bundle.ts';

@@ -2,9 +2,9 @@ import { constants } from 'node:fs';
 import { access, lstat, mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeWriteError } from '../store/disk.ts';
-import { checkLock } from '../store/lock.ts';
-import { partialOf } from '../store/unfinished.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { checkLock } from '../files/lock.ts';
+import { partialOf } from '../archive/unfinished.ts';
 
 /** Finds out that a folder cannot be one before anything is asked or fetched for it. Throws `not-writable`. */
 export async function checkFolder(path: string): Promise<void> {

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { releaseRepository } from '../store/directory.ts';
-import { RootFolder } from '../store/rootFolder.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 import {
   findArchive,
   listVolumeSets,
@@ -10,7 +10,7 @@ import {
   planVolumes,
   volumeName,
   type FoundArchive,
-} from '../store/volumes.ts';
+} from '../archive/volumes.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { describeProblem, type Problem } from './problem.ts';
 

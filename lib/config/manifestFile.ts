@@ -1,8 +1,8 @@
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeWriteError } from '../store/disk.ts';
-import { partialName, placeFile } from '../store/partials.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { partialName, placeFile } from '../files/partials.ts';
 
 /** What became of a file, in the words that kubectl has for objects. */
 export type FileOutcome = 'created' | 'configured' | 'unchanged';

@@ -3,16 +3,16 @@ import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
-import { servedTar } from '../bundle/serve.ts';
+import { servedTar } from '../bundle/deliver/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
-import type { Connections } from '../store/connections.ts';
-import { checkSpace, describeWriteError, syncFolder } from '../store/disk.ts';
-import { takeLock } from '../store/lock.ts';
-import type { PatienceOptions } from '../store/patience.ts';
-import type { Authorizer } from '../store/tokens.ts';
-import { Transport } from '../store/transport.ts';
+import type { Connections } from '../http/connections.ts';
+import { checkSpace, describeWriteError, syncFolder } from '../files/disk.ts';
+import { takeLock } from '../files/lock.ts';
+import type { PatienceOptions } from '../http/patience.ts';
+import type { Authorizer } from '../registry/auth/tokens.ts';
+import { Transport } from '../registry/transport.ts';
 
 /** A bundle that another machine has. */
 export interface ReplicaSource {

@@ -1,15 +1,15 @@
 import type { Context } from '../context.ts';
-import { CopyFailure, describeFailures } from '../copyFailure.ts';
+import { CopyFailure, describeFailures } from '../copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { parseReference, parseRepository, type Reference } from '../oci/reference.ts';
 import type { ContentSource } from '../store/store.ts';
-import { loadKeyring, type Keyring, type KeyMaterial } from './keyring.ts';
+import { loadKeyring, type Keyring, type KeyMaterial } from './signature/keyring.ts';
 import { readPayload, type Release } from './release.ts';
-import type { VerifiedSignature } from './signature.ts';
-import type { FetchFile } from './signatureStore.ts';
-import { collectSignatures, verifyRelease } from './trust.ts';
+import type { VerifiedSignature } from './signature/signature.ts';
+import type { FetchFile } from './signature/signatureStore.ts';
+import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
 
 /** Which release is wanted: a version and an architecture in a repository, or an image, which may have to be for an architecture. */

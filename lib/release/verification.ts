@@ -1,7 +1,7 @@
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
 import { readDocuments } from './documents.ts';
-import type { KeyMaterial } from './keyring.ts';
+import type { KeyMaterial } from './signature/keyring.ts';
 import type { PayloadFiles } from './payload.ts';
 
 /** What a payload says about how to verify releases: never believed by itself, for it could vouch for itself. */

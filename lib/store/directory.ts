@@ -8,9 +8,9 @@ import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descript
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import type { ContentPlace } from './store.ts';
-import { describeWriteError, syncFolder } from './disk.ts';
-import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from './partials.ts';
-import { RootFolder, type FolderEntry } from './rootFolder.ts';
+import { describeWriteError, syncFolder } from '../files/disk.ts';
+import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from '../files/partials.ts';
+import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
 import { verifyStream, type ContentStore, type LocalContent } from './store.ts';
 
 /** How much a directory believes of what is in it. */

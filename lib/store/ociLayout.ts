@@ -3,7 +3,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { RootFolder } from './rootFolder.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
 /** The file by which an image layout is known. */

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import { isRepository } from '../oci/reference.ts';
-import { RootFolder } from './rootFolder.ts';
+import { RootFolder } from '../files/rootFolder.ts';
 
 /** The names of the repositories in a mirror directory, sorted; empty where it has none. Throws what RootFolder.list does. */
 export async function listRepositories(root: string): Promise<string[]> {

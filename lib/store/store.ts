@@ -3,7 +3,7 @@ import { pipeline, Transform, type Readable } from 'node:stream';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import type { Piece } from './fileRange.ts';
+import type { Piece } from '../files/fileRange.ts';
 
 /**
  * One repository's content, for reading. Implemented by Registry, Directory and Archive. Each is opened

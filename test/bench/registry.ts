@@ -3,9 +3,9 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
-import { pushRelease } from '../support/push.ts';
-import { buildRelease, pullspecsOf } from '../support/release.ts';
-import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/signing.ts';
+import { pushRelease } from '../support/content/push.ts';
+import { buildRelease, pullspecsOf } from '../support/release/release.ts';
+import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/release/signing.ts';
 
 /** Where the release is, and what it consists of. */
 export interface BenchRegistry {

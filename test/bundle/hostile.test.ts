@@ -5,19 +5,19 @@ import { parseConfig } from '../../lib/bundle/bundledConfig.ts';
 import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
-import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { extraImage } from '../support/extraImage.ts';
-import { failureOf } from '../support/failure.ts';
-import { repack, type UnpackedBundle } from '../support/repack.ts';
-import { makeSigningKey, signDigest } from '../support/signing.ts';
+import { extraImage } from '../support/release/extraImage.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
+import { makeSigningKey, signDigest } from '../support/release/signing.ts';
 
 const manifests = 'v2/openshift/release/manifests';
 const kubernetesObject = (kind: string, metadata: object, more: object = {}): string =>

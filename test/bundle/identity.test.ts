@@ -2,10 +2,10 @@ import { copyFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { identifyBundle, type BundleIdentity } from '../../lib/bundle/identity.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
-import { digestOfFile } from '../support/creation.ts';
-import { failureOf } from '../support/failure.ts';
+import { digestOfFile } from '../support/content/creation.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 describe('identifyBundle', () => {
   let bundle: TestBundle;

@@ -6,14 +6,14 @@ import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/b
 import { openBundle } from '../../lib/bundle/open.ts';
 import { childrenOf, isManifest, parseManifest } from '../../lib/oci/descriptor.ts';
 import type { Digest } from '../../lib/oci/digest.ts';
-import { attachmentTag } from '../support/attachments.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { runProgram } from '../support/creation.ts';
-import { extraImage } from '../support/extraImage.ts';
-import { failureOf } from '../support/failure.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
-import type { TestRelease } from '../support/release.ts';
+import { runProgram } from '../support/content/creation.ts';
+import { extraImage } from '../support/release/extraImage.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import type { TestRelease } from '../support/release/release.ts';
 
 const blobFolder = 'v2/openshift/release/blobs';
 const manifestFolder = 'v2/openshift/release/manifests';

@@ -9,10 +9,10 @@ import { type BundlePart } from '../../lib/bundle/bundle.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { digestOf, isDigest } from '../../lib/oci/digest.ts';
 import { readContent } from '../../lib/store/store.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
-import { repack, rewrite } from '../support/repack.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { repack, rewrite } from '../support/archive/repack.ts';
 
 const run = promisify(execFile);
 

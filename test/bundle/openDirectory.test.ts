@@ -3,14 +3,14 @@ import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { openLocalOrigin } from '../../lib/bundle/origin.ts';
+import { openLocalOrigin } from '../../lib/bundle/create/origin.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
-import { Credentials } from '../../lib/store/credentials.ts';
-import { MirrorSets } from '../../lib/store/mirrors.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { Credentials } from '../../lib/registry/auth/credentials.ts';
+import { MirrorSets } from '../../lib/registry/mirrors.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 describe('a mirror directory with links in it', () => {
   let made: TestBundle;

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { checkFolder, checkOutput } from '../../lib/bundle/output.ts';
-import { failureOf } from '../support/failure.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 describe('where a bundle goes', () => {
   let folder: string;

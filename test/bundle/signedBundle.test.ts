@@ -7,11 +7,11 @@ import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
 import type { Context } from '../../lib/context.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
-import { repack, type UnpackedBundle } from '../support/repack.ts';
-import { makeSigningKey } from '../support/signing.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
+import { makeSigningKey } from '../support/release/signing.ts';
 
 describe('checkSigned', () => {
   // The stores of the payload are there to be asked, and must not be.

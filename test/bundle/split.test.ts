@@ -5,13 +5,13 @@ import { expect } from 'chai';
 import type { BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { findSplit } from '../../lib/bundle/split.ts';
-import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { readContent } from '../../lib/store/store.ts';
-import { volumeName } from '../../lib/store/volumes.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { volumeName } from '../../lib/archive/volumes.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 const volumeSize = 40_000;
 

@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { expect } from 'chai';
-import type { Program } from '../../cmd/command.ts';
+import type { Program } from '../../cmd/cli/command.ts';
 import { execute } from '../../cmd/execute.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { executeProgram } from '../support/execution.ts';
-import { executeSample } from '../support/program.ts';
+import { executeProgram } from '../support/program/execution.ts';
+import { executeSample } from '../support/program/program.ts';
 
 describe('execute', () => {
   it('gives the exit code, and leaves the process alone', async () => {

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { registryAuthorityConfigMap } from '../../lib/config/certificateAuthority.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import { expectGolden } from '../support/golden.ts';
+import { expectGolden } from '../support/program/golden.ts';
 
 const certificate = await readFile(new URL('../golden/config/registry-ca.crt', import.meta.url), 'utf8');
 

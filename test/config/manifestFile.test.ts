@@ -2,8 +2,8 @@ import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { writeTextFile } from '../../lib/config/manifestFile.ts';
-import { failureOf } from '../support/failure.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 describe('writeTextFile', () => {
   let folder: string;

@@ -5,8 +5,8 @@ import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { formatMirrorInstructions, mirrorSetManifest, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
 import { formatReference, parseReference } from '../../lib/oci/reference.ts';
-import { readMirrorSets } from '../../lib/store/mirrors.ts';
-import { expectGolden } from '../support/golden.ts';
+import { readMirrorSets } from '../../lib/registry/mirrors.ts';
+import { expectGolden } from '../support/program/golden.ts';
 
 const kinds: MirrorSetKind[] = ['idms', 'icsp'];
 const mirror = 'registry.example:5000/ocp4/openshift4';

@@ -7,7 +7,7 @@ import {
   type UpdateServiceOptions,
 } from '../../lib/config/updateService.ts';
 import { isPluginError } from '../../lib/errors.ts';
-import { expectGolden } from '../support/golden.ts';
+import { expectGolden } from '../support/program/golden.ts';
 
 const certificateAuthority = await readFile(new URL('../golden/config/registry-ca.crt', import.meta.url), 'utf8');
 const options: UpdateServiceOptions = {

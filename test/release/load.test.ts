@@ -1,13 +1,13 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Origin } from '../../lib/bundle/origin.ts';
+import type { Origin } from '../../lib/bundle/create/origin.ts';
 import { findRelease, loadRelease, type SignedRelease, type TrustRequest } from '../../lib/release/load.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
-import { openWorkshop, type Workshop } from '../support/creation.ts';
-import { failureOf } from '../support/failure.ts';
-import { openOrigin } from '../support/origin.ts';
-import { signDigest } from '../support/signing.ts';
+import { openWorkshop, type Workshop } from '../support/content/creation.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { openOrigin } from '../support/content/origin.ts';
+import { signDigest } from '../support/release/signing.ts';
 
 describe('findRelease', () => {
   let workshop: Workshop;

@@ -10,9 +10,9 @@ import { parseManifest, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { readPayload, type PayloadOptions, type Release } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/store/directory.ts';
-import { TestContent } from '../support/image.ts';
-import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../support/layers.ts';
-import { buildRelease, type ReleaseOptions } from '../support/release.ts';
+import { TestContent } from '../support/content/image.ts';
+import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../support/content/layers.ts';
+import { buildRelease, type ReleaseOptions } from '../support/release/release.ts';
 import { itWithSharedData, sharedData } from '../support/sharedData.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';

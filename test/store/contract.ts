@@ -8,9 +8,9 @@ import { digestOf } from '../../lib/oci/digest.ts';
 import { readContent, type ContentSource, type ContentStore } from '../../lib/store/store.ts';
 import { emptyContent, readBody, repositoryOf, type RegistryContent } from '../fakes/registry/content.ts';
 import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
-import { TestContent } from '../support/image.ts';
-import { makeBlob, makeNoiseLayer } from '../support/layers.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { TestContent } from '../support/content/image.ts';
+import { makeBlob, makeNoiseLayer } from '../support/content/layers.ts';
 
 /** What the contract is tried on: an image of each format, a list, and an empty blob, all in one repository. */
 export interface Sample {

@@ -16,11 +16,11 @@ import {
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { Directory, type DirectoryOptions } from '../../lib/store/directory.ts';
-import { partialName } from '../../lib/store/partials.ts';
+import { partialName } from '../../lib/files/partials.ts';
 import { readContent } from '../../lib/store/store.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
-import { failureOf } from '../support/failure.ts';
-import { layOutAsOc, makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { layOutAsOc, makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { contentOf, describeStore, makeSample, type Sample } from './contract.ts';
 
 describeStore('Directory', async (content, repository, context) => {

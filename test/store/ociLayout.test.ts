@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OciLayout } from '../../lib/store/ociLayout.ts';
 import { readBody, repositoryOf } from '../fakes/registry/content.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { describeSource } from './contract.ts';
 
 describeSource('OciLayout', async (content, repository, context) => {

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { listRepositories } from '../../lib/store/repositories.ts';
-import { layOutAsOc, makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { layOutAsOc, makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { makeSample } from './contract.ts';
 
 describe('listRepositories', () => {

@@ -6,8 +6,8 @@ import { makeAuthority, type Authority } from './certificates.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry, type DockerRegistryOptions } from './dockerRegistry.ts';
 import { startDockerTokens } from './dockerTokens.ts';
 import { requirePeer, run, runSuccessfully } from './peers.ts';
-import { pushRelease } from './push.ts';
-import { buildRelease } from './release.ts';
+import { pushRelease } from './content/push.ts';
+import { buildRelease } from './release/release.ts';
 
 const basic = `Basic ${Buffer.from(`${basicUser.username}:${basicUser.password}`).toString('base64')}`;
 

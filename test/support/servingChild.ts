@@ -1,6 +1,6 @@
 import { open } from 'node:fs/promises';
-import { readChunks } from '../../lib/store/fileRange.ts';
-import { serveContent } from '../../lib/store/server.ts';
+import { readChunks } from '../../lib/files/fileRange.ts';
+import { serveContent } from '../../lib/server/server.ts';
 import { makeContext } from './context.ts';
 
 /** Serves a file of a given size as `/file`, says at which port, and how much memory it takes when it is asked. */

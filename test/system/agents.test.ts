@@ -3,17 +3,17 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { parseReport, reportKind } from '../../lib/cluster/nodeReport.ts';
+import { parseReport, reportKind } from '../../lib/update/nodeReport.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
-import { extraImage } from '../support/extraImage.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { extraImage } from '../support/release/extraImage.ts';
 import { requireLoopDevices } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
-import { listImages, requireRoot } from '../support/storeReader.ts';
+import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 describe('the agents of a cluster', function () {
   this.timeout(300_000);

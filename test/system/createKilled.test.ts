@@ -2,9 +2,9 @@ import { cp, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { digestOfFile, openWorkshop, type Workshop } from '../support/creation.ts';
+import { digestOfFile, openWorkshop, type Workshop } from '../support/content/creation.ts';
 
-const killAt = fileURLToPath(new URL('../support/killAt.ts', import.meta.url));
+const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
 describe('create, killed wherever a file gets or loses its name', () => {
   let workshop: Workshop;

@@ -4,9 +4,9 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { Digest } from '../../lib/oci/digest.ts';
-import { openWorkshop, type Outcome } from '../support/creation.ts';
-import { TestContent } from '../support/image.ts';
-import type { TestLayer } from '../support/layers.ts';
+import { openWorkshop, type Outcome } from '../support/content/creation.ts';
+import { TestContent } from '../support/content/image.ts';
+import type { TestLayer } from '../support/content/layers.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 const mebibyte = 1024 ** 2;

@@ -6,7 +6,7 @@ import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundl
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { requireRoot } from '../support/storeReader.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
 
 describe('upgradeRegistry on a disk that is nearly full', function () {
   this.timeout(300_000);

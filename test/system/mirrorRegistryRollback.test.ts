@@ -8,7 +8,7 @@ import { healthy, type MirrorRegistryHost } from '../fakes/mirror-registry/mirro
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../support/peers.ts';
-import { requireRoot } from '../support/storeReader.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
 
 describe('rollBackRegistry', function () {
   this.timeout(300_000);

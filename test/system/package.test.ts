@@ -8,8 +8,8 @@ import { list } from 'tar';
 import { parse } from 'yaml';
 import { makeZip } from '../../.config/zip.ts';
 import manifest from '../../package.json' with { type: 'json' };
-import { describeCarriedPackages } from '../support/carriedPackages.ts';
-import { checkMachOSignature } from '../support/machO.ts';
+import { describeCarriedPackages } from '../support/project/carriedPackages.ts';
+import { checkMachOSignature } from '../support/project/machO.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

@@ -3,19 +3,19 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { createRegistryBundle } from '../../lib/host/registryBundle.ts';
+import { createRegistryBundle } from '../../lib/mirror-registry/releases/registryBundle.ts';
 import { makeContext } from '../support/context.ts';
-import { TestContent } from '../support/image.ts';
+import { TestContent } from '../support/content/image.ts';
 import { makeInstallerArchive } from '../fakes/mirror-registry/installerArchive.ts';
 import { makeFixture, type Fixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { openOrigin } from '../support/origin.ts';
+import { openOrigin } from '../support/content/origin.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { PodmanHost } from '../fakes/mirror-registry/podmanHost.ts';
 import { TestRegistry } from '../fakes/registry/registry.ts';
 import { makeStandInLayer, standInEntrypoint } from '../fakes/mirror-registry/standInImage.ts';
-import { requireRoot } from '../support/storeReader.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
 
 const executable = fileURLToPath(new URL('../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 

@@ -2,18 +2,18 @@ import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/oci/digest.ts';
-import { gatherTrust, noTrust, type AgentTrust } from '../../lib/cluster/agentTrust.ts';
-import type { Phase } from '../../lib/cluster/upgradeBundle.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
+import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { withConditions } from '../fakes/cluster/site.ts';
-import { listImages, requireRoot } from '../support/storeReader.ts';
+import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 
 /** For how long the API server is cut off, in milliseconds: with a minute the Lease runs out too. */
 const cutTime = 5000;

@@ -1,17 +1,17 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { defaultStorePath } from '../../lib/node/additionalStore.ts';
-import { storeMarker } from '../../lib/node/storeConfig.ts';
-import { pinFile } from '../../lib/node/pins.ts';
-import { makeBundle, type TestBundle } from '../support/bundle.ts';
+import { defaultStorePath } from '../../lib/node/images/additionalStore.ts';
+import { storeMarker } from '../../lib/node/runtime/storeConfig.ts';
+import { pinFile } from '../../lib/node/runtime/pins.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/mirrorDirectory.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { requirePeer } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
-import { requireRoot } from '../support/storeReader.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
 
 /** What a cluster ran last, as its version says. */
 const imageOf = (version: unknown): string =>

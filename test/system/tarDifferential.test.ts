@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import { requirePeer } from '../support/peers.ts';
-import { tarAttacks } from '../support/tarAttacks.ts';
-import { mutateTar } from '../support/tarMutations.ts';
-import { compareReaders } from '../support/tarReaders.ts';
-import { sampleTar } from '../support/tarSample.ts';
+import { tarAttacks } from '../support/archive/tarAttacks.ts';
+import { mutateTar } from '../support/archive/tarMutations.ts';
+import { compareReaders } from '../support/archive/tarReaders.ts';
+import { sampleTar } from '../support/archive/tarSample.ts';
 
 /** How many mutated tars are compared, and how many of them at a time. */
 const mutations = 10_000;

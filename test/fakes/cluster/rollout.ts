@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { BundleFacts } from '../../../lib/cluster/bundleFacts.ts';
-import { controlRollout } from '../../../lib/cluster/rollout.ts';
-import type { UpgradeBundle } from '../../../lib/cluster/upgradeBundle.ts';
+import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import { controlRollout } from '../../../lib/update/controller/rollout.ts';
+import type { UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { ApiObject } from '../kubernetes/apiObjects.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';

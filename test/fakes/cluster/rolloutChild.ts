@@ -1,5 +1,5 @@
-import { connectCluster } from '../../../lib/cluster/client.ts';
-import { controlRollout } from '../../../lib/cluster/rollout.ts';
+import { connectCluster } from '../../../lib/kubernetes/client.ts';
+import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import { hasty } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFacts } from './updatingSite.ts';

@@ -2,22 +2,22 @@ import { mkdir, rm } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { agentObjects } from '../../../lib/cluster/agentObjects.ts';
-import { noTrust } from '../../../lib/cluster/agentTrust.ts';
-import { parseReport, reportKind } from '../../../lib/cluster/nodeReport.ts';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import {
   upgradeBundleApi,
   type NodeProgress,
   type Phase,
   type UpgradeBundle,
-} from '../../../lib/cluster/upgradeBundle.ts';
+} from '../../../lib/update/upgradeBundle.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { readPod, type AgentPod } from './agentPod.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
 import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
-import { makeFolder, removeFolder } from '../../support/mirrorDirectory.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { node as makeNode, platformImage } from './site.ts';
 import { SimulatedNode } from './simulatedNode.ts';
 import { UpdatingSite } from './updatingSite.ts';

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { defaultStorePath } from '../../../lib/node/additionalStore.ts';
-import { storeMarker } from '../../../lib/node/storeConfig.ts';
+import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
+import { storeMarker } from '../../../lib/node/runtime/storeConfig.ts';
 import { Sticks } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 

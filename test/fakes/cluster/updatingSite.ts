@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { BundleFacts } from '../../../lib/cluster/bundleFacts.ts';
-import { formatReport, parseReport, reportKind } from '../../../lib/cluster/nodeReport.ts';
-import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/cluster/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../../lib/cluster/upgradeBundleDefinition.ts';
-import type { VerifiedSignature } from '../../../lib/release/signature.ts';
+import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import { formatReport, parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';

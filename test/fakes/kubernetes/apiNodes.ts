@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { access, copyFile, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { executablePath } from '../../../lib/cluster/agentStart.ts';
+import { executablePath } from '../../../lib/update/install/agentStart.ts';
 import type { ApiObject, Change } from './apiObjects.ts';
 import type { Json } from './apiPatch.ts';
 import type { TestApiServer } from './apiServer.ts';

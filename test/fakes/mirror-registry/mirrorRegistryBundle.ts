@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { createRegistryBundle } from '../../../lib/host/registryBundle.ts';
+import { createRegistryBundle } from '../../../lib/mirror-registry/releases/registryBundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { TestContent } from '../../support/image.ts';
-import { openOrigin } from '../../support/origin.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { openOrigin } from '../../support/content/origin.ts';
 import { TestRegistry } from '../registry/registry.ts';
-import { putImage } from '../../support/smallImage.ts';
+import { putImage } from '../../support/content/smallImage.ts';
 
 /** A bundle by its path, what its Quay is called, and another bundle with other images of the same names. */
 export interface TestRegistryBundle {

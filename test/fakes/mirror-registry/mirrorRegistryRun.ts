@@ -3,7 +3,7 @@ import { readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
-import { executeProgram } from '../../support/execution.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
@@ -13,7 +13,7 @@ import { run, type RunResult } from '../../support/peers.ts';
 export const mirrorRegistryExecutable = fileURLToPath(
   new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url),
 );
-const killAt = fileURLToPath(new URL('../../support/killAt.ts', import.meta.url));
+const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 
 /** A mirror registry that runs on a host of its own, on a free port of `localhost`, and the program to work on it with. */
 export interface RunningRegistry {

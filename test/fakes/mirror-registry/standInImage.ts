@@ -3,7 +3,7 @@ import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:f
 import { dirname, join } from 'node:path';
 import { tmpdir } from 'node:os';
 import { gunzipSync } from 'node:zlib';
-import { makeBlob, type TestLayer } from '../../support/layers.ts';
+import { makeBlob, type TestLayer } from '../../support/content/layers.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
 // In place of Quay: serves what our program and clients ask for, with the certificate that is mounted, and changes the database as it

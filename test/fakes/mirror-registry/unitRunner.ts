@@ -1,6 +1,6 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { openSync, readFileSync } from 'node:fs';
-import { parseUnitFile, settingsOf } from '../../../lib/host/units.ts';
+import { parseUnitFile, settingsOf } from '../../../lib/mirror-registry/detect/units.ts';
 
 // What systemctl does with the units of a mirror registry, where no systemd runs: started as `systemctl restart quay-app.service` and
 // the like, it runs the commands of a unit as they stand there. RUN_FOLDER is where they keep what is %t to them.

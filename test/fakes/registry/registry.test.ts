@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/oci/descriptor.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { generatedBody } from './content.ts';
-import { putImage, type SmallImage } from '../../support/smallImage.ts';
+import { putImage, type SmallImage } from '../../support/content/smallImage.ts';
 import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
 
 const login = { username: 'user', password: 'secret' };

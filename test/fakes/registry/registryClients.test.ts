@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/oci/descriptor.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
-import { putImage, type SmallImage } from '../../support/smallImage.ts';
+import { putImage, type SmallImage } from '../../support/content/smallImage.ts';
 
 const run = promisify(execFile);
 const login = { username: 'user', password: 'secret' };

@@ -1,0 +1,118 @@
+import { isPluginError, PluginError } from '../../lib/errors.ts';
+import type { Command, Option, OptionRecord } from './command.ts';
+import { commonOptions } from './commonOptions.ts';
+import { findSimilar } from './similar.ts';
+
+/** What the parser made of a command line. */
+export interface ParsedLine {
+  /** The words themselves. */
+  readonly words: readonly string[];
+  /** Options and positional arguments by their names, each option by its other names too. */
+  readonly values: Readonly<Record<string, unknown>>;
+  /** Words that are no option and no positional argument. */
+  readonly rest: readonly (string | number)[];
+}
+
+/**
+ * Checks a command line against the records of a command, and gives the command its arguments by their camel-case names. Throws
+ * `usage` for what is unknown, missing, superfluous or cannot be right.
+ */
+export async function readArguments(
+  { words, values, rest }: ParsedLine,
+  { options: own, positionals = {} }: Pick<Command, 'options' | 'positionals'>,
+): Promise<Record<string, unknown>> {
+  const options: OptionRecord = { ...commonOptions, ...own };
+  const [superfluous] = rest;
+  checkNames(values, options, positionals);
+  checkWords(words, options);
+  if (superfluous !== undefined) throw new PluginError('usage', `“${String(superfluous)}” is one argument too many`);
+  const args: Record<string, unknown> = {};
+  for (const [name, option] of Object.entries(options)) {
+    args[camelCase(name)] = await readValue(`--${name}`, option, values[name]);
+  }
+  for (const [name, positional] of Object.entries(positionals)) {
+    args[name] = await readValue(`<${name}>`, positional, values[name]);
+  }
+  return args;
+}
+
+function checkNames(values: ParsedLine['values'], options: OptionRecord, positionals: OptionRecord): void {
+  const known = [...Object.entries(options).flatMap(namesOf), 'help', 'h'];
+  for (const [key, value] of Object.entries(values)) {
+    const name = kebabCase(key);
+    if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
+    const similar = findSimilar(name, known);
+    // To the parser, `--no-restart` is `restart`.
+    const given = value === false ? `no-${name}` : name;
+    throw new PluginError('usage', `unknown option ${dashed(given)}`, {
+      hint: similar && `Did you mean ${dashed(similar)}?`,
+    });
+  }
+}
+
+/** Refuses what the parser takes for something else: it reads any value of a boolean but `true` as `false`, and a number without a value as none. */
+function checkWords(words: readonly string[], options: OptionRecord): void {
+  for (const [index, word] of words.entries()) {
+    if (word === '--') return;
+    const [, spelled = '', value] = /^--?([^-=][^=]*)(?:=(.*))?$/s.exec(word) ?? [];
+    const [name, option] = Object.entries(options).find((each) => namesOf(each).includes(kebabCase(spelled))) ?? [];
+    if (name === undefined || option === undefined) continue;
+    if (option.type === 'boolean' && value !== undefined && value !== 'true' && value !== 'false') {
+      throw new PluginError('usage', `--${name} cannot be “${value}”`, {
+        hint: `--${name} alone switches it on, --no-${name} off.`,
+      });
+    }
+    if (option.type === 'number' && value === undefined && (words[index + 1] ?? '-').startsWith('-')) {
+      throw new PluginError('usage', `--${name} needs a value`);
+    }
+  }
+}
+
+async function readValue(name: string, option: Option, given: unknown): Promise<unknown> {
+  const value = option.anyCase && typeof given === 'string' ? given.toLowerCase() : given;
+  const values: unknown[] = [value ?? []].flat();
+  if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
+  if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
+  for (const each of values) await checkValue(name, option, each);
+  if (option.repeatable) return values;
+  return value ?? (option.type === 'boolean' ? false : undefined);
+}
+
+async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
+  if (type === 'number') {
+    const [least, most] = range ?? [-Infinity, Infinity];
+    if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;
+    throw new PluginError('usage', `${name} must be a whole number from ${String(least)} to ${String(most)}`);
+  }
+  if (type === 'boolean') return;
+  // `--no-output` is false to the parser.
+  if (typeof value !== 'string' || value === '') throw new PluginError('usage', `${name} needs a value`);
+  if (choices && !choices.includes(value)) {
+    const similar = findSimilar(value, choices);
+    throw new PluginError('usage', `${name} cannot be “${value}”: it is one of ${choices.join(', ')}`, {
+      hint: similar && `Did you mean ${similar}?`,
+    });
+  }
+  try {
+    await check?.(value);
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    throw new PluginError('usage', `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
+  }
+}
+
+function namesOf([name, { alias = [] }]: [name: string, option: Option]): string[] {
+  return [name, ...[alias].flat()];
+}
+
+function dashed(name: string): string {
+  return name.length === 1 ? `-${name}` : `--${name}`;
+}
+
+function camelCase(name: string): string {
+  return name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function kebabCase(name: string): string {
+  return name.replace(/(?<=[a-z0-9])[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}

@@ -1,0 +1,55 @@
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
+import { PluginError } from '../../lib/errors.ts';
+import { parseReference } from '../../lib/oci/reference.ts';
+
+/** Checks the reference of an image. Throws `usage` and `invalid-reference`. */
+export function checkImage(text: string): void {
+  checkScheme(text);
+  parseReference(text);
+}
+
+/** Checks a registry with a repository and nothing else. Throws `usage` and `invalid-reference`. */
+export function checkRepository(text: string): void {
+  checkScheme(text);
+  if (!text.includes('/')) {
+    const registry = /[.:]/.test(text) ? text : 'registry.example.com:5000';
+    throw new PluginError('usage', `“${text}” lacks a repository`, {
+      hint: `Give a registry and a repository, such as ${registry}/openshift/release.`,
+    });
+  }
+  const { registry, repository, tag, digest } = parseReference(text);
+  if (tag === undefined && digest === undefined) return;
+  throw new PluginError('usage', `“${text}” has a tag or a digest, and should be a repository`, {
+    hint: `Give ${registry}/${repository}.`,
+  });
+}
+
+/** Checks that a file is there and can be read. Throws `usage`. */
+export async function checkFile(path: string): Promise<void> {
+  const found = await stat(path).catch(() => undefined);
+  if (!found) throw new PluginError('usage', `there is no file ${path}`, { hint: 'Check the path.' });
+  if (found.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
+  await access(path, constants.R_OK).catch((cause: unknown) => {
+    throw new PluginError('usage', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
+  });
+}
+
+/** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage`. */
+export async function checkSignatureStore(text: string): Promise<void> {
+  const hint = 'A signature store is an http, https or file URL, or a folder.';
+  if (text.includes('://')) {
+    if (URL.canParse(text) && /^(?:https?|file):/i.test(text)) return;
+    throw new PluginError('usage', 'this URL cannot be that of a signature store', { hint });
+  }
+  const found = await stat(text).catch(() => undefined);
+  if (!found?.isDirectory()) throw new PluginError('usage', `there is no folder ${text}`, { hint });
+}
+
+function checkScheme(text: string): void {
+  const [, scheme, rest = ''] = /^([a-z][a-z0-9+.-]*:\/\/)(.*)$/i.exec(text) ?? [];
+  if (scheme === undefined) return;
+  // What a URL has before its host may be a password.
+  const name = rest.replace(/^[^/@]*@/, '');
+  throw new PluginError('usage', `a URL is not an image reference`, { hint: `Without ${scheme} it is ${name}` });
+}

@@ -1,0 +1,26 @@
+import { connectCluster, type Cluster } from '../../lib/kubernetes/client.ts';
+import type { Context } from '../../lib/context.ts';
+import type { Arguments } from './command.ts';
+import type { clusterOptions } from './options.ts';
+
+/** Finds the cluster that the cluster options of a command name; `certificateAuthority` is a PEM file. */
+export function openCluster(
+  args: Arguments<typeof clusterOptions> & { readonly certificateAuthority?: string | undefined },
+  environment: NodeJS.ProcessEnv,
+  context: Context,
+): Promise<Cluster> {
+  const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid } = args;
+  const { clientCertificate, clientKey, tlsServerName, requestTimeout } = args;
+  // Not given is no wish to verify where the kubeconfig says otherwise.
+  const insecureSkipTlsVerify = args.insecureSkipTlsVerify || undefined;
+  return connectCluster(
+    {
+      ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },
+      ...{ token, username, password, as, asGroup, asUid },
+      ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
+      certificateAuthority: args.certificateAuthority,
+      hasTerminal: process.stdin.isTTY,
+    },
+    context,
+  );
+}

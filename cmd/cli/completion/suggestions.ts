@@ -1,0 +1,71 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { FindValues } from './candidates.ts';
+import { findClusterNames } from './clusterNames.ts';
+import type { TypedLine } from './line.ts';
+
+/**
+ * Finds the values that options may have, in what lies on this machine and, for nodes and UpgradeBundles, in the cluster that the line
+ * means. What is read may take `patience` milliseconds: a person is waiting for the answer to a key. Throws what reading throws.
+ */
+export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000): FindValues {
+  return async (kind, typed) => {
+    const signal = AbortSignal.timeout(patience);
+    const values = expandHome(typed, environment['HOME']);
+    switch (kind) {
+      case 'contexts':
+      case 'clusters':
+      case 'users': {
+        const { loadKubeconfig } = await import('../../../lib/kubernetes/kubeconfig.ts');
+        const kubeconfig = values['kubeconfig']?.at(-1);
+        return Object.keys((await loadKubeconfig({ kubeconfig, environment })).config[kind]).sort();
+      }
+      case 'registry-versions':
+        return (await import('../../../lib/mirror-registry/versions.ts')).knownVersions();
+      case 'versions':
+        return findVersions(values['from-dir']?.at(-1), values['output']?.at(-1) ?? '.', signal);
+      case 'components':
+        return findComponents(values['bundle']?.at(-1), signal);
+      case 'nodes':
+      case 'upgrade-bundles':
+        return findClusterNames(kind, values, environment, signal);
+    }
+  };
+}
+
+/** The values as a shell would have made them: it has not put the home folder in yet. */
+function expandHome(values: TypedLine['values'], home = '~'): TypedLine['values'] {
+  const expand = (list: readonly string[]): string[] => list.map((value) => value.replace(/^~(?=\/)/, () => home));
+  return Object.fromEntries(Object.entries(values).map(([name, list]) => [name, expand(list)]));
+}
+
+/** Versions in the names of bundles that are made or being made, or in the tags of a mirror directory. */
+async function findVersions(source: string | undefined, output: string, signal: AbortSignal): Promise<string[]> {
+  if (source === undefined)
+    return versionsIn(await namesIn(output), /^upgrade-(\d.*?)-[a-z\d_]+(?:-from-.*)?\.tar(?:$|\.)/);
+  const { releaseRepository } = await import('../../../lib/store/directory.ts');
+  const tags = await namesIn(join(source, 'v2', releaseRepository, 'manifests'));
+  if (tags.length === 0) return [(await readMetadata(source, signal)).version];
+  const { isReleaseTag } = await import('../../../lib/release/version.ts');
+  return versionsIn(tags.filter(isReleaseTag), /^(.*)-[a-z\d_]+$/);
+}
+
+function versionsIn(names: readonly string[], pattern: RegExp): string[] {
+  return [...new Set(names.flatMap((name) => pattern.exec(name)?.[1] ?? []))];
+}
+
+async function namesIn(folder: string): Promise<string[]> {
+  return readdir(folder).catch(() => []);
+}
+
+async function findComponents(bundle: string | undefined, signal: AbortSignal): Promise<string[]> {
+  return bundle === undefined ? [] : ['release', ...Object.keys((await readMetadata(bundle, signal)).components)];
+}
+
+async function readMetadata(path: string, signal: AbortSignal) {
+  const { openBundle } = await import('../../../lib/bundle/open.ts');
+  const context = { signal, log: () => undefined, onEvent: () => undefined };
+  const bundle = await openBundle(path, context);
+  await bundle.close();
+  return bundle.metadata;
+}

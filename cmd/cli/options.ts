@@ -1,0 +1,213 @@
+import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
+import { usualRepository } from '../../lib/release/version.ts';
+import { checkFile, checkImage, checkRepository, checkSignatureStore } from './checks.ts';
+import type { OptionRecord } from './command.ts';
+import { parseDuration } from './duration.ts';
+
+const registry = 'Registries:';
+const trust = 'Trust:';
+const cluster = 'Cluster:';
+
+/** The argument of every command that reads a bundle. */
+export const bundleArgument = {
+  bundle: {
+    type: 'string',
+    required: true,
+    describe: 'A bundle (one in volumes by any of these), a device that holds one, or a mirror directory',
+    suggest: 'files',
+  },
+} as const satisfies OptionRecord;
+
+/** The option of every command that reads the content of a bundle. */
+export const baseOption = {
+  base: {
+    type: 'string',
+    repeatable: true,
+    describe: 'For a delta: a bundle or mirror directory that has what it leaves out, if that is not in its folder',
+    suggest: 'files',
+  },
+} as const satisfies OptionRecord;
+
+/** Options of every command that talks to a registry. */
+export const registryOptions = {
+  'pull-secret': {
+    type: 'string',
+    alias: ['a', 'registry-config'],
+    describe: 'File with the credentials for the registries (a pull secret or an auth.json)',
+    suggest: 'files',
+    group: registry,
+  },
+  'certificate-authority': {
+    type: 'string',
+    describe: 'PEM file with certificate authorities to trust besides those of the system',
+    suggest: 'files',
+    group: registry,
+  },
+  insecure: {
+    type: 'boolean',
+    describe: 'Do not verify certificates, and fall back to plain HTTP',
+    group: registry,
+  },
+  'max-per-registry': {
+    type: 'number',
+    default: 6,
+    range: [1, 64],
+    describe: 'How many transfers run at once against one registry',
+    group: registry,
+  },
+  'retry-timeout': {
+    type: 'string',
+    default: '10m',
+    describe: 'How long to retry while a registry limits requests (429 or 503 with Retry-After), such as 90s or 2h',
+    check: (text) => void parseDuration(text),
+    group: registry,
+  },
+  'idms-file': {
+    type: 'string',
+    describe:
+      'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy: its mirrors are tried first',
+    suggest: 'files',
+    group: registry,
+  },
+} as const satisfies OptionRecord;
+
+/** Options of every command that checks who signed a release. */
+export const trustOptions = {
+  'signature-store': {
+    type: 'string',
+    describe: 'URL or folder with release signatures, instead of those the release names',
+    suggest: 'folders',
+    check: checkSignatureStore,
+    group: trust,
+  },
+  'signature-keyring': {
+    type: 'string',
+    repeatable: true,
+    describe: 'File with OpenPGP public keys; a key counts when its fingerprint is trusted',
+    suggest: 'files',
+    check: checkFile,
+    group: trust,
+  },
+  'trust-fingerprint': {
+    type: 'string',
+    repeatable: true,
+    describe: 'Fingerprint of a key to trust besides the Red Hat release key',
+    check: (text) => void parseFingerprint(text),
+    group: trust,
+  },
+  'allow-unsigned': {
+    type: 'boolean',
+    describe: 'Go on when the release has no signature by a trusted key',
+    group: trust,
+  },
+} as const satisfies OptionRecord;
+
+/** The option of every command that uses the images of a bundle. */
+export const signedImagesOption = {
+  'require-signed-images': {
+    type: 'boolean',
+    describe: 'Refuse a bundle with images that the release signature does not cover (--extra-image of create)',
+    group: trust,
+  },
+} as const satisfies OptionRecord;
+
+/** Options that choose a release: a version and an architecture, or an image. */
+export const releaseOptions = {
+  version: {
+    type: 'string',
+    describe: 'Version of the release, such as 4.12.4',
+    suggest: 'versions',
+  },
+  arch: {
+    type: 'string',
+    choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
+    describe: 'Architecture of the release; multi is all of them; x86_64, or that of --release-image, by default',
+  },
+  'release-image': {
+    type: 'string',
+    describe: 'The release payload image, by tag or digest, instead of a version',
+    check: checkImage,
+  },
+  'release-repository': {
+    type: 'string',
+    describe: `Repository where versions are looked up; ${usualRepository}, or what the bundle of --from-dir says, by default`,
+    check: checkRepository,
+  },
+  'from-dir': {
+    type: 'string',
+    describe: 'Mirror directory, or bundle, to read instead of a registry',
+    suggest: 'files',
+  },
+} as const satisfies OptionRecord;
+
+/** Options of every command that talks to a cluster, by the names that kubectl has for them. */
+export const clusterOptions = {
+  kubeconfig: {
+    type: 'string',
+    describe: 'File that says how to reach the cluster, instead of $KUBECONFIG or ~/.kube/config',
+    suggest: 'files',
+    group: cluster,
+  },
+  context: { type: 'string', describe: 'Context of the kubeconfig to use', suggest: 'contexts', group: cluster },
+  cluster: { type: 'string', describe: 'Cluster of the kubeconfig to use', suggest: 'clusters', group: cluster },
+  user: { type: 'string', describe: 'User of the kubeconfig to use', suggest: 'users', group: cluster },
+  server: { type: 'string', alias: 's', describe: 'Address of the API server', group: cluster },
+  token: { type: 'string', describe: 'Bearer token for the API server', group: cluster },
+  namespace: { type: 'string', alias: 'n', describe: 'Namespace of objects that name none', group: cluster },
+  username: { type: 'string', describe: 'User name for basic authentication', group: cluster },
+  password: { type: 'string', describe: 'Password for basic authentication', group: cluster },
+  as: { type: 'string', describe: 'User to act as', group: cluster },
+  'as-group': { type: 'string', repeatable: true, describe: 'Group to act as', group: cluster },
+  'as-uid': { type: 'string', describe: 'UID to act as', group: cluster },
+  'client-certificate': {
+    type: 'string',
+    describe: 'PEM file with a certificate for the API server',
+    suggest: 'files',
+    group: cluster,
+  },
+  'client-key': {
+    type: 'string',
+    describe: 'PEM file with the key of that certificate',
+    suggest: 'files',
+    group: cluster,
+  },
+  'insecure-skip-tls-verify': {
+    type: 'boolean',
+    describe: 'Do not verify the certificate of the API server',
+    group: cluster,
+  },
+  'tls-server-name': { type: 'string', describe: 'Name that its certificate must be for', group: cluster },
+  'request-timeout': {
+    type: 'string',
+    describe: 'How long to wait for an answer, such as 30s; 0 is for ever',
+    group: cluster,
+  },
+} as const satisfies OptionRecord;
+
+/** As `clusterOptions`, for a command that talks to no registry: the authority is that of the API server. */
+export const clusterAccessOptions = {
+  ...clusterOptions,
+  'certificate-authority': {
+    type: 'string',
+    describe: 'PEM file with the authority that the certificate of the API server is from',
+    suggest: 'files',
+    group: cluster,
+  },
+} as const satisfies OptionRecord;
+
+/** The `--dry-run` of kubectl, with its spellings. */
+export const dryRunOption = {
+  'dry-run': {
+    type: 'string',
+    choices: ['none', 'client', 'server'],
+    default: 'none',
+    describe: 'Show what would be done, and write nothing; with server, let the cluster check it',
+  },
+} as const satisfies OptionRecord;
+
+/** The `-o` of a command with a result; `choices` are the machine-readable forms it offers besides plain words. */
+export function formatOption<const C extends readonly string[]>(choices: C) {
+  return {
+    format: { type: 'string', alias: 'o', choices, describe: 'Print the result in this form instead of as words' },
+  } as const satisfies OptionRecord;
+}

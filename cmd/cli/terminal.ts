@@ -1,0 +1,199 @@
+import type { ChalkInstance } from 'chalk';
+import type { Ora } from 'ora';
+import type { LogLevel, TransferEvent } from '../../lib/context.ts';
+import { Progress } from './progress.ts';
+
+/** When progress is told as plain lines: the first one unless it is said, and the following ones, in milliseconds. */
+const firstLine = 2_000;
+const nextLine = 5_000;
+/** How often a live line is renewed, in milliseconds. */
+const liveInterval = 200;
+const barWidth = 20;
+
+/** A stream that may be a terminal. */
+export type OutputStream = NodeJS.WritableStream & {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  readonly rows?: number;
+};
+
+/** What a Terminal is made of. */
+export interface TerminalOptions {
+  readonly stdout: OutputStream;
+  readonly stderr: OutputStream;
+  /** `NO_COLOR` and `TERM` matter. */
+  readonly environment: NodeJS.ProcessEnv;
+  /** When the first plain line of progress is told, in milliseconds. */
+  readonly firstProgress?: number;
+  /** Shows warnings and errors only. */
+  readonly quiet?: boolean;
+  /** Shows the lines of the log that are meant for finding out why. */
+  readonly verbose?: boolean;
+}
+
+/** Results on stdout; progress, the log and errors on stderr: live where stderr is a terminal, plain lines where it is not. */
+export class Terminal {
+  readonly #options: TerminalOptions;
+  readonly #colors: ChalkInstance | undefined;
+  readonly #spinner: Ora | undefined;
+  readonly #transfers = new Map<string, Progress>();
+  #timer: NodeJS.Timeout | undefined;
+  #told = false;
+  /** How many lines of stdout the next redraw draws over. */
+  #drawn = 0;
+
+  private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
+    this.#options = options;
+    this.#colors = colors;
+    this.#spinner = spinner;
+  }
+
+  /** Makes a terminal; what draws live lines is loaded only where there is a terminal to draw on. */
+  static async open(options: TerminalOptions): Promise<Terminal> {
+    const { stderr, environment, quiet } = options;
+    if (stderr.isTTY !== true || environment['TERM'] === 'dumb') {
+      return new Terminal(options, undefined, undefined);
+    }
+    const colors = environment['NO_COLOR'] ? undefined : (await import('chalk')).chalkStderr;
+    const spinner =
+      quiet === true
+        ? undefined
+        : (await import('ora')).default({
+            stream: stderr,
+            isEnabled: true,
+            discardStdin: false,
+            color: colors === undefined ? false : 'cyan',
+          });
+    return new Terminal(options, colors, spinner);
+  }
+
+  /** Whether the user asked to be told more. */
+  get verbose(): boolean {
+    return this.#options.verbose === true;
+  }
+
+  /** Writes a result, or a part of one, as a line of stdout. */
+  print(text: string): void {
+    // A live line would share the terminal with it, and a plain one come after it.
+    this.close();
+    this.#drawn = 0;
+    this.#options.stdout.write(`${disarm(text)}\n`);
+  }
+
+  /** Whether results go to a terminal, where they can be drawn over. */
+  get live(): boolean {
+    const { stdout, environment } = this.#options;
+    return stdout.isTTY === true && environment['TERM'] !== 'dumb';
+  }
+
+  /** Writes a result over what the last redraw has written, on a terminal; what does not fit on the screen is left out. */
+  redraw(text: string): void {
+    const { columns = 80, rows = 24 } = this.#options.stdout;
+    const lines = disarm(text).split('\n');
+    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
+    const back = this.#drawn > 0 ? `\x1b[${String(this.#drawn)}A\x1b[J` : '';
+    this.close();
+    this.#options.stdout.write(back + fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join(''));
+    this.#drawn = fitting.length;
+  }
+
+  /** Writes a line of the log, if its level is to be shown. */
+  readonly log = (level: LogLevel, text: string): void => {
+    const message = disarm(text);
+    switch (level) {
+      case 'debug':
+        if (this.verbose) {
+          this.#write(this.#colors?.gray(message) ?? message);
+        }
+        break;
+      case 'info':
+        if (this.#options.quiet !== true) {
+          this.#write(message);
+        }
+        break;
+      case 'warn':
+        this.#write(`${this.#colors?.yellow('warning:') ?? 'warning:'} ${message}`);
+        break;
+    }
+  };
+
+  /** Writes why the run failed, each hint and each detail on a line of its own. */
+  showError(message: string, hints: readonly string[], details: readonly string[]): void {
+    this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${disarm(message)}`);
+    for (const hint of hints.map(disarm)) {
+      this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${hint}`);
+    }
+    for (const detail of details.map(disarm)) {
+      this.#write(this.#colors?.gray(detail) ?? detail);
+    }
+  }
+
+  /** Gives the listener for one class of transfer, which gets a progress line that begins with `label`: `Downloading`. */
+  readonly transfer = (label: string): ((event: TransferEvent) => void) => {
+    return (event) => {
+      let progress = this.#transfers.get(label);
+      if (progress === undefined) {
+        progress = new Progress(label, Date.now());
+        this.#transfers.set(label, progress);
+        this.#start();
+      }
+      progress.add(event);
+    };
+  };
+
+  /** Ends live lines and gives the cursor back. Plain lines, if there were any, get a last one. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#spinner?.stop();
+    if (this.#told) {
+      this.#tell();
+    }
+    this.#told = false;
+    this.#transfers.clear();
+  }
+
+  #write(line: string): void {
+    this.#options.stderr.write(`${line}\n`);
+  }
+
+  #start(): void {
+    if (this.#options.quiet === true || this.#timer !== undefined) {
+      return;
+    }
+    const spinner = this.#spinner;
+    if (spinner === undefined) {
+      this.#timer = setTimeout(() => {
+        this.#tell();
+        this.#timer = setInterval(() => {
+          this.#tell();
+        }, nextLine).unref();
+      }, this.#options.firstProgress ?? firstLine).unref();
+      return;
+    }
+    spinner.start();
+    this.#timer = setInterval(() => {
+      spinner.text = this.#lines(barWidth).join('\n  ');
+    }, liveInterval).unref();
+  }
+
+  #tell(): void {
+    for (const line of this.#lines(0)) {
+      this.#told = true;
+      this.#write(line);
+    }
+  }
+
+  #lines(bar: number): string[] {
+    // A line that wrapped could not be drawn over; the spinner and its blank take two columns.
+    const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
+    return [...this.#transfers.values()]
+      .filter((progress) => progress.started)
+      .map((progress) => progress.line(Date.now(), { bar: width < 80 ? 0 : bar, width }).slice(0, width));
+  }
+}
+
+/** Takes out of a text what a terminal would obey, or show in another order: it may quote what a stranger wrote. */
+function disarm(text: string): string {
+  return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
+}

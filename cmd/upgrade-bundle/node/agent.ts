@@ -1,0 +1,105 @@
+import { constants, hostname, setPriority } from 'node:os';
+import { runAgent } from '../../../lib/update/agent/agent.ts';
+import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
+import { executablePort, tokenPath } from '../../../lib/update/install/agentStart.ts';
+import { pathOnHost } from '../../../lib/machine/host.ts';
+import { usualPlace } from '../../../lib/node/media/media.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { parseSize } from '../../cli/size.ts';
+import { agentOptions } from './agentOptions.ts';
+import { parseListen } from '../../cli/listen.ts';
+import { readToken } from '../../cli/token.ts';
+import { offlineTrustOf } from '../../cli/trust.ts';
+
+const options = {
+  listen: {
+    type: 'string',
+    describe: 'Address and port for the agents of other nodes (port 8080 of $POD_IP, or of every address)',
+  },
+  'token-file': {
+    type: 'string',
+    default: tokenPath,
+    suggest: 'files',
+    describe: 'File with the token that all agents have',
+  },
+  'media-folder': {
+    type: 'string',
+    repeatable: true,
+    suggest: 'folders',
+    describe: 'Look for bundles in this folder too, besides sticks and discs',
+  },
+  device: {
+    type: 'string',
+    repeatable: true,
+    suggest: 'files',
+    describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+  },
+  'disk-floor': {
+    type: 'string',
+    describe: 'How much is to stay free where images are kept (16Gi, or 15 % where that is more)',
+    check: (text: string) => void parseSize(text),
+  },
+  'mount-dir': {
+    type: 'string',
+    default: usualPlace,
+    suggest: 'folders',
+    describe: 'Folder for the mounts, made if absent',
+  },
+  ...agentOptions,
+} as const;
+
+/** `agent`: the agent of one node. */
+export const command = defineCommand({
+  details:
+    'Finds bundles on the media of this node, verifies the one whose digest an UpgradeBundle allows, gives it to the agents of other nodes, and ' +
+    'loads its images when the rollout has come so far, from its own medium or from another node. How far it is stands in the status of the ' +
+    'UpgradeBundle. It needs no registry and runs nothing of what is on a stick. It can be killed at any point: when it is started again it ' +
+    'goes on. In a pod it uses the account of that. It needs root.',
+  options,
+  examples: [
+    ['', 'Be the agent of this node, in a pod of the DaemonSet'],
+    [
+      '--kubeconfig=config --token-file=token --media-folder=/srv/bundles',
+      'The same by hand, with a folder of bundles',
+    ],
+  ],
+  async run(args, { context, environment }) {
+    const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;
+    // Whatever else the node does comes first.
+    setPriority(constants.priority.PRIORITY_BELOW_NORMAL);
+    const host = { root, environment };
+    const cluster = await openCluster(args, environment, context);
+    try {
+      await runAgent(
+        cluster,
+        {
+          node: args.nodeName ?? (environment['NODE_NAME'] || hostname()),
+          media: { host, place, devices, folders },
+          server: {
+            ...parseListen(args.listen ?? usualListen(environment)),
+            token: await readToken(args.tokenFile),
+            executable: ownExecutable(environment),
+          },
+          folder: pathOnHost(host, args.downloadDir),
+          trust: offlineTrustOf(args),
+          floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
+          interval: args.interval * 1000,
+        },
+        context,
+      );
+    } finally {
+      cluster.close();
+    }
+  },
+});
+
+function usualListen({ POD_IP: address = '' }: NodeJS.ProcessEnv): string {
+  if (address === '') return '0.0.0.0:8080';
+  return address.includes(':') ? `[${address}]:8080` : `${address}:8080`;
+}
+
+/** What this process runs from, where whoever started it has checked that against a digest. */
+function ownExecutable({ EXECUTABLE: digest = '' }: NodeJS.ProcessEnv): ServedExecutable | undefined {
+  return digest === '' ? undefined : { digest, path: process.execPath, port: executablePort };
+}

@@ -1,0 +1,31 @@
+import { hostname } from 'node:os';
+import { runController } from '../../../lib/update/controller/controller.ts';
+import { pathOnHost } from '../../../lib/machine/host.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { agentOptions } from './agentOptions.ts';
+import { offlineTrustOf } from '../../cli/trust.ts';
+
+/** `controller`: leads the updates of a cluster. */
+export const command = defineCommand({
+  details:
+    'Leads the update of the cluster while it holds the Lease, from a node of the control plane: checks the cluster, gives nodes their turns, pins the images, ' +
+    'and requests the update. Reads what the agent of its own node has verified, and verifies that again. It can be killed at any point: another controller continues. ' +
+    'In a pod it uses the account of that. It needs root.',
+  options: agentOptions,
+  examples: [
+    ['', 'Run the controller of this node, in a pod of the DaemonSet'],
+    ['--kubeconfig=config', 'The same by hand'],
+  ],
+  async run(args, { context, environment }) {
+    const cluster = await openCluster(args, environment, context);
+    try {
+      const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
+      const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);
+      const settings = { node, folder, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+      await runController(cluster, settings, context);
+    } finally {
+      cluster.close();
+    }
+  },
+});

@@ -1,0 +1,180 @@
+import { constants, setPriority } from 'node:os';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { type Bundle } from '../../../lib/bundle/bundle.ts';
+import { checkSigned, type SignedBundle } from '../../../lib/bundle/signedBundle.ts';
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
+import { loadBundle, openToLoad, type LoadResult } from '../../../lib/node/images/load.ts';
+import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
+import { isDigest, type Digest } from '../../../lib/oci/digest.ts';
+import type { Connections } from '../../../lib/http/connections.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import { openAccess } from '../../cli/access.ts';
+import { checkFile } from '../../cli/checks.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { parseDuration } from '../../cli/duration.ts';
+import { formatBytes, formatFields } from '../../cli/format.ts';
+import { baseOption, formatOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
+import { hostOptions } from './host.ts';
+import { listExtraImages } from '../../cli/extraImages.ts';
+import { readToken } from '../../cli/token.ts';
+import { fetcherOf, nameSigners, trustOf } from '../../cli/trust.ts';
+
+/** `load`: the images of a bundle into the image store of a node. */
+export const command = defineCommand({
+  details:
+    'Who signed the release is checked first, without a network unless --signature-store names one. Then every image goes into the store ' +
+    'under its own name and digest, by skopeo or podman, straight from where the bundle lies, with lowered priority. What is there is ' +
+    'skipped, so a load that was cut off goes on when the same command is run again. Each image is checked afterwards, and all are ' +
+    'counted again at the end. An additional store is made beside its path, and renamed when it is whole. A bundle that another machine ' +
+    'serves is brought here first, by its URL and the digest to expect; it is kept, so that this machine can serve it to the next.',
+  positionals: {
+    bundle: {
+      type: 'string',
+      required: true,
+      describe: 'A bundle, a device that holds one, a mirror directory, or the URL of a serve on another machine',
+      suggest: 'files',
+    },
+  },
+  options: {
+    store: {
+      type: 'string',
+      choices: ['main', 'additional'],
+      default: 'main',
+      describe: 'The image store of this machine, or one beside it that CRI-O and podman read as well',
+    },
+    'store-path': {
+      type: 'string',
+      describe: `Folder of the additional store (${defaultStorePath} if not given)`,
+      suggest: 'folders',
+    },
+    images: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Load only this image: a component such as etcd, release, a pullspec or a digest',
+      suggest: 'components',
+    },
+    'parallel-images': { type: 'number', default: 3, range: [1, 16], describe: 'How many images are loaded at a time' },
+    digest: { type: 'string', describe: 'The digest that the whole bundle must have (sha256:<64 hex digits>)' },
+    'token-file': {
+      type: 'string',
+      describe: 'File with the token of the server, for a bundle that another machine has',
+      suggest: 'files',
+      check: checkFile,
+    },
+    'download-dir': {
+      type: 'string',
+      default: '/var/lib/oc-upgrade-bundle',
+      describe: 'Where a bundle from another machine is kept',
+      suggest: 'folders',
+    },
+    ...baseOption,
+    ...hostOptions,
+    ...formatOption(['json']),
+    'certificate-authority': registryOptions['certificate-authority'],
+    'retry-timeout': registryOptions['retry-timeout'],
+    ...trustOptions,
+    ...signedImagesOption,
+  },
+  examples: [
+    ['/dev/sdb', 'Load a bundle from a stick into the image store of this machine'],
+    ['/dev/sdb --store=additional', 'Make an additional image store of it'],
+    ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
+    ['upgrade-4.12.4-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { images, storePath, parallelImages: concurrency } = args;
+    if (storePath !== undefined && args.store === 'main') {
+      throw new PluginError('usage', '--store-path is for --store=additional');
+    }
+    // Whatever else the machine does comes first.
+    setPriority(constants.priority.PRIORITY_LOW);
+    const registries = new Registries(await openAccess(args, environment), context);
+    try {
+      const path = await bringBundle(args, registries.connections, {
+        ...context,
+        onEvent: terminal.transfer('Downloading'),
+      });
+      const loading = { ...context, onEvent: terminal.transfer('Loading') };
+      const host = { root: args.root, environment };
+      const store =
+        args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
+      const bundle = await openToLoad(path, { bases: args.base }, { host, store }, loading);
+      try {
+        const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
+        const signed = await checkSigned(bundle, trust, loading);
+        const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
+        terminal.print(
+          args.format === 'json'
+            ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)
+            : toWords(result, signed, bundle),
+        );
+      } finally {
+        await bundle.close();
+      }
+    } finally {
+      await registries.close();
+    }
+  },
+});
+
+/** Gives the path of the bundle, which is downloaded where it is a URL, and is the one that has the digest. */
+async function bringBundle(
+  { bundle, digest, tokenFile, downloadDir, retryTimeout }: Asked,
+  connections: Connections,
+  context: Context,
+): Promise<string> {
+  if (digest !== undefined && !isDigest(digest)) {
+    throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
+  }
+  if (!/^https?:\/\//i.test(bundle)) {
+    if (digest !== undefined) await checkWhole(bundle, digest, context);
+    return bundle;
+  }
+  if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
+  if (digest === undefined) {
+    throw new PluginError('usage', 'a bundle from another machine needs --digest', {
+      hint: 'It is in the .sha256 file that stands beside the bundle.',
+    });
+  }
+  const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
+  const patience = { longestWait: parseDuration(retryTimeout) };
+  return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
+}
+
+async function checkWhole(path: string, digest: Digest, context: Context): Promise<void> {
+  const bundle = await openBundle(path, context);
+  try {
+    await checkBundleDigest(bundle, digest, context);
+  } finally {
+    await bundle.close();
+  }
+}
+
+/** The bundle as it is named on the command line. */
+interface Asked {
+  readonly bundle: string;
+  readonly digest: string | undefined;
+  readonly tokenFile: string | undefined;
+  readonly downloadDir: string;
+  readonly retryTimeout: string;
+}
+
+function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: Bundle): string {
+  const { store, images, loaded, skipped, bytes, countedBy } = result;
+  const rows = [
+    ['Release', `${metadata.version} ${metadata.arch}`],
+    ['', metadata.release],
+    ['Signed by', nameSigners(signed)],
+    [
+      'Images',
+      `${String(images.length)}: ${String(loaded)} loaded (${formatBytes(bytes)}), ${String(skipped)} there already`,
+    ],
+    ...listExtraImages(signed.extraImages),
+    ['Store', `${store.graphRoot} (${store.driver})`],
+    ['Bundle', path],
+    ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
+  ];
+  return [loaded === 0 ? 'Nothing to do: everything is there' : 'Loaded', formatFields(rows)].join('\n');
+}

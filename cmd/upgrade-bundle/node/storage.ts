@@ -1,0 +1,48 @@
+import { PluginError } from '../../../lib/errors.ts';
+import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
+import {
+  configureStore,
+  describeStorage,
+  removeStoreConfig,
+  storageFile,
+} from '../../../lib/node/runtime/storeConfig.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { hostOptions } from './host.ts';
+
+/** `storage`: makes an additional image store known. */
+export const command = defineCommand({
+  details:
+    `Prints ${storageFile} as it should be for an additional store. With --write it is written, on a machine where there is none: a file of ` +
+    'somebody else is never touched, since on OpenShift nodes the machine-config-operator would take it for damage. The folder of the ' +
+    'store is made first: without it no container runtime starts.',
+  options: {
+    'store-path': {
+      type: 'string',
+      default: defaultStorePath,
+      describe: 'Folder of the additional store',
+      suggest: 'folders',
+    },
+    write: { type: 'boolean', describe: 'Write the file, where there is none' },
+    remove: { type: 'boolean', describe: 'Remove the file that --write made' },
+    ...hostOptions,
+  },
+  examples: [
+    ['', 'Show what has to be in the file'],
+    ['--write', 'Make the store known on a machine that nobody manages'],
+  ],
+  async run({ storePath, write, remove, root }, { terminal, environment }) {
+    const host = { root, environment };
+    const next = 'Next: systemctl restart crio';
+    if (write && remove) throw new PluginError('usage', '--write and --remove are two things');
+    if (remove) {
+      terminal.print(
+        (await removeStoreConfig(host)) ? `${storageFile} is removed\n${next}` : 'There is nothing to remove',
+      );
+    } else if (write) {
+      const changed = await configureStore(host, storePath);
+      terminal.print(changed ? `${storageFile} names ${storePath}\n${next}` : `${storePath} is known already`);
+    } else {
+      terminal.print((await describeStorage(host, storePath)).trimEnd());
+    }
+  },
+});

@@ -1,0 +1,92 @@
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { Media, usualPlace, type MediaEvent } from '../../../lib/node/media/media.ts';
+import type { FoundBundle } from '../../../lib/node/media/medium.ts';
+import { defineCommand } from '../../cli/command.ts';
+import { formatBytes } from '../../cli/format.ts';
+import { formatOption } from '../../cli/options.ts';
+import { hostOptions } from './host.ts';
+
+/** `watch`: the bundles on sticks and discs, as they come and go. */
+export const command = defineCommand({
+  details:
+    'A bundle counts when it is written onto a device itself, or is a file upgrade-….tar, or its volumes, in the uppermost folder of a file system that is ' +
+    'removable or has a label OCPUPG… or upgrade_…. Such file systems are mounted for reading only (nosuid, nodev, noexec, no journal replayed), in a ' +
+    'folder that only root may enter, and released when the stick goes or the command ends. Nothing on a stick is run, no link on it is followed, and ' +
+    'nothing is verified yet: load does that, and verify. It needs root.',
+  options: {
+    once: { type: 'boolean', describe: 'Look once, and fail when no bundle is there' },
+    device: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Look at the file system of this device too, though it is neither removable nor labelled',
+      suggest: 'files',
+    },
+    interval: {
+      type: 'number',
+      default: 15,
+      range: [1, 3600],
+      describe: 'Look at least every so many seconds, should the events of the kernel not get here',
+    },
+    'mount-dir': {
+      type: 'string',
+      default: usualPlace,
+      describe: 'Folder for the mounts, made if absent',
+      suggest: 'folders',
+    },
+    ...hostOptions,
+    ...formatOption(['json']),
+  },
+  examples: [
+    ['', 'Say which bundles come and go, until Ctrl-C'],
+    ['--once -o json', 'List what is there, one line of JSON each'],
+    ['--once --device=/dev/vdb1', 'Look at a disk of a virtual machine too'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { root, device: devices, mountDir: place } = args;
+    const media = await Media.open({ host: { root, environment }, place, devices }, context);
+    const show = (event: MediaEvent): void => {
+      if (args.format === 'json') terminal.print(JSON.stringify(event));
+      else tell(event, (line) => terminal.print(line), context);
+    };
+    try {
+      if (!args.once) {
+        context.log('info', 'Waiting for bundles until Ctrl-C');
+        await media.watch(args.interval * 1000, show);
+        return;
+      }
+      const events = await media.look();
+      events.forEach(show);
+      if (media.bundles.length > 0) return;
+      throw new PluginError('not-found', 'no medium of this machine has a bundle', {
+        hint: 'A stick that the kernel sees is listed by lsblk. A disk that is not removable has to be named with --device.',
+      });
+    } finally {
+      await media.close();
+    }
+  },
+});
+
+function tell(event: MediaEvent, print: (line: string) => void, context: Context): void {
+  switch (event.event) {
+    case 'found':
+      print(`found    ${describe(event)}`);
+      break;
+    case 'removed':
+      print(`removed  ${describe(event)}`);
+      break;
+    case 'rejected':
+      context.log('warn', `${event.path} on ${event.device}: ${event.reason}`);
+      if (event.hint !== undefined) context.log('info', `hint: ${event.hint}`);
+      break;
+    case 'conflict':
+      context.log('warn', `different bundles are there at once: ${event.paths.join(', ')}. Remove all but one.`);
+  }
+}
+
+function describe({ device, path, version, arch, size, volumes, base, label }: FoundBundle): string {
+  const delta = base === undefined ? '' : `, a delta to ${base}`;
+  const split = volumes > 1 ? ` in ${String(volumes)} volumes` : '';
+  const where = path === device ? path : `${path} on ${device}${label === undefined ? '' : ` (${label})`}`;
+  return `${version} ${arch}${delta}, ${formatBytes(size)}${split}: ${where}`;
+}

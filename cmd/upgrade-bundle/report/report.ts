@@ -1,0 +1,258 @@
+import { createHash } from 'node:crypto';
+import { basename } from 'node:path';
+import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts';
+import { shellWord } from '../../../lib/shellWord.ts';
+import { markup, Markup } from './markup.ts';
+import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
+import { script, style } from './reportStyle.ts';
+
+const policy = [
+  "default-src 'none'",
+  `style-src '${hashOf(style)}'`,
+  `script-src '${hashOf(script)}'`,
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ');
+
+/** This many of the shared blobs are in the table. */
+const blobLimit = 20;
+
+/**
+ * What is in a bundle as one HTML page that needs nothing besides itself: to read in a browser, to print, to hand on. The
+ * same bundle gives the same bytes.
+ */
+export function formatReport(inspection: Inspection, formatBytes: FormatBytes): string {
+  const { version, arch, notes, tool } = inspection;
+  const name = nameOf(inspection);
+  return markup`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta http-equiv="Content-Security-Policy" content="${new Markup(policy)}" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="referrer" content="no-referrer" />
+        <title>OpenShift ${version} ${arch}: ${name}</title>
+        <style>${new Markup(style)}</style>
+      </head>
+      <body>
+        <header>
+          <p class="eyebrow">Upgrade bundle</p>
+          <h1>OpenShift ${version} for ${arch}</h1>
+          <p class="notice">
+            <strong>Not verified.</strong> This page shows what the bundle says of itself, its signers included.
+            <a href="#verify">How to verify it</a> stands at the end.
+          </p>
+          ${
+            notes.length === 0
+              ? undefined
+              : markup`<div class="notice">
+                  <strong>Something is missing or odd:</strong>
+                  <ul>
+                    ${notes.map((note) => markup`<li>${note}</li>`)}
+                  </ul>
+                </div>`
+          }
+        </header>
+        <main>
+          ${describeSizes(inspection, formatBytes)} ${describeFacts(inspection, name)}
+          <h2>Where the bytes are</h2>
+          ${drawFigure(inspection, formatBytes)} ${listImages(inspection.images, formatBytes)}
+          ${listShared(inspection, formatBytes)} ${listSignatures(inspection)} ${explainVerification(inspection, name)}
+        </main>
+        <footer>The bundle was made by ${tool}.</footer>
+        <script>${new Markup(script)}</script>
+      </body>
+    </html>
+`.text;
+}
+
+function describeSizes({ size, totals }: Inspection, formatBytes: FormatBytes): Markup {
+  const figures: [string | number, string][] = [
+    [formatBytes(size), 'in the bundle'],
+    [totals.images, 'images'],
+    [totals.blobs, 'layers and configurations'],
+    [formatBytes(totals.bytesUnshared), 'if nothing were shared'],
+    [formatBytes(totals.saved), 'saved by sharing'],
+  ];
+  return markup`<div class="figures">
+    ${figures.map(([value, label]) => markup`<div><b>${value}</b> <span>${label}</span></div>`)}
+  </div>`;
+}
+
+function describeFacts({ size, digest, form, release, previous, signatures }: Inspection, name: string): Markup {
+  const signers = new Set(
+    signatures.flatMap((each) => each.signers.map((key) => `${key.signer} (${key.fingerprint})`)),
+  );
+  const rows: [string, string | Markup][] = [
+    [form === 'tar' ? 'File' : 'Directory', markup`<code>${name}</code>`],
+    ['Size', `${String(size)} bytes`],
+    ...(digest
+      ? [['Digest', markup`<code>${digest}</code>, as the .sha256 file says`] satisfies [string, Markup]]
+      : []),
+    ['Release', markup`<code>${release}</code>`],
+    ['Signed by', signers.size === 0 ? 'nobody that the bundle names' : [...signers].join(', ')],
+    ['Updates', previous.length === 0 ? 'from any version' : `from ${previous.join(', ')}`],
+  ];
+  return markup`<dl>
+    ${rows.map(
+      ([term, value]) =>
+        markup`<dt>${term}</dt>
+          <dd>${value}</dd>`,
+    )}
+  </dl>`;
+}
+
+function listImages(images: readonly InspectedImage[], formatBytes: FormatBytes): Markup {
+  const bytes = (value: number): Markup => markup`<td class="number" data-value="${value}">${formatBytes(value)}</td>`;
+  const sorted = [...images].sort((a, b) => b.unique - a.unique);
+  return markup`<h2>Images</h2>
+    <p class="quiet">
+      “Own” is what no other image needs, “shared” what others need too. Everything is counted once within an image.
+    </p>
+    <div class="scroll">
+      <table class="sortable">
+        <thead>
+          <tr>
+            <th scope="col">Image</th>
+            <th scope="col">Kind</th>
+            <th scope="col" class="number" aria-sort="descending">Own</th>
+            <th scope="col" class="number">Shared</th>
+            <th scope="col" class="number">Total</th>
+            <th scope="col" class="number">Layers</th>
+            <th scope="col">Sigstore</th>
+            <th scope="col">Digest</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${sorted.map((image) => {
+            const details = [...image.aliases.map((alias) => `also ${alias}`), ...image.platforms];
+            if (!image.complete) details.push('incomplete');
+            return markup`<tr>
+              <th scope="row">
+                ${image.name}${details.length === 0 ? undefined : markup` <small>${details.join(', ')}</small>`}
+              </th>
+              <td class="kind">${singular[classOf(image)]}</td>
+              ${bytes(image.unique)}${bytes(image.shared)}${bytes(image.size)}
+              <td class="number">${image.layers}</td>
+              <td>${image.hasAttachment ? 'yes' : 'no'}</td>
+              <td class="digest">${image.digest}</td>
+            </tr>`;
+          })}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+const singular: Readonly<Record<ImageClass, string>> = {
+  release: 'release',
+  'operating-system': 'operating system',
+  operator: 'operator',
+  component: 'component',
+  extra: 'extra',
+  shared: 'shared',
+};
+
+function listShared({ sharedBlobs }: Inspection, formatBytes: FormatBytes): Markup | undefined {
+  if (sharedBlobs.length === 0) return undefined;
+  const others = sharedBlobs.length - blobLimit;
+  return markup`<h2>Layers that most images need</h2>
+    <div class="scroll">
+      <table class="sortable">
+        <thead>
+          <tr>
+            <th scope="col" class="number">Images</th>
+            <th scope="col" class="number">Size</th>
+            <th scope="col">Digest</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${sharedBlobs.slice(0, blobLimit).map(
+            ({ digest, size, images }) =>
+              markup`<tr>
+                <td class="number">${images}</td>
+                <td class="number" data-value="${size}">${formatBytes(size)}</td>
+                <td class="digest">${digest}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${others > 0 ? markup`<p class="quiet">and ${others} more that are needed by fewer.</p>` : undefined}`;
+}
+
+function listSignatures({ signatures }: Inspection): Markup {
+  if (signatures.length === 0)
+    return markup`<h2>Signatures</h2>
+      <p>The bundle has no signature of its release.</p>`;
+  return markup`<h2>Signatures</h2>
+    <p class="quiet">
+      As they were found good when the bundle was made. The signatures themselves are in the bundle’s
+      <code>config</code> folder.
+    </p>
+    <div class="scroll">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Of</th>
+            <th scope="col">Signer</th>
+            <th scope="col">Key</th>
+            <th scope="col" class="number">In the bundle</th>
+            <th scope="col">Digest</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${signatures.map(({ digest, image, signers, held }) => {
+            const lines = (words: readonly string[]): MarkupLines =>
+              words.map((line, index) => [index > 0 ? markup`<br />` : undefined, line]);
+            return markup`<tr>
+              <th scope="row">${image}</th>
+              <td>${signers.length === 0 ? 'not recorded' : lines(signers.map((key) => key.signer))}</td>
+              <td class="digest">${lines(signers.map((key) => key.fingerprint))}</td>
+              <td class="number">${held}</td>
+              <td class="digest">${digest}</td>
+            </tr>`;
+          })}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+type MarkupLines = (Markup | string | undefined)[][];
+
+function explainVerification({ form, release, digest, signatures }: Inspection, name: string): Markup {
+  const file = signatures.find((each) => release.endsWith(`@${each.digest}`))?.file;
+  const show =
+    form === 'tar'
+      ? `tar -xOf ${shellWord(name)} ${shellWord(file ?? '')}`
+      : `cat ${shellWord(`${name}/${file ?? ''}`)}`;
+  const folder = 'v2/openshift/release/blobs';
+  const checkEach = 'for blob in sha256:*; do echo "${blob#sha256:}  $blob"; done | sha256sum -c --quiet';
+  return markup`<h2 id="verify">How to verify it</h2>
+    <p>The whole chain, from the signature of the release to the last layer, without a network:</p>
+    <pre>oc adm-upgrade-bundle verify ${shellWord(name)}</pre>
+    ${
+      digest &&
+      markup`<p>That the file is the one that was made. Its digest should have reached you by another way, too:</p>
+        <pre>sha256sum -c ${shellWord(`${name}.sha256`)}</pre>`
+    }
+    ${
+      file?.endsWith('.yaml') === true &&
+      markup`<p>The signature by hand; its statement must have the digest of the release that is given above:</p>
+        <pre>${show} | sed -n 's/^ *sha256-[0-9a-f]*-1: *//p' | base64 -d | gpg --decrypt</pre>`
+    }
+    ${
+      // Unpacking a tar that nothing has checked is no way to check it.
+      form === 'directory' &&
+      markup`<p>Layers and configurations by hand, as each has its digest as its name:</p>
+        <pre>cd ${shellWord(`${name}/${folder}`)} && ${checkEach}</pre>`
+    }`;
+}
+
+/** The name to show: without the folders above, which are not the bundle's, but whole for a device. */
+function nameOf({ path }: Inspection): string {
+  return path.startsWith('/dev/') ? path : basename(path);
+}
+
+function hashOf(text: string): string {
+  return `sha256-${createHash('sha256').update(text).digest('base64')}`;
+}

@@ -1,0 +1,124 @@
+import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts';
+import { markup, type Markup } from './markup.ts';
+import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
+
+/** Writes a number of bytes for people. */
+export type FormatBytes = (bytes: number) => string;
+
+/** What images are told apart by in a report, with the words for it. */
+const imageClasses = {
+  release: 'Release payload',
+  'operating-system': 'Operating system',
+  operator: 'Operators',
+  component: 'Other components',
+  extra: 'Extra images',
+  shared: 'Shared layers',
+} as const;
+
+/** One of them. */
+export type ImageClass = keyof typeof imageClasses;
+
+/** The class that an image is shown as. */
+export function classOf({ kind, name }: InspectedImage): ImageClass {
+  return kind === 'component' && name.endsWith('-operator') ? 'operator' : kind;
+}
+
+interface Plot {
+  readonly weight: number;
+  readonly name: string;
+  readonly words: string;
+  readonly className: ImageClass | 'shared-blob';
+  readonly parts?: readonly Plot[];
+}
+
+const area: Rectangle = { x: 0, y: 0, width: 1168, height: 620 };
+const lineHeight = 14;
+const characterWidth = 6.7;
+const headline = 20;
+/** More tiles than that are dust. */
+const tileLimit = 400;
+
+/** The picture of where the bytes are: what each image has for itself, and what is shared; the area says how much. */
+export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBytes: FormatBytes): Markup {
+  const own = images.map((image): Plot => {
+    const words = `${image.name}: ${formatBytes(image.unique)} of its own, ${formatBytes(image.shared)} shared with others`;
+    return { weight: image.unique, name: image.name, words, className: classOf(image) };
+  });
+  const blobs = sharedBlobs.map(({ digest, size, images: count }): Plot => {
+    const words = `${digest}: ${formatBytes(size)}, needed by ${String(count)} images`;
+    return { weight: size, name: `${String(count)} images`, words, className: 'shared-blob' };
+  });
+  const weight = blobs.reduce((sum, blob) => sum + blob.weight, 0);
+  const words = `${imageClasses.shared}: ${String(blobs.length)} blobs, ${formatBytes(weight)}`;
+  const shared: Plot = { weight, name: imageClasses.shared, words, className: 'shared', parts: blobs };
+  const used = new Set(own.map(({ className }) => className));
+  const legend = (Object.entries(imageClasses) as [ImageClass, string][])
+    .filter(([className]) => (className === 'shared' ? weight > 0 : used.has(className)))
+    .map(([className, label]) => markup`<li><i class="${className}"></i>${label}</li>`);
+  const total = formatBytes(totals.bytes);
+  return markup`<figure>
+    <svg
+      class="treemap"
+      viewBox="0 0 ${area.width} ${area.height}"
+      role="img"
+      aria-label="Treemap of the ${total} in this bundle by image. The tables below have the same numbers."
+    >
+      ${drawTiles([...own, shared], area, formatBytes)}
+    </svg>
+    <ul class="legend">
+      ${legend}
+    </ul>
+    <figcaption>
+      The area of a rectangle is its number of bytes: what only that image needs, and what several need, which is in the
+      bundle once.
+    </figcaption>
+  </figure>`;
+}
+
+function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: FormatBytes): Markup[] {
+  return layOutTreemap(plots, within)
+    .slice(0, tileLimit)
+    .map((tile) => {
+      const { item, x, y, width, height } = tile;
+      const { parts = [] } = item;
+      const inside = { x: x + 4, y: y + headline, width: width - 8, height: height - headline - 4 };
+      const divided = parts.length > 0 && inside.width > 60 && inside.height > 30;
+      const amount = formatBytes(item.weight);
+      // What is divided has one line above its parts.
+      const lines = fitLines(item.name, amount, divided ? { ...tile, height: headline } : tile);
+      const text = lines.map((line, index) => {
+        const place = markup`x="${round(x + 6)}" y="${round(y + lineHeight * (index + 1))}"`;
+        return markup`<text class="${line === amount ? 'amount' : 'name'}" ${place}>${line}</text>`;
+      });
+      const size = markup`width="${round(width)}" height="${round(height)}"`;
+      return markup`<g>
+        <title>${item.words}</title>
+        <rect class="${item.className}" x="${round(x)}" y="${round(y)}" ${size} />
+        ${text}${divided ? drawTiles(parts, inside, formatBytes) : []}
+      </g>`;
+    });
+}
+
+/** The name broken at its dashes, as far as it fits, and the amount below it where there is room. */
+function fitLines(name: string, amount: string, { width, height }: Tile<unknown>): string[] {
+  const columns = Math.floor((width - 10) / characterWidth);
+  const rows = Math.floor((height - 4) / lineHeight);
+  if (columns < 5 || rows < 1) return [];
+  const lines = [''];
+  for (const part of name.split(/(?<=[-/@])/)) {
+    const last = lines.length - 1;
+    const joined = (lines[last] ?? '') + part;
+    if (joined.length <= columns) lines[last] = joined;
+    else if (lines[last] === '') lines[last] = part;
+    else lines.push(part);
+  }
+  const cut = (line: string): string => (line.length > columns ? `${line.slice(0, columns - 1)}…` : line);
+  const shown = lines.slice(0, rows).map(cut);
+  const end = shown.at(-1) ?? '';
+  if (rows < lines.length) shown[rows - 1] = cut(`${end.slice(0, columns - 1)}…`);
+  return rows > shown.length && amount.length <= columns ? [...shown, amount] : shown;
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}

@@ -1,0 +1,242 @@
+import { isPluginError, PluginError } from '../errors.ts';
+import { readFully } from '../files/fileRange.ts';
+import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
+import { decodeHeader, isHeader, isZero, quote, type Refuse, type TarHeader } from './tarHeader.ts';
+import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
+import { checkLink, parseName, TarNames } from './tarNames.ts';
+import type { Volumes } from './volumes.ts';
+
+/** A file or a symbolic link in an archive; `start` and `size` in bytes say where the content lies. */
+export interface ArchiveEntry {
+  readonly path: string;
+  readonly start: number;
+  readonly size: number;
+  /** Where a symbolic link points to. */
+  readonly target?: string;
+}
+
+/** What a tar has in it. */
+export interface TarListing {
+  readonly entries: ReadonlyMap<string, ArchiveEntry>;
+  /** Where the tar ends, or its damage begins. */
+  readonly end: number;
+  /** Another program packed it: it has a header that layOutTar does not write. */
+  readonly isRepacked: boolean;
+  readonly damage?: PluginError;
+  /** The entry in which the tar breaks off. */
+  readonly cutEntry?: string | undefined;
+}
+
+/** A tar being read. */
+interface Tar {
+  readonly path: string;
+  /** In bytes; infinite for a device. */
+  readonly size: number;
+  /** Reads bytes, to be used before the next call; fewer than asked for only at the end. */
+  read(start: number, size: number): Promise<Buffer>;
+}
+
+/** What the headers in front of an entry say about it: records of POSIX, or names of GNU tar. */
+interface Extension {
+  readonly format: TarHeader['format'];
+  readonly pax?: PaxRecords;
+  readonly longName?: string;
+  readonly longTarget?: string;
+}
+
+const headerLimit = 200_000;
+const extensionLimit = 8 * 1024;
+/** The smallest size that has too many octal digits for the header of GNU tar. */
+const octalLimit = 8 ** 11;
+/** Manifests and links are small, and follow each other: so many bytes have the headers of several. */
+const windowSize = 16 * 1024;
+
+/**
+ * Lists what is in a tar by seeking from header to header. It ends at damage, and at the first entry that GNU tar or bsdtar may
+ * read in another way. Throws `not-readable` and `interrupted`.
+ */
+export async function listEntries(file: Volumes, path: string, signal: AbortSignal): Promise<TarListing> {
+  const tar = openWindow(file, path, signal);
+  const reading = new Reading(tar);
+  try {
+    while (await reading.readEntry());
+    return reading.finish();
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-bundle')) throw error;
+    return reading.breakOff(error);
+  }
+}
+
+/** The state of a listing. */
+class Reading {
+  readonly #tar: Tar;
+  readonly #entries = new Map<string, ArchiveEntry>();
+  readonly #names = new TarNames();
+  #headers = 0;
+  #position = 0;
+  /** Where the first header of the current entry lies. */
+  #first = 0;
+  #isRepacked = false;
+  /** The content that was passed over last, and of which entry it is. */
+  #last: { readonly path: string | undefined; readonly first: number; readonly end: number } | undefined;
+
+  constructor(tar: Tar) {
+    this.#tar = tar;
+  }
+
+  /** Reads the next entry with the headers in front of it; false at the end of the tar. */
+  async readEntry(): Promise<boolean> {
+    let extension: Extension | undefined;
+    this.#first = this.#position;
+    for (;;) {
+      const block = await this.#readBlock();
+      const at = this.#position;
+      if (!block) {
+        if (extension) this.#refuse('its last header is for no entry');
+        this.#position += endSize;
+        return false;
+      }
+      if ((this.#headers += 1) > headerLimit) this.#refuse(`it has more than ${String(headerLimit)} headers`);
+      const header = decodeHeader(block, (why) => this.#refuse(`at byte ${String(at)}, ${why}`));
+      if (header.type === 'file' || header.type === 'folder' || header.type === 'link') {
+        await this.#addEntry(header, extension);
+        return true;
+      }
+      extension = await this.#extend(header, extension);
+    }
+  }
+
+  /** The listing of a whole tar. */
+  finish(): TarListing {
+    return { entries: this.#entries, end: this.#position, isRepacked: this.#isRepacked };
+  }
+
+  /** The listing of a tar that is damaged, or refused, from the current entry on. */
+  async breakOff(damage: PluginError): Promise<TarListing> {
+    const listing = { entries: this.#entries, isRepacked: this.#isRepacked };
+    const last = this.#last;
+    if (!last || (await this.#tar.read(roundToBlock(last.end) - 1, 1)).length > 0)
+      return { ...listing, end: this.#first, damage };
+    const { path, first, end } = last;
+    // The size of a device is unknown, so the entry may be in the list already.
+    if (path !== undefined && first < this.#first) this.#entries.delete(path);
+    const why = `it is cut short: ${path ?? 'an entry'} would end at byte ${String(end)}`;
+    return { ...listing, end: first, damage: damaged(this.#tar.path, why), cutEntry: path };
+  }
+
+  readonly #refuse: Refuse = (why) => {
+    throw new PluginError('invalid-bundle', `${this.#tar.path} is refused: ${why}`, {
+      hint: 'Create the bundle again. Do not unpack this one: tar programs may extract different files from it.',
+    });
+  };
+
+  /** Reads the block at the position; undefined if the tar ends there. */
+  async #readBlock(): Promise<Buffer | undefined> {
+    const at = this.#position;
+    const block = await this.#tar.read(at, 512);
+    if (block.length === 512 && isHeader(block)) return block;
+    if (at === 0) throw damaged(this.#tar.path, 'it is not a tar');
+    // Two empty blocks end a tar: a single one is a header that something has wiped out.
+    const marker = isZero(block) ? await this.#tar.read(at, endSize) : block;
+    if (marker.length === endSize && isZero(marker)) return undefined;
+    const isShort = marker.length < (isZero(block) ? endSize : 512);
+    throw damaged(
+      this.#tar.path,
+      isShort
+        ? `it is cut short: it ends at byte ${String(at + marker.length)}`
+        : `there is no tar header at byte ${String(at)}`,
+    );
+  }
+
+  /** Reads the content of a header that is about the next entry. */
+  async #extend(header: TarHeader, before: Extension | undefined): Promise<Extension> {
+    const { type, format, size } = header;
+    if (size > extensionLimit || header.hasLargeSize) this.#refuse('a name or a pax header is absurdly large');
+    const { content, padding } = await this.#readContent(size);
+    if (!isZero(padding)) this.#refuse('a name or a pax header has bytes after its end');
+    const isGnu = type !== 'pax';
+    const key = type === 'longName' ? 'longName' : 'longTarget';
+    if (isGnu !== (format === 'gnu') || (before && (!isGnu || before.pax || before[key] !== undefined)))
+      this.#refuse('it mixes or repeats headers for the same entry');
+    if (!isGnu) return { format, pax: readPaxRecords(content, this.#refuse) };
+    const text = content.toString('latin1');
+    if (text.indexOf('\0') !== size - 1) this.#refuse('a long name does not end with its header');
+    return { format, ...before, [key]: text.slice(0, -1) };
+  }
+
+  /** Reads the content at the position, and moves behind it. */
+  async #readContent(size: number): Promise<{ content: Buffer; padding: Buffer }> {
+    this.#skip(undefined, size);
+    const bytes = await this.#tar.read(this.#position - roundToBlock(size), roundToBlock(size));
+    if (bytes.length < roundToBlock(size)) throw damaged(this.#tar.path, 'it is cut short');
+    return { content: bytes.subarray(0, size), padding: bytes.subarray(size) };
+  }
+
+  /** Moves behind a header and its content. */
+  #skip(path: string | undefined, size: number): void {
+    const start = this.#position + 512;
+    this.#last = { path, first: this.#first, end: start + size };
+    if (start + roundToBlock(size) > this.#tar.size) throw damaged(this.#tar.path, 'it is cut short');
+    this.#position = start + roundToBlock(size);
+  }
+
+  async #addEntry(header: TarHeader, extension: Extension | undefined): Promise<void> {
+    const refuse: Refuse = (why) => this.#refuse(`at byte ${String(this.#first)}, ${why}`);
+    const { pax, longName, longTarget } = extension ?? {};
+    const name = pax?.path ?? longName ?? header.name;
+    const isLink = header.type === 'link';
+    const isFolder = header.type === 'folder';
+    if (extension && extension.format !== header.format) refuse(`the headers of ${quote(name)} have different formats`);
+    if (!isLink && (pax?.target ?? longTarget) !== undefined)
+      refuse(`${quote(name)} has a link target and is not a link`);
+    const path = parseName(name, isFolder, refuse);
+    const size = this.#sizeOf(header, pax, path);
+    if (size > 0 && header.type !== 'file') refuse(`${quote(name)} has content and is not a file`);
+    const target = isLink ? (pax?.target ?? longTarget ?? header.target) : undefined;
+    if (target !== undefined) checkLink(path, target, refuse);
+    const start = this.#position + 512;
+    const entry = { path, start, size, ...(target !== undefined && { target }) };
+    if (!this.#isRepacked) this.#isRepacked = isFolder || !(await this.#isOwn(entry));
+    this.#skip(path, size);
+    if (isFolder) return void this.#names.addFolder(path, refuse);
+    this.#names.addFile(path, refuse);
+    this.#entries.set(path, entry);
+  }
+
+  /** The size that every tar program reads. Octal digits are too few for a large one. */
+  #sizeOf({ size: inHeader, hasLargeSize, format }: TarHeader, pax: PaxRecords | undefined, path: string): number {
+    const size = pax?.size ?? inHeader;
+    const isLarge = size >= octalLimit;
+    const isPlain = !hasLargeSize || (isLarge && (pax?.size !== undefined || format === 'gnu'));
+    if (!isPlain || (size !== inHeader && !(isLarge && inHeader === 0)))
+      this.#refuse(`tar programs read different sizes of ${quote(path)}`);
+    if (!Number.isSafeInteger(this.#position + 512 + roundToBlock(size)))
+      this.#refuse(`the size of ${quote(path)} is absurd`);
+    return size;
+  }
+
+  /** Tells whether the headers of the entry are exactly those that layOutTar writes. */
+  async #isOwn({ path, target, start, size }: ArchiveEntry): Promise<boolean> {
+    const own = encodeHeader(target === undefined ? { path, content: Buffer.alloc(0) } : { path, target }, size);
+    return own.length === start - this.#first && own.equals(await this.#tar.read(this.#first, own.length));
+  }
+}
+
+/** Reads a tar through a window, so that headers that are close to each other cost one read. */
+function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
+  let from = 0;
+  let window: Buffer = Buffer.alloc(0);
+  const read = async (start: number, size: number): Promise<Buffer> => {
+    if (start < from || start + size > from + window.length) {
+      [from, window] = [start, await readFully(file, path, start, Math.max(size, windowSize), signal)];
+    }
+    return window.subarray(start - from, start - from + size);
+  };
+  return { path, size: file.size, read };
+}
+
+function damaged(path: string, why: string): PluginError {
+  return new PluginError('invalid-bundle', `${path} is not a whole upgrade bundle: ${why}`, {
+    hint: 'Compare it with its .sha256 file, and copy or create it again.',
+  });
+}

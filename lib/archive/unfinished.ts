@@ -1,0 +1,95 @@
+import { open, readdir, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { checkSpace, syncFolder } from '../files/disk.ts';
+import { isMissing } from '../files/fileContent.ts';
+import { parseVolumeName, removeVolumes, Volumes, type Volume } from './volumes.ts';
+
+/** What an unfinished archive, or an unfinished volume of one, is called. */
+export function partialOf(path: string): string {
+  return `${path}.partial`;
+}
+
+/** What the journal of an unfinished archive is called. */
+export function journalOf(path: string): string {
+  return `${path}.partial.journal`;
+}
+
+/**
+ * Tells whether the unfinished files of an archive are there as an earlier run made them, and throws `disk-full` when there
+ * is no room for what they lack.
+ */
+export async function checkPartials(path: string, volumes: readonly Volume[]): Promise<boolean> {
+  const present = await Promise.all(volumes.map((volume) => measure(partialOf(volume.path))));
+  const needed = volumes.reduce((sum, { size }, index) => sum + size - (present[index]?.blocks ?? 0) * 512, 0);
+  await checkSpace(path, needed);
+  return volumes.every(({ size }, index) => size === present[index]?.size);
+}
+
+/** Opens the unfinished files of an archive, which are made where they are not there. */
+export function openPartials(volumes: readonly Volume[]): Promise<Volumes> {
+  return Volumes.open(volumes, ({ path, size }) => openOrCreate(partialOf(path), size));
+}
+
+/** Tells whether an earlier run has begun an archive of that name, as one file or as volumes, and not finished it. */
+export async function isBegun(path: string): Promise<boolean> {
+  return (await listPartials(path)).length > 0;
+}
+
+/** Removes what earlier runs have begun of an archive, as one file or as volumes; the journal first, which must never be found beside a newer file. */
+export async function removePartials(path: string): Promise<void> {
+  await rm(journalOf(path), { force: true });
+  // A folder of that name is in the way, and said to be.
+  for (const partial of await listPartials(path)) await unlink(partial);
+}
+
+async function listPartials(path: string): Promise<string[]> {
+  const name = basename(path);
+  const isOurs = (file: string): boolean => {
+    const whole = file.replace(/\.partial$/, '');
+    return file !== whole && (whole === name || parseVolumeName(whole)?.path === name);
+  };
+  return (await readdir(dirname(path))).filter(isOurs).map((file) => join(dirname(path), file));
+}
+
+/** Takes volumes back that an earlier run had begun to give their final names, when it was ended. */
+export async function takeBack(volumes: readonly Volume[]): Promise<void> {
+  if (volumes.length === 1) return;
+  for (const { path, size } of volumes) {
+    const isRenamed = (await measure(partialOf(path))).size < 0 && (await measure(path)).size === size;
+    if (isRenamed) await rename(path, partialOf(path));
+  }
+}
+
+/**
+ * Gives the files of an archive their final names, the first volume last, since without it nothing looks finished. No file
+ * of a former archive of that name stays among them.
+ */
+export async function nameFinally(path: string, volumes: readonly Volume[]): Promise<void> {
+  const isSplit = volumes.length > 1;
+  if (isSplit) {
+    await rm(path, { force: true });
+    await removeVolumes(path);
+  }
+  for (const volume of volumes.toReversed()) await rename(partialOf(volume.path), volume.path);
+  if (!isSplit) await removeVolumes(path);
+  await syncFolder(dirname(path));
+}
+
+async function openOrCreate(path: string, size: number): Promise<FileHandle> {
+  return open(path, 'r+').catch(async (error: unknown) => {
+    if (!isMissing(error)) throw error;
+    const file = await open(path, 'wx+');
+    try {
+      await file.truncate(size);
+      return file;
+    } catch (failure) {
+      await file.close();
+      throw failure;
+    }
+  });
+}
+
+/** The size of a file in bytes, and how many blocks of 512 it has on the disk. */
+async function measure(path: string): Promise<{ size: number; blocks: number }> {
+  return stat(path).catch(() => ({ size: -1, blocks: 0 }));
+}

@@ -1,0 +1,216 @@
+import { constants } from 'node:fs';
+import { open, rm, stat, type FileHandle } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { describeReadError, isMissing } from '../files/fileContent.ts';
+import { RootFolder } from '../files/rootFolder.ts';
+import type { Piece } from '../files/fileRange.ts';
+
+/** A file with a part of an archive, or with all of it. */
+export interface Volume {
+  readonly path: string;
+  /** In bytes; infinite for a device, which does not tell. */
+  readonly size: number;
+}
+
+/** A name has room for so many volumes. */
+const volumeLimit = 1000;
+
+/** What a volume of an archive is called: `upgrade.tar.000` is the first of `upgrade.tar`. */
+export function volumeName(path: string, index: number): string {
+  return `${path}.${String(index).padStart(3, '0')}`;
+}
+
+/** What an archive is called that a volume belongs to, with the volume's number; undefined for any other name. */
+export function parseVolumeName(path: string): { readonly path: string; readonly index: number } | undefined {
+  const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/s.exec(path) ?? [];
+  return whole === undefined ? undefined : { path: whole, index: Number(digits) };
+}
+
+/**
+ * The files that an archive of `size` bytes goes into: one of its own name, where it fits into one volume, or volumes of
+ * `volumeSize` bytes. Throws `usage` when these are too small to be counted.
+ */
+export function planVolumes(path: string, size: number, volumeSize = Infinity): Volume[] {
+  if (size <= volumeSize) return [{ path, size }];
+  const count = Math.ceil(size / volumeSize);
+  if (count > volumeLimit) {
+    const smallest = String(Math.ceil(size / volumeLimit));
+    throw new PluginError(
+      'usage',
+      `${String(size)} bytes would be ${String(count)} volumes, more than can be numbered`,
+      {
+        hint: `Choose a --volume-size of at least ${smallest} bytes.`,
+      },
+    );
+  }
+  return Array.from({ length: count }, (_, index) => ({
+    path: volumeName(path, index),
+    size: Math.min(volumeSize, size - index * volumeSize),
+  }));
+}
+
+/** What is there of an archive. */
+export interface FoundArchive {
+  /** The archive's own name, whichever of its volumes was named. */
+  readonly path: string;
+  /** Its files in their order, up to the first volume that is missing. */
+  readonly volumes: readonly Volume[];
+  /** Volumes that cannot be read in place, because one before them is missing. */
+  readonly severed: readonly Volume[];
+}
+
+/**
+ * Finds the files of an archive by its name, or by that of any of its volumes; undefined where there is none, and for a folder. Volumes have to be
+ * regular files, and with `onMedium` an archive in one file too, so that nothing else can be found by a link. Throws `not-readable`.
+ */
+export async function findArchive(path: string, onMedium = false): Promise<FoundArchive | undefined> {
+  try {
+    const named = parseVolumeName(path);
+    const folder = new RootFolder(dirname(path));
+    if (!named && onMedium) {
+      const size = await folder.sizeOf(basename(path));
+      if (size !== undefined) return { path, volumes: [{ path, size }], severed: [] };
+    }
+    const found = named || onMedium ? undefined : await stat(path).catch(passOverMissing);
+    if (found?.isDirectory()) return undefined;
+    if (found) return { path, volumes: [{ path, size: found.isFile() ? found.size : Infinity }], severed: [] };
+    const whole = named?.path ?? path;
+    const volumes = await listVolumes(whole);
+    if (volumes.length === 0) return undefined;
+    const gap = volumes.findIndex((volume, index) => volume.path !== volumeName(whole, index));
+    const count = gap < 0 ? volumes.length : gap;
+    return { path: whole, volumes: volumes.slice(0, count), severed: volumes.slice(count) };
+  } catch (error) {
+    throw describeReadError(error, path);
+  }
+}
+
+/**
+ * Opens a file of an archive for reading: volumes, and with `onMedium` every file, only if they are regular files and no links. What somebody named
+ * may be a link, and a block device. Throws `not-readable`.
+ */
+export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boolean): Promise<FileHandle> {
+  try {
+    if (onMedium || parseVolumeName(path)) return await new RootFolder(dirname(path)).open(basename(path));
+    // A pipe that nobody writes to would be waited for without end.
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isFile() || found.isBlockDevice()) return file;
+    await file.close();
+    throw new PluginError('not-readable', `${path} is neither a file nor a block device`);
+  } catch (cause) {
+    if (isPluginError(cause)) throw cause;
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** The archives that lie in a folder as volumes, by their own names, sorted. Throws `not-readable`. */
+export async function listVolumeSets(folder: string): Promise<string[]> {
+  const entries = await new RootFolder(folder).list('', (name) => parseVolumeName(name) !== undefined);
+  return [...new Set(entries.flatMap(({ path }) => parseVolumeName(path)?.path ?? []))].sort();
+}
+
+/** Removes the volumes of an archive. */
+export async function removeVolumes(path: string): Promise<void> {
+  for (const volume of await listVolumes(path)) await rm(volume.path, { force: true });
+}
+
+async function listVolumes(path: string): Promise<Volume[]> {
+  const folder = new RootFolder(dirname(path));
+  const own = await folder.list('', (name) => parseVolumeName(name)?.path === basename(path));
+  const link = own.find(({ stats }) => stats.isSymbolicLink());
+  if (link) {
+    const what = `${join(dirname(path), link.path)} is a symbolic link, which is not followed`;
+    throw new PluginError('not-readable', what, { hint: 'Put the volume itself there, beside the others.' });
+  }
+  return own
+    .filter(({ stats }) => stats.isFile())
+    .map(({ path: name, stats }) => ({ path: join(dirname(path), name), size: stats.size }))
+    .sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+function passOverMissing(error: unknown): undefined {
+  if (!isMissing(error)) throw error;
+}
+
+/**
+ * Open files that follow each other as one run of bytes; a single file is a run of one. A read or a write ends with the
+ * file that it began in, as either may end early anyway.
+ */
+export class Volumes {
+  readonly files: readonly Volume[];
+  /** All of them together, in bytes. */
+  readonly size: number;
+  readonly #handles: readonly FileHandle[];
+
+  private constructor(files: readonly Volume[], handles: readonly FileHandle[]) {
+    this.files = files;
+    this.size = files.reduce((sum, { size }) => sum + size, 0);
+    this.#handles = handles;
+  }
+
+  /** Opens files as `open` does; when one fails, none stays open. */
+  static async open(files: readonly Volume[], open: (file: Volume) => Promise<FileHandle>): Promise<Volumes> {
+    const handles: FileHandle[] = [];
+    try {
+      for (const file of files) handles.push(await open(file));
+      return new Volumes(files, handles);
+    } catch (error) {
+      for (const handle of handles) await handle.close();
+      throw error;
+    }
+  }
+
+  /** Reads up to `length` bytes, 0 at the end of them all. */
+  async read(
+    buffer: Buffer,
+    offset: number,
+    length: number,
+    position: number,
+  ): Promise<{ bytesRead: number; buffer: Buffer }> {
+    const place = this.#find(position);
+    if (!place) return { bytesRead: 0, buffer };
+    return place.handle.read(buffer, offset, Math.min(length, place.left), place.position);
+  }
+
+  /** Writes up to `length` bytes, and says how many. Throws a RangeError behind the last file. */
+  async write(buffer: Buffer, offset: number, length: number, position: number): Promise<{ bytesWritten: number }> {
+    const place = this.#find(position);
+    if (!place) throw new RangeError(`there is no file for byte ${String(position)}`);
+    return place.handle.write(buffer, offset, Math.min(length, place.left), place.position);
+  }
+
+  /** Where some bytes of the whole lie: in which files, one after the other. */
+  pieces(start: number, size: number): Piece[] {
+    const pieces: Piece[] = [];
+    for (let at = start; at < start + size;) {
+      const place = this.#find(at);
+      if (!place) break;
+      const length = Math.min(place.left, start + size - at);
+      pieces.push({ path: place.file.path, fd: place.handle.fd, position: place.position, size: length });
+      at += length;
+    }
+    return pieces;
+  }
+
+  /** Makes what was written durable. */
+  async datasync(): Promise<void> {
+    for (const handle of this.#handles) await handle.datasync();
+  }
+
+  async close(): Promise<void> {
+    for (const handle of this.#handles) await handle.close();
+  }
+
+  #find(position: number): { file: Volume; handle: FileHandle; position: number; left: number } | undefined {
+    let start = 0;
+    for (const [index, file] of this.files.entries()) {
+      const handle = this.#handles[index];
+      if (handle && position < start + file.size)
+        return { file, handle, position: position - start, left: start + file.size - position };
+      start += file.size;
+    }
+    return undefined;
+  }
+}

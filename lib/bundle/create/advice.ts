@@ -1,0 +1,25 @@
+import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
+
+const altered =
+  'Nothing of it was kept. The source, or a mirror or proxy on the way, has damaged content: have it repaired, or use ' +
+  'another (--idms-file names mirrors), and run the same command again: it goes on where it stopped.';
+
+const advice: Partial<Record<ErrorCode, string>> = {
+  'digest-mismatch': altered,
+  'size-mismatch': altered,
+  'not-found':
+    'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
+  'not-writable': 'Give another folder with --output, or make this one writable.',
+  interrupted: 'Run the same command again: it goes on where it stopped.',
+  'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
+};
+
+/** Adds to an error of making a bundle what to do about it, where it does not say so itself; of several failures the first counts. */
+export function withAdvice(error: unknown): unknown {
+  if (!isPluginError(error)) return error;
+  const failures = error.code === 'partial' && error.cause instanceof AggregateError ? error.cause.errors : [];
+  const first: unknown = (failures as unknown[])[0] ?? error;
+  if (!isPluginError(first)) return error;
+  const hint = first.hint ?? advice[first.code] ?? error.hint;
+  return new PluginError(error.code, error.message, { hint, cause: error.cause });
+}

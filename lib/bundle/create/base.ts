@@ -1,0 +1,80 @@
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { formatReference, type Reference } from '../../oci/reference.ts';
+import { findRelease } from '../../release/load.ts';
+import { readPayload } from '../../release/release.ts';
+import type { Architecture } from '../../release/version.ts';
+import { gatherContents, type Contents } from './contents.ts';
+import { listImages } from '../images.ts';
+import type { BundleBase } from '../metadata.ts';
+import { openBundle } from '../open.ts';
+import type { Origin } from './origin.ts';
+import { placeOf } from '../place.ts';
+
+/** What a delta is to leave out of: a bundle or mirror directory, or a release whose manifests tell what it has. */
+export type BaseRequest =
+  { readonly path: string } | { readonly version: string; readonly arch: Architecture; readonly repository: string };
+
+/** A release that somebody has, with its blobs. */
+export interface Base extends Omit<BundleBase, 'blobs'> {
+  readonly blobs: ReadonlySet<Digest>;
+}
+
+/**
+ * Finds out which blobs a base has: all that a bundle holds, with what it needs of a base of its own where it is a delta, or all that the
+ * images of a release need. Throws `usage` where it is the release itself that the delta is for, and what the stores do.
+ */
+export async function readBase(
+  request: BaseRequest,
+  wanted: Reference,
+  origin: Origin,
+  context: Context,
+): Promise<Base> {
+  const base =
+    'path' in request ? await readBundle(request.path, context) : await readRelease(request, origin, context);
+  if (base.release.endsWith(`@${wanted.digest ?? ''}`)) {
+    throw new PluginError('usage', `the base is ${base.version} itself, of which nothing would be left`, {
+      hint: 'Give an older version with --base, or a bundle of one: what the cluster has now.',
+    });
+  }
+  return base;
+}
+
+/** Takes the blobs out of some contents that a base has, and says which these are. */
+export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
+  if (!base) return { contents };
+  const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest]) =>
+    base.blobs.has(digest) ? 'same' : 'other',
+  );
+  const blobs = same.map(([, { descriptor }]) => ({ digest: descriptor.digest, size: descriptor.size }));
+  return { contents: { ...contents, blobs: new Map(other) }, left: { ...base, blobs } };
+}
+
+async function readBundle(path: string, context: Context): Promise<Base> {
+  const bundle = await openBundle(path, context);
+  try {
+    const { version, arch, release, base } = bundle.metadata;
+    const own = bundle.files.flatMap((file) => {
+      const place = placeOf(file);
+      return place.kind === 'blob' ? [place.digest] : [];
+    });
+    return { version, arch, release, blobs: new Set([...own, ...(base?.blobs.map(({ digest }) => digest) ?? [])]) };
+  } finally {
+    await bundle.close();
+  }
+}
+
+async function readRelease(
+  request: Exclude<BaseRequest, { path: string }>,
+  origin: Origin,
+  context: Context,
+): Promise<Base> {
+  const sourceOf = (reference: Reference): ReturnType<Origin['sourceOf']> => origin.sourceOf(reference);
+  const { reference, descriptor, source } = await findRelease(request, sourceOf);
+  context.log('info', `reading the manifests of the base ${formatReference(reference)}`);
+  const release = await readPayload(source, descriptor, request, context);
+  const { blobs } = await gatherContents(listImages({ release }, []), sourceOf);
+  const { version, arch, pullspec } = release;
+  return { version, arch, release: pullspec, blobs: new Set(blobs.keys()) };
+}

@@ -1,0 +1,127 @@
+import { basename, join } from 'node:path';
+import { signatureManifests } from '../../config/releaseManifests.ts';
+import type { Context } from '../../context.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { formatReference } from '../../oci/reference.ts';
+import { findRelease, loadRelease } from '../../release/load.ts';
+import type { Architecture } from '../../release/version.ts';
+import { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import { takeLock } from '../../files/lock.ts';
+import { withAdvice } from './advice.ts';
+import { leaveOut, readBase } from './base.ts';
+import { gatherContents, type Contents } from './contents.ts';
+import { checkExisting } from './existing.ts';
+import { describeRelease } from '../facts.ts';
+import { fillBundle } from './fill.ts';
+import { listImages, resolveExtraImages } from '../images.ts';
+import { layOutBundle, type BundleLayout } from './layout.ts';
+import type { BundleMetadata } from '../metadata.ts';
+import type { Origin } from './origin.ts';
+import { checkFolder, checkOutput, lockOf, makeFolder } from '../output.ts';
+import { prepareSidecars } from '../sidecars.ts';
+import type { CreateRequest } from './request.ts';
+
+/** What became of it; sizes in bytes. */
+export interface CreateResult {
+  readonly path: string;
+  readonly outcome: 'created' | 'unchanged' | 'planned';
+  readonly metadata: BundleMetadata;
+  /** The digest of the whole file; absent when nothing was written. */
+  readonly digest?: Digest;
+  /** How much was, or would be, brought from the source. */
+  readonly fetched: number;
+}
+
+/**
+ * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, or a delta `…-from-<version>.tar`, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` beside it. The release's signature is
+ * checked before any blob is fetched. Everything is fetched once, into its final place; a run that was cut off is gone on
+ * with, and a bundle that is there already is left as it is.
+ */
+export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+  try {
+    return await create(request, origin, context);
+  } catch (error) {
+    throw withAdvice(error);
+  }
+}
+
+async function create(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
+  await checkFolder(request.output);
+  const wanted = 'version' in request.release ? request.release : undefined;
+  const found = await findRelease(request.release, (reference) => origin.sourceOf(reference));
+  const extraImages = await resolveExtraImages(request.extraImages, origin);
+  const base = request.base && (await readBase(request.base, found.reference, origin, context));
+  const pathOf = ({ version, arch }: { version: string; arch: Architecture }): string =>
+    join(request.output, bundleName(version, arch, base?.version));
+  const findExisting = async (path: string): Promise<CreateResult | undefined> => {
+    const expected = { reference: found.reference, extraImages: extraImages.map(({ name }) => name), base };
+    const trust = { ...request.trust, fetchFile: origin.fetchFile };
+    const existing = await checkExisting(path, expected, request, trust, context);
+    return existing && { path, outcome: 'unchanged', fetched: 0, ...existing };
+  };
+  const existing = wanted && (await findExisting(pathOf(wanted)));
+  if (existing) return existing;
+  if (wanted && !request.dryRun) await checkOutput(pathOf(wanted));
+
+  context.log('info', `reading the release ${formatReference(found.reference)}`);
+  const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
+  const signed = await loadRelease(found, request.release, trust, context);
+  const path = pathOf(signed.release);
+  // Of an image the version is known only now.
+  const late = wanted ? undefined : await findExisting(path);
+  if (late) return late;
+
+  if (!request.dryRun) {
+    await checkOutput(path);
+    origin.prepare();
+  }
+  context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
+  const { contents, left } = leaveOut(
+    await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference)),
+    base,
+  );
+  const extras = extraImages.map(({ name }) => name);
+  const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
+  const { volumeSize } = request;
+  const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
+  const layout = layOutBundle(facts, contents, signatureManifests(signed), split);
+  if (request.dryRun) return plan(path, layout);
+  return write(path, layout, contents, request.output, origin, context);
+}
+
+/** The file name of a bundle; of a delta with the version that it leaves out of. */
+export function bundleName(version: string, arch: Architecture, base?: string): string {
+  return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
+}
+
+function plan(path: string, { metadata }: BundleLayout): CreateResult {
+  return { path, outcome: 'planned', metadata, fetched: metadata.blobs.reduce((sum, { size }) => sum + size, 0) };
+}
+
+async function write(
+  path: string,
+  { tar, metadata }: BundleLayout,
+  contents: Contents,
+  folder: string,
+  origin: Origin,
+  context: Context,
+): Promise<CreateResult> {
+  await makeFolder(folder);
+  const unlock = await takeLock(lockOf(path), path);
+  try {
+    const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
+    try {
+      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+      const placeSidecars = await prepareSidecars(path, digests, metadata);
+      await writer.finish();
+      await placeSidecars();
+      return { path, outcome: 'created', metadata, digest: digests.digest, fetched };
+    } catch (error) {
+      await writer.close();
+      throw error;
+    }
+  } finally {
+    await unlock();
+  }
+}

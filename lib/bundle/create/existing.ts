@@ -1,0 +1,120 @@
+import { basename } from 'node:path';
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { formatReference, type Reference } from '../../oci/reference.ts';
+import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
+import { findArchive } from '../../archive/volumes.ts';
+import type { Base } from './base.ts';
+import type { CreateRequest } from './request.ts';
+import type { BundleMetadata } from '../metadata.ts';
+import { openBundle } from '../open.ts';
+import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';
+import { checkSigned } from '../signedBundle.ts';
+import { describeVolumes } from '../split.ts';
+import { verifyBundle } from '../verify/verify.ts';
+import type { VerifyTrust } from '../vouching.ts';
+
+/** What a bundle is to hold. */
+interface ExpectedBundle {
+  readonly reference: Reference & { readonly digest: Digest };
+  /** Pullspecs by digest. */
+  readonly extraImages: readonly string[];
+  /** What it may leave out. */
+  readonly base: Base | undefined;
+}
+
+/**
+ * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
+ * size, and by every byte when that is asked for, or when its .sha256 or .yaml file is missing or out of date, which are then written again. An
+ * unsigned bundle counts only where unsigned releases are allowed. Undefined where there is none, or another one.
+ */
+export async function checkExisting(
+  path: string,
+  expected: ExpectedBundle,
+  { verifyExisting, dryRun, volumeSize = Infinity }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'volumeSize'>,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<{ metadata: BundleMetadata; digest: Digest } | undefined> {
+  const archive = await findArchive(path).catch(() => undefined);
+  if (!archive) return undefined;
+  try {
+    const bundle = await openBundle(path, context);
+    try {
+      const { metadata, size } = bundle;
+      const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
+      const difference = differenceOf(metadata, size, { ...expected, volumes });
+      if (difference !== undefined) {
+        context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
+        return undefined;
+      }
+      // What metadata.json says of signatures is for anybody to write.
+      await checkSigned(bundle, trust, context);
+      const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
+      if (known) {
+        if (!dryRun) await removeLeftovers(path);
+        return { metadata, digest: known };
+      }
+      const report = await verifyBundle(bundle, { assumeBase: true }, context);
+      if (!report.digest || report.problems.length > 0) {
+        context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
+        return undefined;
+      }
+      if (!dryRun) {
+        await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
+      }
+      return { metadata, digest: report.digest };
+    } finally {
+      await bundle.close();
+    }
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    context.log('warn', `${error.message}; making it anew`);
+    return undefined;
+  }
+}
+
+/** Writes what stands beside a bundle anew; where that cannot be, the bundle is no worse for it. */
+async function writeSidecars(
+  path: string,
+  digests: ArchiveDigests,
+  metadata: BundleMetadata,
+  context: Context,
+): Promise<void> {
+  try {
+    const place = await prepareSidecars(path, digests, metadata);
+    await place();
+    await removeLeftovers(path);
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    context.log('warn', `the files beside ${path} cannot be written: ${error.message}`);
+  }
+}
+
+/** What a finished bundle has other than what is expected, as the rest of a sentence that begins with its path. */
+function differenceOf(
+  { release, extraImages, size, volumes, base }: BundleMetadata,
+  actual: number,
+  expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
+): string | undefined {
+  const wanted = formatReference(expected.reference);
+  if (release !== wanted) return `holds ${release} and not ${wanted}`;
+  const added = expected.extraImages.filter((image) => !extraImages.includes(image));
+  const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
+  const images = [
+    ...(added.length > 0 ? [`lacks ${added.join(', ')}`] : []),
+    ...(dropped.length > 0 ? [`has ${dropped.join(', ')} besides`] : []),
+  ];
+  if (images.length > 0) return images.join(' and ');
+  if (base?.release !== expected.base?.release) return 'leaves out of another base';
+  if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest))) return 'leaves out what the base has not';
+  if (formOf(volumes) !== formOf(expected.volumes)) {
+    return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
+  }
+  return size === actual ? undefined : `has ${String(actual)} bytes and should have ${String(size)}`;
+}
+
+/** How large the files of a bundle are, in words to compare. */
+function formOf(volumes: BundleMetadata['volumes']): string {
+  return volumes?.map(({ size }) => size).join() ?? '';
+}

@@ -1,0 +1,93 @@
+import type { Context } from '../../context.ts';
+import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
+import { allOrReport, type Bringing, type Contents, type StoredBlob } from './contents.ts';
+import { type BundleImage } from '../images.ts';
+import type { Origin } from './origin.ts';
+import { digestWhole } from './wholeDigest.ts';
+
+/**
+ * Brings every blob into its place and returns the digests of the tar, with how many bytes were fetched for it. Blobs
+ * that fail do not keep the others from coming; all are named at the end.
+ */
+export async function fillBundle(
+  writer: ArchiveWriter,
+  contents: Contents,
+  origin: Origin,
+  context: Context,
+): Promise<{ digests: ArchiveDigests; fetched: number }> {
+  const wanted = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
+  announcePlan(writer, contents, wanted, context);
+  const completeImages = watchImages(contents.images, wanted, context);
+  let fetched = 0;
+  const bring = async (blob: StoredBlob): Promise<void> => {
+    const { digest, size } = blob.descriptor;
+    let done = writer.place(digest)?.present ?? 0;
+    const count = (present: number): void => {
+      fetched += present - done;
+      context.onEvent({ kind: 'bytes', digest, bytes: present - done });
+      done = present;
+    };
+    await origin.bring(blob, writer, (present) => {
+      writer.noteProgress(digest, present);
+      count(present);
+    });
+    count(size);
+    context.onEvent({ kind: 'stored', digest, size });
+    completeImages(blob);
+  };
+
+  const begin = (blob: StoredBlob): Bringing => {
+    const { digest } = blob.descriptor;
+    const images = [...blob.images];
+    const [source = ''] = images.map(({ reference }) => origin.sourceOf(reference).name);
+    return { names: images.map(({ name }) => name), digest, source, task: bring(blob) };
+  };
+
+  const total = contents.images.length;
+  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, begin(blob)]));
+  const whole = digestWhole(
+    writer,
+    async (digest) => void (await arrivals.get(digest)?.task),
+    async (digest) => {
+      const blob = contents.blobs.get(digest);
+      if (blob) await allOrReport([begin(blob)], total);
+    },
+    context,
+  );
+  // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
+  whole.catch(() => undefined);
+  await allOrReport([...arrivals.values()], total);
+  return { digests: await whole, fetched };
+}
+
+function announcePlan(
+  writer: ArchiveWriter,
+  { images, blobs }: Contents,
+  wanted: readonly StoredBlob[],
+  context: Context,
+): void {
+  let [bytes, present] = [0, 0];
+  for (const { descriptor } of blobs.values()) {
+    bytes += descriptor.size;
+    present += writer.place(descriptor.digest)?.present ?? 0;
+  }
+  context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
+}
+
+/** Tells of each image when it has all of its blobs, which the function that is returned has to be told one by one. */
+function watchImages(
+  images: readonly BundleImage[],
+  wanted: readonly StoredBlob[],
+  context: Context,
+): (blob: StoredBlob) => void {
+  const missing = new Map(images.map((image) => [image, new Set<StoredBlob>()]));
+  const tellIfComplete = (image: BundleImage): void => {
+    if (missing.get(image)?.size === 0) context.onEvent({ kind: 'image', name: image.name });
+  };
+  for (const blob of wanted) for (const image of blob.images) missing.get(image)?.add(blob);
+  for (const image of images) tellIfComplete(image);
+  return (blob) => {
+    for (const image of blob.images) if (missing.get(image)?.delete(blob)) tellIfComplete(image);
+  };
+}

@@ -1,0 +1,45 @@
+import type { ConfigManifest } from '../../config/manifest.ts';
+import { formatManifest } from '../../config/manifest.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../archive/tarLayout.ts';
+import type { Contents } from './contents.ts';
+import type { BundleFacts } from '../facts.ts';
+import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';
+import { describeVolumes, type Split } from '../split.ts';
+
+/** A bundle before its blobs are there. */
+export interface BundleLayout {
+  readonly metadata: BundleMetadata;
+  readonly tar: TarLayout;
+}
+
+/**
+ * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags, and
+ * blobs in the order in which the images need them. The same inputs give the same bytes.
+ */
+export function layOutBundle(
+  facts: BundleFacts,
+  contents: Contents,
+  config: readonly ConfigManifest[],
+  split?: Split,
+): BundleLayout {
+  const folder = `v2/${releaseRepository}`;
+  const rest: TarEntry[] = [
+    ...config.map(({ path, object }) => ({ path, content: Buffer.from(formatManifest(object)) })),
+    ...[...contents.manifests].map(([digest, { bytes }]) => ({
+      path: `${folder}/manifests/${digest}`,
+      content: bytes,
+    })),
+    ...[...contents.tags].map(([tag, digest]) => ({ path: `${folder}/manifests/${tag}`, target: digest })),
+    ...[...contents.blobs].map(([digest, { descriptor }]) => ({ path: `${folder}/blobs/${digest}`, descriptor })),
+  ];
+  const blobs = [...contents.blobs.values()].map(({ descriptor: { digest, size } }) => ({ digest, size }));
+  const restSize = layOutTar(rest).size;
+  const bytes = formatMetadata(
+    { formatVersion: 1, ...facts, blobs },
+    (length) => 512 + roundToBlock(length) + restSize,
+    (size) => split && describeVolumes(split, size),
+  );
+  const tar = layOutTar([{ path: metadataPath, content: bytes }, ...rest], split?.volumeSize);
+  return { metadata: parseMetadata(bytes, 'this bundle'), tar };
+}

@@ -1,0 +1,221 @@
+import { resolve } from 'node:path';
+import { readAllSignatures, type SignaturesByDigest } from '../../config/signatures.ts';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { isDigest } from '../../oci/digest.ts';
+import { formatReference, isRepository, parseReference, parseRepository, type Reference } from '../../oci/reference.ts';
+import { findRelease, type FoundRelease } from '../../release/load.ts';
+import {
+  isVersion,
+  parseReleaseTag,
+  parseVersion,
+  releaseTag,
+  unknownVersion,
+  usualRepository,
+  type Architecture,
+} from '../../release/version.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../location.ts';
+import type { Registries } from '../../registry/registries.ts';
+import { RootFolder } from '../../files/rootFolder.ts';
+import type { ContentSource } from '../../store/store.ts';
+import { openComplete } from '../complete.ts';
+import { openBundle } from '../open.ts';
+import { readConfigFolder } from './origin.ts';
+import { readSignatures } from '../bundledConfig.ts';
+import { findSplit } from '../split.ts';
+
+/** Which release, and where it is. */
+export interface ReleaseSourceRequest {
+  /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
+  readonly release: string;
+  /** The mirror directory, or the bundle, for `file://` and for versions. */
+  readonly fromDir?: string | undefined;
+  readonly arch?: Architecture | undefined;
+  /** The repository of release images: where a version is looked up by its tag, and what a directory’s release was called. */
+  readonly repository?: string | undefined;
+  /** Finds the pullspec of a version that is looked up nowhere else. */
+  readonly resolveVersion: (version: string) => Promise<string>;
+}
+
+/** Where the images of a release are. */
+export interface ReleaseSource {
+  readonly found: FoundRelease;
+  /** What the release must be, where that was said. */
+  readonly wanted: { readonly version?: string; readonly arch?: Architecture };
+  /** Signatures that are beside the images. */
+  readonly signatures: SignaturesByDigest;
+  /** Whether this needs no registry, unless an image is missing. */
+  readonly isLocal: boolean;
+  /** One of its images; with a reference where it is in a registry, and the name of the repository where it is in a directory or bundle. */
+  sourceOf(name: string, reference: Reference): Promise<ImageSource>;
+  close(): Promise<void>;
+}
+
+/** Where one image of a release is. */
+export interface ImageSource {
+  readonly source: ContentSource;
+  readonly reference?: Reference;
+  readonly repository?: string;
+}
+
+/**
+ * Finds a release and tells where its images are. Throws `usage` for what names none, `unknown-version`, `not-found` and what the stores
+ * and `resolveVersion` throw.
+ */
+export async function openReleaseSource(
+  request: ReleaseSourceRequest,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const { release, fromDir, arch, repository } = request;
+  // 4.12 would be the name of an image otherwise.
+  const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
+  if (release.startsWith('file://')) {
+    const { name, wanted } = parseLocal(release);
+    return openLocal(fromDir ?? '.', { name, wanted, repository }, registries, context);
+  }
+  if (version !== undefined && fromDir !== undefined) {
+    const local = { name: releaseRepository, version, arch: arch ?? 'x86_64', repository } as const;
+    return openLocal(fromDir, local, registries, context);
+  }
+  if (fromDir !== undefined)
+    context.log('warn', `${release} is not looked up in ${fromDir}, as only file:// and versions are`);
+  if (version === undefined && (await isPath(release))) return openPath(release, repository, registries, context);
+  const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
+  const sources = new Map<string, ContentSource>();
+  const sourceOf = (reference: Reference): ContentSource => {
+    const key = `${formatReference({ registry: reference.registry, repository: reference.repository })} ${String(reference.digest === undefined)}`;
+    const source = sources.get(key) ?? registries.sourceOf(reference);
+    sources.set(key, source);
+    return source;
+  };
+  const found =
+    version !== undefined && repository !== undefined
+      ? await findRelease({ version, arch: arch ?? 'x86_64', repository }, sourceOf)
+      : await findRelease({ image: version === undefined ? release : await request.resolveVersion(version) }, sourceOf);
+  return {
+    found,
+    wanted,
+    signatures: new Map(),
+    isLocal: false,
+    sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
+    close: async () => {},
+  };
+}
+
+interface LocalRelease {
+  readonly name: string;
+  readonly repository?: string | undefined;
+  readonly wanted?: string;
+  readonly version?: string;
+  readonly arch?: Architecture;
+}
+
+async function openLocal(
+  folder: string,
+  { name, repository, wanted, version, arch }: LocalRelease,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const path = resolve(folder);
+  const location = await parseLocation((await findSplit(path)) ?? path);
+  const opened = await openLocation(location, {}, context);
+  try {
+    const content = opened.repository(name);
+    if (!content) {
+      throw new PluginError('not-found', `${path} has no repository ${name}`, {
+        hint: `It has ${opened.repositories.join(', ')}.`,
+      });
+    }
+    const tag = wanted ?? releaseTag(version ?? '', arch ?? 'x86_64');
+    const descriptor = await content.resolve(tag).catch(async (error: unknown) => {
+      if (!isPluginError(error, 'not-found') || version === undefined) throw error;
+      throw unknownVersion(version, arch ?? 'x86_64', await content.tags(), path, error);
+    });
+    const reference = { ...parseRepository(repository ?? usualRepository), digest: descriptor.digest };
+    return {
+      found: { reference, descriptor, source: content },
+      // A tag of the directory is no promise: the payload has to say the same.
+      wanted: parseReleaseTag(tag) ?? {},
+      signatures: await readSignaturesBeside(location, context),
+      ...localImages(path, name, content, opened, registries, context),
+      close: () => opened.close(),
+    };
+  } catch (error) {
+    await opened.close();
+    throw error;
+  }
+}
+
+async function openPath(
+  path: string,
+  repository: string | undefined,
+  registries: Registries,
+  context: Context,
+): Promise<ReleaseSource> {
+  const bundle = await openComplete(path, { bases: [] }, context);
+  const { content, metadata } = bundle;
+  const named = parseReference(metadata.release);
+  const descriptor = await content.resolve(named.digest ?? '');
+  const reference = { ...(repository === undefined ? named : parseRepository(repository)), digest: descriptor.digest };
+  const alone = { repositories: [releaseRepository], repository: () => content };
+  return {
+    found: { reference, descriptor, source: content },
+    wanted: {},
+    signatures: await readSignatures(bundle, context),
+    ...localImages(path, releaseRepository, content, alone, registries, context),
+    close: () => bundle.close(),
+  };
+}
+
+function localImages(
+  path: string,
+  name: string,
+  content: ContentSource,
+  opened: Pick<OpenedLocation, 'repositories' | 'repository'>,
+  registries: Registries,
+  context: Context,
+): Pick<ReleaseSource, 'isLocal' | 'sourceOf'> {
+  const others = opened.repositories.flatMap((repository) => {
+    const source = repository === name ? undefined : opened.repository(repository);
+    return source ? [{ repository, source }] : [];
+  });
+  return {
+    isLocal: true,
+    sourceOf: async (image, reference) => {
+      const wanted = reference.digest ?? reference.tag ?? '';
+      for (const place of [{ repository: name, source: content }, ...others]) {
+        const found = await place.source.resolve(wanted).catch(() => undefined);
+        if (found && (await place.source.exists(found))) return place;
+      }
+      context.log('warn', `${image} is not, or not whole, in ${path}: it is taken from ${formatReference(reference)}`);
+      return { source: registries.sourceOf(reference), reference };
+    },
+  };
+}
+
+function parseLocal(text: string): { name: string; wanted: string } {
+  const [, name = '', wanted = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
+  if (isRepository(name) && (isDigest(wanted) || /^[\w.-]+$/.test(wanted))) return { name, wanted };
+  throw new PluginError('usage', `${text} names no image of a mirror directory`, {
+    hint: `It is file://${releaseRepository}:<version>-<arch>, with the directory in --from-dir.`,
+  });
+}
+
+async function isPath(text: string): Promise<boolean> {
+  return (await parseLocation(text)).kind !== 'registry';
+}
+
+async function readSignaturesBeside(location: Location, context: Context): Promise<SignaturesByDigest> {
+  if (location.kind === 'registry') return new Map();
+  const { kind, path } = location;
+  if (kind === 'directory')
+    return readAllSignatures(await readConfigFolder(new RootFolder(path), 'config', context.signal));
+  const bundle = await openBundle(path, context);
+  try {
+    return await readSignatures(bundle, context);
+  } finally {
+    await bundle.close();
+  }
+}

@@ -1,0 +1,54 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import { Verifier } from '../../store/store.ts';
+import { VolumeHash, type ArchiveDigests } from '../../archive/volumeDigests.ts';
+
+/** Each read has a cost of its own: a thread that is woken, and its answer. */
+const readSize = 4 * 1024 * 1024;
+
+/**
+ * Takes the digest of a whole tar, and of its volumes, while it is being filled: over what is there from the beginning on, waiting for each blob
+ * with `arrivalOf`. What an earlier run left is checked on the way; where the disk kept less of it than the journal says, after
+ * a power failure, `bringAgain` has to fetch it.
+ */
+export async function digestWhole(
+  writer: ArchiveWriter,
+  arrivalOf: (digest: Digest) => Promise<void>,
+  bringAgain: (digest: Digest) => Promise<void>,
+  context: Context,
+): Promise<ArchiveDigests> {
+  let hash = new VolumeHash(writer.volumes);
+  let position = 0;
+  const buffer = Buffer.allocUnsafeSlow(readSize);
+  const readRange = async (from: number, to: number, readers: readonly (VolumeHash | Verifier)[]): Promise<void> => {
+    for (let at = from; at < to;) {
+      checkInterrupted(context.signal);
+      const length = await writer.read(buffer.subarray(0, to - at), at);
+      if (length === 0) {
+        throw new PluginError('not-readable', `${writer.name} ends before its time: is another program writing it?`);
+      }
+      for (const reader of readers) reader.update(buffer.subarray(0, length));
+      at += length;
+    }
+  };
+  for (const { entry, start, size } of writer.layout.entries) {
+    if (!('descriptor' in entry)) continue;
+    const { digest } = entry.descriptor;
+    await arrivalOf(digest);
+    await readRange(position, start, [hash]);
+    position = start + size;
+    const before = hash.copy();
+    const verifier = writer.resumed.has(digest) ? new Verifier(entry.descriptor, writer.name) : undefined;
+    await readRange(start, position, verifier ? [hash, verifier] : [hash]);
+    if (!verifier || verifier.matches()) continue;
+    context.log('warn', `${digest} was altered since the last run: fetching it again`);
+    writer.forget(digest);
+    await bringAgain(digest);
+    hash = before;
+    await readRange(start, position, [hash]);
+  }
+  await readRange(position, writer.layout.size, [hash]);
+  return hash.finish();
+}

@@ -1,0 +1,135 @@
+import type { Context } from '../../context.ts';
+import { copyImages, type Image } from '../../copy/copy.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { attachedTo } from '../../oci/attachment.ts';
+import type { Descriptor } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
+import type { ContentStore } from '../../store/store.ts';
+import { listSignedImages } from '../bundleTags.ts';
+import { gatherContents, type Contents } from '../create/contents.ts';
+import { type BundleImage } from '../images.ts';
+import type { Bundle } from '../bundle.ts';
+import { PushTally } from './pushTally.ts';
+import type { SignedBundle } from '../signedBundle.ts';
+
+/** How to push. */
+export interface PushOptions {
+  /** How many transfers may be under way at a time. */
+  readonly concurrency: number;
+  /** Other repositories of the registry that may have blobs already, which are then taken over from there. */
+  readonly mountFrom: readonly string[];
+}
+
+/** What a push did, and what is at the destination now. */
+export interface PushResult {
+  /** The release there, by digest. */
+  readonly release: string;
+  readonly images: number;
+  readonly attachments: number;
+  readonly tags: number;
+  readonly blobs: { readonly uploaded: number; readonly mounted: number; readonly skipped: number };
+  /** Of the blobs that were uploaded. */
+  readonly bytes: number;
+  /** The images that the signature of the release does not cover, by digest. */
+  readonly extraImages: readonly string[];
+}
+
+/**
+ * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
+ * attachments, lists with all that is in them, each with its tags, which are those of the signed payload. What is there is skipped. All manifests are read and
+ * checked before anything moves, and those that are missing or altered are named by their images; a blob that is altered
+ * keeps only the images that need it from being pushed. Afterwards every tag is asked for: what a registry says that it
+ * took is not always there. Throws `incomplete` for tags
+ * that are not there, and what copyImages throws.
+ */
+export async function pushBundle(
+  bundle: Bundle,
+  signed: SignedBundle,
+  destination: ContentStore,
+  options: PushOptions,
+  context: Context,
+): Promise<PushResult> {
+  const images = listSignedImages(bundle, signed);
+  const contents = await withHint(
+    bundle,
+    gatherContents(images, () => bundle.content),
+  );
+  const copies = listCopies(images, contents, signed.tags, bundle);
+  const taken = new Set(copies.flatMap((copy) => copy.tags ?? []));
+  const distinct = new Set(images.map(({ reference }) => reference.digest)).size;
+  // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
+  for (const { root } of copies.slice(0, 1)) await destination.exists(root);
+  const tally = new PushTally(contents, images, context.onEvent);
+  await withHint(
+    bundle,
+    copyImages(
+      copies,
+      destination,
+      { concurrency: options.concurrency, mountFrom: () => options.mountFrom },
+      { ...context, onEvent: tally.count },
+    ),
+  );
+  await confirmTags(copies, destination, context);
+  await destination.close();
+  return {
+    release: `${destination.name}@${signed.release.digest}`,
+    images: distinct,
+    attachments: copies.length - distinct,
+    tags: taken.size,
+    ...tally.result(),
+    extraImages: signed.extraImages,
+  };
+}
+
+function listCopies(
+  images: readonly BundleImage[],
+  contents: Contents,
+  tags: ReadonlyMap<string, Digest>,
+  bundle: Bundle,
+): Image[] {
+  // Several components may be the same image, which is called by the first.
+  const names = new Map(images.toReversed().map(({ name, reference }) => [reference.digest, name]));
+  for (const [tag, digest] of contents.tags) {
+    const subject = attachedTo(tag);
+    if (subject !== undefined && !names.has(digest)) names.set(digest, `the sigstore attachment of ${subject}`);
+  }
+  const all = [...new Map([...tags, ...contents.tags])];
+  return [...names].flatMap(([digest, name]) => {
+    const root = contents.manifests.get(digest)?.descriptor;
+    const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
+    return root ? [{ name, source: bundle.content, root, tags: own }] : [];
+  });
+}
+
+/** Makes sure that the destination has what it said that it took. */
+async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
+  const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
+    try {
+      return (await destination.resolve(tag)).digest === digest;
+    } catch (error) {
+      if (isPluginError(error, 'not-found')) return false;
+      if (!isPluginError(error, 'denied') && !isPluginError(error, 'unauthorized')) throw error;
+      context.log('debug', `${tag} cannot be confirmed: ${error.message}`);
+      return true;
+    }
+  };
+  const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
+  const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
+  const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
+  if (missing.length === 0) return;
+  const names = missing.slice(0, 3).join(', ') + (missing.length > 3 ? ` and ${String(missing.length - 3)} more` : '');
+  throw new PluginError('incomplete', `${destination.name} said that it took everything, and does not have ${names}`, {
+    hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
+  });
+}
+
+/** Says of a bundle in which something is missing or altered what can be done about it. */
+async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
+  try {
+    return await action;
+  } catch (error) {
+    if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(path)) throw error;
+    const hint = `Copy the bundle again, and push again: what is there is skipped. 'verify' lists all that is wrong with it.`;
+    throw new PluginError(error.code, error.message, { hint, cause: error });
+  }
+}

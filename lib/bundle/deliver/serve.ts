@@ -1,0 +1,111 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { attachedTo } from '../../oci/attachment.ts';
+import { isIndex, parseManifest } from '../../oci/descriptor.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
+import { parseReference } from '../../oci/reference.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import {
+  serveContent,
+  type ContentServer,
+  type ServedFile,
+  type ServeOptions,
+  type SizedContent,
+} from '../../server/server.ts';
+import { readContent, type ContentSource, type LocalContent } from '../../store/store.ts';
+import { placeOf } from '../place.ts';
+import type { Bundle } from '../bundle.ts';
+
+/** The path under which the whole of a bundle is served. */
+export const servedTar = '/bundle.tar';
+
+/** How to serve a bundle. */
+export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 'files'> {
+  /** What its images are called, by the signed payload; without any they are there by digest only. */
+  readonly tags?: ReadonlyMap<string, Digest>;
+}
+
+/** A bundle being served. */
+export interface BundleServer extends ContentServer {
+  /** The names under which it is to be had, sorted. */
+  readonly repositories: readonly string[];
+}
+
+/**
+ * Serves a bundle as a registry for reading: under `openshift/release` with the tags that are given and those of sigstore attachments, and under the names that its images’
+ * repositories had where they come from, with the tags of those images and of their sigstore attachments. By digest,
+ * everything is to be had everywhere. What is missing or unreadable in the bundle is not served, with a warning. Ends with the
+ * context’s signal; throws what serveContent throws. A bundle in a tar is to be had whole too, as `/bundle.tar`.
+ */
+export async function serveBundle(
+  bundle: Bundle,
+  { tags = new Map(), ...listen }: ServeBundleOptions,
+  context: Context,
+): Promise<BundleServer> {
+  const { content } = bundle;
+  const attached = (await content.tags()).filter(attachedTo);
+  const sizes = readSizes(bundle);
+  const views = new Map<string, ContentSource & LocalContent & SizedContent>();
+  const serve = (repository: string, names: readonly string[]): void => {
+    const visible = new Set(names.toSorted());
+    views.set(repository, {
+      name: content.name,
+      resolve: async (wanted) => {
+        if (isDigest(wanted) || visible.has(wanted)) return content.resolve(tags.get(wanted) ?? wanted);
+        throw new PluginError('not-found', `${repository} has no tag ${wanted}`);
+      },
+      fetch: (descriptor, start) => content.fetch(descriptor, start),
+      chunks: (descriptor, start, end) => content.chunks(descriptor, start, end),
+      exists: (descriptor) => content.exists(descriptor),
+      tags: () => Promise.resolve([...visible]),
+      sizeOf: (digest) => Promise.resolve(sizes.get(digest)),
+    });
+  };
+  for (const [repository, digests] of await readRepositories(bundle, context)) {
+    const own = [...tags].flatMap(([tag, digest]) => (digests.has(digest) ? [tag] : []));
+    const attachments = attached.filter((tag) => {
+      const subject = attachedTo(tag);
+      return subject !== undefined && digests.has(subject);
+    });
+    serve(repository, [...own, ...attachments]);
+  }
+  serve(releaseRepository, [...tags.keys(), ...attached]);
+  const repositories = [...views.keys()].sort();
+  const { chunks, size } = bundle;
+  const files = new Map<string, ServedFile>(chunks ? [[servedTar, { size, chunks }]] : []);
+  const options = { ...listen, repositories: () => repositories, files };
+  return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
+}
+
+/** The original repositories with the digests of their images, those within lists included. */
+async function readRepositories({ metadata, content }: Bundle, context: Context): Promise<Map<string, Set<Digest>>> {
+  const repositories = new Map<string, Set<Digest>>();
+  const visit = async (digest: Digest, digests: Set<Digest>): Promise<void> => {
+    digests.add(digest);
+    const descriptor = await content.resolve(digest);
+    if (!isIndex(descriptor)) return;
+    const { manifests } = parseManifest(await readContent(content, descriptor), `${digest} in ${content.name}`);
+    for (const child of manifests) if (!digests.has(child.digest)) await visit(child.digest, digests);
+  };
+  for (const pullspec of new Set([metadata.release, ...metadata.images])) {
+    const { repository, digest } = parseReference(pullspec);
+    const digests = repositories.get(repository) ?? new Set();
+    repositories.set(repository, digests);
+    try {
+      if (digest) await visit(digest, digests);
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      context.log('warn', `${pullspec} cannot be served: ${error.message}`);
+    }
+  }
+  return repositories;
+}
+
+function readSizes({ files, metadata }: Bundle): ReadonlyMap<Digest, number> {
+  const sizes = new Map(metadata.base?.blobs.map(({ digest, size }) => [digest, size]));
+  for (const file of files) {
+    const place = placeOf(file);
+    if ('digest' in place) sizes.set(place.digest, file.size);
+  }
+  return sizes;
+}

@@ -1,0 +1,166 @@
+import { createHash, type Hash } from 'node:crypto';
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import { manifestSizeLimit, parseManifest, type Manifest } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { isZero } from '../../archive/tarHeader.ts';
+import { VolumeHash } from '../../archive/volumeDigests.ts';
+import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
+import type { Bundle } from '../bundle.ts';
+import type { BundleFile } from '../bundle.ts';
+import { digestNamed, placeOf, type Place } from '../place.ts';
+
+/** A manifest or a blob that is in a bundle, and what is wrong with it. */
+export interface ScannedItem {
+  readonly path: string;
+  /** How many bytes there are of it. */
+  readonly size: number;
+  /** Where it is not what its name says; a `malformed` manifest is what its name says and still no manifest. */
+  readonly fault?: 'altered' | 'truncated' | 'malformed';
+  /** Absent for a blob, and wherever there is a fault. */
+  readonly manifest?: Manifest;
+}
+
+/** A tag, with the manifest that it leads to: undefined where it leads to something else. */
+export interface ScannedTag {
+  readonly path: string;
+  readonly leadsTo: string;
+  readonly digest: Digest | undefined;
+}
+
+/** What one reading of a whole bundle found. */
+export interface ScannedContent {
+  /** Of the whole file; absent for a directory, and for a tar that is cut short. */
+  readonly digest: Digest | undefined;
+  /** Of each volume that could be read whole; empty for a bundle in a single file. */
+  readonly volumes: readonly Digest[];
+  /** How many bytes were read. */
+  readonly bytes: number;
+  readonly manifests: ReadonlyMap<Digest, ScannedItem>;
+  readonly blobs: ReadonlyMap<Digest, ScannedItem>;
+  readonly tags: ReadonlyMap<string, ScannedTag>;
+  /** The configuration manifests, unless they are more than a bundle may have. */
+  readonly config: readonly ConfigText[];
+  /** Files that have no place in a bundle. */
+  readonly others: readonly BundleFile[];
+  /** How many bytes between the files of a tar are not the zeros that they should be. */
+  readonly strayBytes: number;
+  /** How many bytes after the end of a tar are not zero. */
+  readonly trailingBytes: number;
+}
+
+/** Reads a bundle once from its first byte to its last, and checks everything in it against its name. */
+export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
+  const whole = bundle.form === 'tar' ? new VolumeHash(bundle.volumes) : undefined;
+  const findings = new Findings();
+  const manifestFiles = listConfig(bundle);
+  const wanted = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
+  for (const file of bundle.files) if (file.target !== undefined) findings.addLink(file, file.target);
+  if (bundle.cutEntry !== undefined) findings.addCut(bundle.cutEntry);
+
+  let bytes = 0;
+  let strayBytes = 0;
+  let trailingBytes = 0;
+  let current: OpenFile | undefined;
+  const total = bundle.size + bundle.trailing;
+  context.onEvent({ kind: 'plan', images: 0, blobs: bundle.files.length, bytes: total, present: 0 });
+  await bundle.scan((part, chunk) => {
+    bytes += chunk.length;
+    whole?.update(chunk);
+    const file = typeof part === 'object' ? part : undefined;
+    context.onEvent({ kind: 'bytes', digest: file?.path ?? '', bytes: chunk.length });
+    if (part === 'padding') strayBytes += countNonZero(chunk);
+    if (part === 'trailing') trailingBytes += countNonZero(chunk);
+    if (current && current.file !== file) {
+      findings.addFile(current);
+      current = undefined;
+    }
+    if (!file || file.target !== undefined) return;
+    current ??= openFile(file, wanted);
+    current.read += chunk.length;
+    current.hash.update(chunk);
+    current.kept?.push(Buffer.from(chunk));
+  });
+  if (current) findings.addFile(current);
+  const digests = whole?.finish();
+  const digest = bundle.damage ? undefined : digests?.digest;
+  const { manifests, blobs, tags, config, others } = findings;
+  const found = { manifests, blobs, tags, config, others, strayBytes, trailingBytes };
+  return { digest, volumes: digests?.volumes ?? [], bytes, ...found };
+}
+
+function countNonZero(chunk: Buffer): number {
+  return isZero(chunk) ? 0 : chunk.reduce((count, byte) => count + Math.sign(byte), 0);
+}
+
+interface OpenFile {
+  readonly file: BundleFile;
+  readonly place: Place;
+  readonly hash: Hash;
+  /** Its content, where it is small and looked into. */
+  readonly kept: Buffer[] | undefined;
+  read: number;
+}
+
+function openFile(file: BundleFile, config: ReadonlySet<string>): OpenFile {
+  const place = placeOf(file);
+  const isKept = config.has(file.path) || (place.kind === 'manifest' && file.size <= manifestSizeLimit);
+  return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, read: 0 };
+}
+
+class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 'config' | 'others'> {
+  readonly manifests = new Map<Digest, ScannedItem>();
+  readonly blobs = new Map<Digest, ScannedItem>();
+  readonly tags = new Map<string, ScannedTag>();
+  readonly config: ConfigText[] = [];
+  readonly others: BundleFile[] = [];
+
+  addLink(file: BundleFile, target: string): void {
+    const place = placeOf(file);
+    if (place.kind !== 'tag') this.others.push(file);
+    else this.tags.set(place.name, { path: file.path, leadsTo: target, digest: digestNamed(target) });
+  }
+
+  /** Takes the file in which a tar breaks off. */
+  addCut(path: string): void {
+    const place = placeOf({ path });
+    if (place.kind === 'manifest') this.manifests.set(place.digest, { path, size: 0, fault: 'truncated' });
+    if (place.kind === 'blob') this.blobs.set(place.digest, { path, size: 0, fault: 'truncated' });
+  }
+
+  addFile({ file, place, hash, kept, read }: OpenFile): void {
+    const { path } = file;
+    const actual: Digest = `sha256:${hash.digest('hex')}`;
+    const content = kept && Buffer.concat(kept);
+    switch (place.kind) {
+      case 'manifest':
+      case 'blob': {
+        const item = { path, size: read };
+        const fault = read < file.size ? 'truncated' : actual === place.digest ? undefined : 'altered';
+        if (fault) this[`${place.kind}s`].set(place.digest, { ...item, fault });
+        else if (place.kind === 'blob') this.blobs.set(place.digest, item);
+        else this.manifests.set(place.digest, { ...item, ...readManifest(content, path) });
+        break;
+      }
+      case 'tag':
+        this.tags.set(place.name, { path, leadsTo: `a copy of ${actual}`, digest: actual });
+        break;
+      case 'config':
+        if (content) this.config.push({ path, text: content.toString() });
+        break;
+      case 'other':
+        this.others.push(file);
+        break;
+      case 'metadata':
+    }
+  }
+}
+
+function readManifest(content: Buffer | undefined, path: string): Pick<ScannedItem, 'manifest' | 'fault'> {
+  try {
+    return content ? { manifest: parseManifest(content, path) } : { fault: 'malformed' };
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-manifest')) throw error;
+    return { fault: 'malformed' };
+  }
+}

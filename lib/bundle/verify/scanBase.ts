@@ -1,0 +1,49 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { baseHint, descriptorOf, listLacking } from '../complete.ts';
+import type { Bundle } from '../bundle.ts';
+import { describeProblem, type Problem } from '../problem.ts';
+import type { ScannedContent, ScannedItem } from './scan.ts';
+
+/** Adds to what was found in a delta what its base has, as if it had been found. */
+export function assumeBase({ metadata }: Bundle, scanned: ScannedContent): ScannedContent {
+  const left = metadata.base?.blobs ?? [];
+  const assumed = left.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
+  return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
+}
+
+/** Reads what a delta leaves out, where it is to be had, checks it, and adds it to what was found in the delta itself. */
+export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<ScannedContent> {
+  const { base } = bundle.metadata;
+  if (!base) return scanned;
+  const lacking = new Set((await listLacking(bundle)).map(({ digest }) => digest));
+  const wanted = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
+  const bytes = wanted.reduce((sum, { size }) => sum + size, 0);
+  const total = scanned.bytes + bytes;
+  context.onEvent({ kind: 'plan', images: 0, blobs: wanted.length, bytes: total, present: 0 });
+  const blobs = new Map(scanned.blobs);
+  for (const blob of wanted) {
+    checkInterrupted(context.signal);
+    let size = 0;
+    try {
+      for await (const chunk of await bundle.content.fetch(descriptorOf(blob))) {
+        size += (chunk as Buffer).length;
+        context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: (chunk as Buffer).length });
+      }
+      blobs.set(blob.digest, { path: blob.digest, size });
+    } catch (error) {
+      if (!isPluginError(error) || !['digest-mismatch', 'size-mismatch'].includes(error.code)) throw error;
+      blobs.set(blob.digest, { path: blob.digest, size, fault: 'altered' });
+    }
+  }
+  return { ...scanned, bytes: scanned.bytes + bytes, blobs };
+}
+
+/** Says of a blob that a delta leaves out where it should be. */
+export function blameBase({ metadata }: Bundle, problem: Problem): Problem {
+  const { subject, what, kind, images } = problem;
+  if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;
+  const words = `the blob ${what} is ${kind === 'missing' ? 'missing' : 'altered'} in the base ${metadata.base.version}`;
+  return { ...describeProblem(kind, subject, what, words, baseHint(metadata)), images };
+}

@@ -1,0 +1,77 @@
+import { attachedTo } from '../../oci/attachment.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { isReleaseTag } from '../../release/version.ts';
+import { describeProblem, type Problem } from '../problem.ts';
+import type { ScannedContent } from './scan.ts';
+import type { Bundle } from '../bundle.ts';
+import type { Walk } from './walk.ts';
+
+/**
+ * Checks that each image has its tag, that each tag leads to its image, and that there are no others. `expected` has the tags of the
+ * release `root` and of the extra images: nothing else may be called as a release is.
+ */
+export function checkTags(
+  bundle: Bundle,
+  { tags }: ScannedContent,
+  expected: ReadonlyMap<string, Digest>,
+  root: Digest,
+  walk: Walk,
+): Problem[] {
+  const problems: Problem[] = [];
+  for (const [name, { path, digest, leadsTo }] of tags) {
+    const wanted = expected.get(name);
+    const attached = attachedTo(name);
+    if (digest === undefined) {
+      problems.push(
+        describeProblem('altered', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is no manifest`),
+      );
+    } else if (wanted !== undefined && wanted !== digest) {
+      problems.push(describeProblem('altered', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
+    } else if (
+      wanted === undefined &&
+      !attached &&
+      (bundle.form === 'tar' || (digest === root && isReleaseTag(name)))
+    ) {
+      problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is none of this release`));
+    } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {
+      problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is for no image of this bundle`));
+    }
+  }
+  // Other tools, and older versions of oc, have other tags.
+  const missing = bundle.described && !bundle.damage ? [...expected].filter(([name]) => !tags.has(name)) : [];
+  return [
+    ...problems,
+    ...missing.map(([name, digest]) =>
+      describeProblem('missing', 'tag', name, `the tag ${name} of ${digest} is missing`),
+    ),
+  ];
+}
+
+/** Lists what no image needs. Where manifests are lacking, what they may have needed is left out. */
+export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
+  if (isUnpackedDelta(bundle)) return [];
+  const { manifests, blobs, others } = scanned;
+  const expected = new Set(bundle.metadata.blobs.map(({ digest }) => digest));
+  const mayBeNeeded = (digest: Digest): boolean => walk.isPartial && (!bundle.described || expected.has(digest));
+  const spare =
+    (kind: 'manifest' | 'blob') =>
+    (digest: Digest): Problem =>
+      describeProblem('superfluous', kind, digest, `the ${kind} ${digest} belongs to no image of this bundle`);
+  return [
+    ...[...manifests.keys()].filter((digest) => !walk.manifests.has(digest) && !walk.isPartial).map(spare('manifest')),
+    // A mirror directory has its manifests among the blobs too.
+    ...[...blobs.keys()]
+      .filter((digest) => !walk.blobs.has(digest) && !(bundle.form === 'directory' && manifests.has(digest)))
+      .filter((digest) => !mayBeNeeded(digest))
+      .map(spare('blob')),
+    ...others.map(({ path, target }) => {
+      const words = target === undefined ? 'has no place in a bundle' : `is a link to ${target}, where none should be`;
+      return describeProblem('superfluous', 'file', path, `${path} ${words}`);
+    }),
+  ];
+}
+
+/** Tells whether a bundle is a delta in a mirror directory, where it is together with its base, which nobody of this release needs all of. */
+function isUnpackedDelta({ form, metadata }: Bundle): boolean {
+  return form === 'directory' && metadata.base !== undefined;
+}

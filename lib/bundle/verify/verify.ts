@@ -1,0 +1,277 @@
+import { basename } from 'node:path';
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import { attachedTo } from '../../oci/attachment.ts';
+import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
+import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import { readPayload, type Release } from '../../release/release.ts';
+import type { VerifiedSignature } from '../../release/signature/signature.ts';
+import { isReleaseTag } from '../../release/version.ts';
+import { compareBlobs, compareRelease } from '../agreement.ts';
+import { findExtraImages } from '../extraImages.ts';
+import { listSignedImages } from '../bundleTags.ts';
+import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
+import { announceMirrors, describedSubject, judgeConfig, subjectOf } from '../configCheck.ts';
+import { metadataPath, type BundleMetadata } from '../metadata.ts';
+import type { Bundle } from '../bundle.ts';
+import { describeProblem, type Problem } from '../problem.ts';
+import { scanContent, type ScannedContent } from './scan.ts';
+import { assumeBase, blameBase, scanBase } from './scanBase.ts';
+import { readDigests } from '../sidecars.ts';
+import { checkTags, listSurplus } from './surplus.ts';
+import { judgeSignatures, verifyOthers, type VerifyTrust } from '../vouching.ts';
+import { Walk } from './walk.ts';
+
+/** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
+export interface ExpectedDigest {
+  readonly digest: Digest;
+  readonly source: string;
+}
+
+/** By what a bundle is to be judged. */
+export interface VerifyOptions {
+  /** Without it the signature is not looked at. */
+  readonly trust?: VerifyTrust;
+  /** Digests to compare the whole file with, besides the one in `<bundle>.sha256`. */
+  readonly expected?: readonly ExpectedDigest[];
+  /** Believe that whatever a delta leaves out is there, and do not look for it. */
+  readonly assumeBase?: boolean;
+}
+
+/** What a check of a bundle found; it is good when there are no problems. */
+export interface VerifyReport {
+  readonly path: string;
+  readonly version: string;
+  readonly arch: string;
+  /** By digest. */
+  readonly release: string;
+  /** Of the whole file; absent for a directory and for a tar that breaks off. */
+  readonly digest: Digest | undefined;
+  /** Of each of its volumes; empty for a bundle in a single file. */
+  readonly volumes: readonly Digest[];
+  /** Who else says that it has this digest. */
+  readonly confirmedBy: readonly string[];
+  /** The images of the release and the extra ones: how many there should be, and how many are whole. */
+  readonly images: { readonly expected: number; readonly whole: number };
+  /** How many sigstore attachments, manifests and blobs these need. */
+  readonly attachments: number;
+  readonly manifests: number;
+  readonly blobs: number;
+  /** The images that the signature of the release does not cover, by digest. */
+  readonly extraImages: readonly string[];
+  /** The version that it leaves out of, as a delta. */
+  readonly base: string | undefined;
+  /** How many bytes were read. */
+  readonly bytes: number;
+  /** The good signatures of the release, and of the images in it. */
+  readonly signatures: readonly VerifiedSignature[];
+  readonly problems: readonly Problem[];
+  /** What is unusual about a bundle that may be good. */
+  readonly warnings: readonly VerifyWarning[];
+}
+
+/** `repacked`: another tar program packed the content of a bundle, and every tar program extracts the same files. */
+export interface VerifyWarning {
+  readonly kind: 'repacked';
+  readonly message: string;
+}
+
+/**
+ * Checks a bundle from the signature to the last blob, reading everything once (the few files that describe the release
+ * twice): the signature vouches for the release, the release for its components, each manifest for what it points to.
+ * Nothing that metadata.json says is believed. Everything that is wrong is listed. What a delta leaves out is read where addBases found it. Throws what reading the bundle or a
+ * keyring does.
+ */
+export async function verifyBundle(bundle: Bundle, options: VerifyOptions, context: Context): Promise<VerifyReport> {
+  const { metadata, described } = bundle;
+  const { trust } = options;
+  const own = await scanContent(bundle, context);
+  const compared = await compareDigests(bundle, own, options.expected ?? []);
+  const problems: (readonly Problem[])[] = [checkForm(bundle, own), compared.problems];
+  const assumed = assumeBase(bundle, own);
+  const scanned = options.assumeBase === true ? assumed : await scanBase(bundle, own, context);
+
+  // Of a delta without its base the release can be read all the same.
+  const { digest, release, problems: ofRelease } = await findRelease(bundle, assumed, context);
+  const walk = new Walk(scanned);
+  walk.visit(digest, 'release');
+  problems.push(ofRelease);
+
+  const roots = listImages(metadata, digest, release);
+  const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
+  const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
+    const subject = attachedTo(tag);
+    const image = subject && walk.manifests.get(subject);
+    return attachment && image !== undefined ? [{ attachment, image }] : [];
+  });
+  for (const { attachment, image } of attachments) walk.visit(attachment, `the sigstore signature of ${image}`);
+  problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
+  if (release)
+    problems.push(
+      checkTags(bundle, scanned, tagsOf(bundle, release), release.digest, walk),
+      described ? compareRelease(metadata, release) : [],
+    );
+  if (described && !walk.isPartial) problems.push(compareBlobs(metadata, walk.blobs));
+  problems.push(listSurplus(bundle, scanned, walk));
+
+  const config = await parseConfig(scanned.config, context);
+  const excess = findExcess(listConfig(bundle));
+  const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
+  const subject = release ? subjectOf(release) : describedSubject(metadata, digest);
+  const others =
+    trust && bundle.form === 'directory'
+      ? await verifyOthers(config.signatures, subject.digests, release, trust, context)
+      : [];
+  const good = [...(judged?.signatures ?? []), ...others];
+  const verdict = judgeConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
+  announceMirrors(verdict, context);
+  problems.push(excess ? [excess] : verdict.problems, judged?.problems ?? []);
+  if (trust?.requireSignedImages === true) problems.push(findExtraImages(metadata));
+  return {
+    path: bundle.path,
+    version: release?.version ?? metadata.version,
+    arch: release?.arch ?? metadata.arch,
+    release: `${repositoryIn(metadata.release)}@${digest}`,
+    digest: scanned.digest,
+    volumes: scanned.volumes,
+    confirmedBy: compared.confirmedBy,
+    images: { expected: roots.size, whole: whole.length },
+    attachments: attachments.length,
+    manifests: walk.manifests.size,
+    blobs: walk.blobs.size,
+    extraImages: metadata.extraImages,
+    base: metadata.base?.version,
+    bytes: scanned.bytes,
+    signatures: judged?.signatures ?? [],
+    problems: problems.flat(),
+    warnings: listWarnings(bundle, own),
+  };
+}
+
+/** What is wrong with the tar as such. */
+function checkForm(
+  { path, form, metadata, size, trailing, damage, isCut, isRepacked, faults }: Bundle,
+  { strayBytes, trailingBytes }: ScannedContent,
+): Problem[] {
+  const inTar = (kind: Problem['kind'], message: string): Problem => describeProblem(kind, 'bundle', path, message);
+  if (faults.length > 0) return [...faults];
+  if (isCut) {
+    const share = String(Math.floor((100 * size) / metadata.size));
+    const words = `of its ${String(metadata.size)} bytes only the first ${String(size)} (${share}%) can be used`;
+    return [inTar('truncated', `${path} is cut short: ${words}`)];
+  }
+  if (damage) return [inTar('altered', `${damage.message}; nothing after byte ${String(size)} can be read`)];
+  const lengths = `${metadataPath} says that the tar has ${String(metadata.size)} bytes, and it has ${String(size)}`;
+  return [
+    ...(form === 'tar' && !isRepacked && metadata.size !== size ? [inTar('inconsistent', lengths)] : []),
+    ...(trailingBytes > 0 ? [inTar('superfluous', `${String(trailing)} bytes follow the end of the tar`)] : []),
+    ...(strayBytes > 0
+      ? [inTar('altered', `${String(strayBytes)} bytes between the files of the tar are altered`)]
+      : []),
+  ];
+}
+
+/** Tells of differences from the tar that `create` writes that do not change what is extracted. */
+function listWarnings(
+  { path, damage, isRepacked, trailing }: Bundle,
+  { trailingBytes }: ScannedContent,
+): VerifyWarning[] {
+  if (damage || trailingBytes > 0 || (!isRepacked && trailing === 0)) return [];
+  const why = isRepacked
+    ? 'its headers are not those that create writes (owners, modes, times, folders)'
+    : `${String(trailing)} zeros follow its end`;
+  return [
+    { kind: 'repacked', message: `${path} was packed again: ${why}. Every tar program extracts the same files.` },
+  ];
+}
+
+/** Compares the digests of the whole and of the volumes with those in the .sha256 file, and the whole with what else is given. */
+async function compareDigests(
+  { path, volumes }: Bundle,
+  { digest, volumes: actual }: ScannedContent,
+  given: readonly ExpectedDigest[],
+): Promise<{ confirmedBy: string[]; problems: Problem[] }> {
+  const noted = await readDigests(path);
+  const altered = actual.flatMap((own, index) => {
+    const volume = volumes[index]?.path ?? path;
+    const wanted = noted.get(basename(volume)) ?? own;
+    const words = `the volume ${volume} is altered: its digest is ${own}, and ${path}.sha256 says ${wanted}`;
+    return wanted === own ? [] : [describeProblem('altered', 'volume', basename(volume), words)];
+  });
+  if (digest === undefined) return { confirmedBy: [], problems: altered };
+  const whole = noted.get(basename(path));
+  // Which volume it is says more.
+  const expected = [...(whole && altered.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
+  const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
+  return {
+    confirmedBy: same.map(({ source }) => source),
+    problems: [
+      ...altered,
+      ...other.map(({ digest: wanted, source }) =>
+        describeProblem(
+          'altered',
+          'bundle',
+          path,
+          `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,
+        ),
+      ),
+    ],
+  };
+}
+
+/**
+ * Finds the release: the image that metadata.json names, or, where that is none, the one that the tag of a release leads
+ * to. Then it is metadata.json that is wrong.
+ */
+async function findRelease(
+  { metadata, content }: Bundle,
+  scanned: ScannedContent,
+  context: Context,
+): Promise<{ digest: Digest; release?: Release; problems: Problem[] }> {
+  const named = parseDigest(digestIn(metadata.release));
+  const tagged = [...scanned.tags].flatMap(([tag, { digest }]) => (isReleaseTag(tag) && digest ? [digest] : []));
+  const problems: Problem[] = [];
+  const note = (digest: Digest, words: string): number =>
+    problems.push(describeProblem('inconsistent', 'metadata', digest, words));
+  for (const digest of new Set([named, ...tagged])) {
+    if (!new Walk(scanned).visit(digest, 'release')) continue;
+    try {
+      const options = { repository: repositoryIn(metadata.release) };
+      const release = await readPayload(content, await content.resolve(digest), options, context);
+      if (digest !== named) note(named, `${metadataPath} says that the release is ${named}, and it is ${digest}`);
+      return { digest, release, problems };
+    } catch (error) {
+      if (!isPluginError(error) || ['interrupted', 'not-readable'].includes(error.code)) throw error;
+      if (digest === named) note(digest, error.message);
+    }
+  }
+  return { digest: named, problems };
+}
+
+/** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
+function listImages(
+  metadata: BundleMetadata,
+  digest: Digest,
+  release: Release | undefined,
+): ReadonlyMap<Digest, readonly string[]> {
+  const components = release
+    ? [...release.images].map(([name, image]) => [name, image.pullspec] as const)
+    : Object.entries(metadata.components);
+  const named = [['release', `${repositoryIn(metadata.release)}@${digest}`] as const, ...components];
+  const known = new Set(named.map(([, pullspec]) => pullspec));
+  const extras = (release ? metadata.extraImages : metadata.images).filter((pullspec) => !known.has(pullspec));
+  const all = [...named, ...extras.map((pullspec) => [pullspec, pullspec] as const)];
+  const images = new Map<Digest, string[]>();
+  for (const [name, pullspec] of all) {
+    const image = digestIn(pullspec);
+    // What is not by digest was reported with the other lies of metadata.json.
+    if (isDigest(image)) images.set(image, [...(images.get(image) ?? []), name]);
+  }
+  return images;
+}
+
+function tagsOf(bundle: Bundle, release: Release): ReadonlyMap<string, Digest> {
+  const images = listSignedImages(bundle, { release, signatures: new Map() });
+  // Where two would have the same tag, it is that of the release.
+  return new Map(images.map(({ tag, reference }) => [tag, reference.digest] as const).toReversed());
+}

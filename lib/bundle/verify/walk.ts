@@ -1,0 +1,79 @@
+import { childrenOf, isManifest, type Descriptor } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { describeProblem, type Problem } from '../problem.ts';
+import type { ScannedContent, ScannedItem } from './scan.ts';
+
+/** Follows images down to their blobs in what was found in a bundle, and notes what they lack. */
+export class Walk {
+  /** Everything that an image needs, whether it is there or not, with its first image; blobs with their sizes in bytes. */
+  readonly manifests = new Map<Digest, string>();
+  readonly blobs = new Map<Digest, number>();
+  readonly #scanned: ScannedContent;
+  readonly #lacking = new Map<string, Problem & { readonly images: string[] }>();
+
+  constructor(scanned: ScannedContent) {
+    this.#scanned = scanned;
+  }
+
+  /** What the images so far lack, each thing once with all the images that need it. */
+  get problems(): readonly Problem[] {
+    return [...this.#lacking.values()];
+  }
+
+  /** Tells whether a manifest is lacking, so that not everything is known that images need. */
+  get isPartial(): boolean {
+    return this.problems.some(({ subject }) => subject === 'manifest');
+  }
+
+  /** Follows an image and tells whether all of it is there and whole. */
+  visit(root: Digest, image: string): boolean {
+    let isWhole = true;
+    // An image may name the same thing any number of times; a set that grows while it is gone through has each once.
+    const pending = new Set([root]);
+    for (const digest of pending) {
+      if (!this.manifests.has(digest)) this.manifests.set(digest, image);
+      const item = this.#scanned.manifests.get(digest);
+      if (!item?.manifest) {
+        this.#note('manifest', digest, item?.fault ?? 'missing', image);
+        isWhole = false;
+        continue;
+      }
+      for (const child of childrenOf(item.manifest)) {
+        if (isManifest(child)) pending.add(child.digest);
+        else if (!this.#visitBlob(child, image)) isWhole = false;
+      }
+    }
+    return isWhole;
+  }
+
+  #visitBlob({ digest, size }: Descriptor, image: string): boolean {
+    this.blobs.set(digest, size);
+    const item = this.#scanned.blobs.get(digest);
+    const fault = faultOf(item, size);
+    if (fault) this.#note('blob', digest, fault, image);
+    return fault === undefined;
+  }
+
+  #note(subject: 'manifest' | 'blob', what: Digest, fault: Fault, image: string): void {
+    const key = `${subject} ${what}`;
+    const words = {
+      missing: `the ${key} is missing`,
+      truncated: `the ${key} is cut short`,
+      altered: `the ${key} is altered`,
+      malformed: `the ${key} is not an image manifest`,
+      resized: `the ${key} has not the size that its manifest says`,
+    }[fault];
+    const kind = fault === 'malformed' || fault === 'resized' ? 'inconsistent' : fault;
+    const noted = this.#lacking.get(key) ?? { ...describeProblem(kind, subject, what, words), images: [] };
+    this.#lacking.set(key, noted);
+    if (noted.images.at(-1) !== image) noted.images.push(image);
+  }
+}
+
+type Fault = 'missing' | 'truncated' | 'altered' | 'malformed' | 'resized';
+
+function faultOf(item: ScannedItem | undefined, size: number): Fault | undefined {
+  if (!item) return 'missing';
+  if (item.fault) return item.size < size ? 'truncated' : item.fault;
+  return item.size === size ? undefined : 'resized';
+}

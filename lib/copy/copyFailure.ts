@@ -1,0 +1,71 @@
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
+
+const namesShown = 5;
+const errorsShown = 10;
+
+/** One thing that went wrong in a copy: on which side, in which store, with which content. */
+export class CopyFailure extends Error {
+  readonly side: 'source' | 'destination';
+  readonly store: string;
+  readonly digest: Digest;
+
+  constructor(side: 'source' | 'destination', store: string, digest: Digest, cause: unknown) {
+    super(messageOf(cause), { cause });
+    this.side = side;
+    this.store = store;
+    this.digest = digest;
+  }
+
+  /** What it is by its code; an error that is not a PluginError is a defect. */
+  get code(): ErrorCode {
+    return isPluginError(this.cause) ? this.cause.code : 'internal';
+  }
+
+  /** Whether going on would be pointless or do harm: the disk is full, the destination lets nobody in or is gone. */
+  get isFatal(): boolean {
+    if (this.code === 'disk-full' || this.code === 'not-writable') return true;
+    return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable'].includes(this.code);
+  }
+
+  /** Whether a registry refused a manifest because it misses something below it. */
+  get saysBlobUnknown(): boolean {
+    for (let error: unknown = this.cause; error instanceof Error; error = error.cause) {
+      if (/MANIFEST_BLOB_UNKNOWN|blob unknown/i.test(error.message)) return true;
+    }
+    return false;
+  }
+}
+
+/**
+ * One error for everything that failed, given which images each failure concerns: the failure itself in context
+ * when there is one, else `partial`; see sumUp.
+ */
+export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
+  const errors = [...failures].map(([failure, images]) => {
+    const hint = isPluginError(failure.cause) ? failure.cause.hint : undefined;
+    return new PluginError(failure.code, describe(failure, images), { hint, cause: failure.cause });
+  });
+  const [only, second] = errors;
+  if (only && !second) return only;
+  const failed = new Set([...failures.values()].flat()).size;
+  const hint = 'Run the same command again: what was copied stays, and is skipped.';
+  return sumUp(`${String(failed)} of ${String(total)} images could not be copied`, errors, hint);
+}
+
+/** One `partial` for several errors. It names the first of them; its cause, an AggregateError that `-v` shows, has them all. */
+export function sumUp(title: string, errors: readonly PluginError[], hint: string | undefined): PluginError {
+  const lines = errors.map(({ message }) => message);
+  const more = errors.length - errorsShown;
+  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${String(more)} more, which -v shows`] : lines;
+  const cause = new AggregateError(errors, lines.join('\n'));
+  return new PluginError('partial', `${title}:\n  ${shown.join('\n  ')}`, { hint, cause });
+}
+
+function describe({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {
+  const more = images.length - namesShown;
+  const names = images.slice(0, namesShown).join(', ') + (more > 0 ? ` and ${String(more)} more` : '');
+  const where = message.includes(store) ? side : `${side} ${store}`;
+  const what = message.includes(digest) ? message : `${digest}: ${message}`;
+  return `${names === '' ? '' : `${names}: `}${where}: ${what}`;
+}

@@ -1,0 +1,190 @@
+import { spawn } from 'node:child_process';
+import type { Context } from '../context.ts';
+import { messageOf, PluginError } from '../errors.ts';
+import { interrupted, networkCode } from '../http/networkErrors.ts';
+import type { Environment } from '../http/proxy.ts';
+import { isFields, type Fields } from './kubeconfigMerge.ts';
+
+/** What a credential plugin gave: a token, or a client certificate with its key (PEM), or both. */
+export interface PluginCredential {
+  readonly token?: string;
+  readonly certificate?: string;
+  readonly key?: string;
+  /** When it ends, in milliseconds since 1970; undefined when it does not say. */
+  readonly expires?: number;
+}
+
+/** What a plugin may use. */
+export interface PluginOptions {
+  readonly environment: Environment;
+  /** Whether somebody is at the terminal whom it may ask, on the standard input of this process. */
+  readonly hasTerminal?: boolean | undefined;
+  /** Milliseconds that it may take; default 5 minutes, in which somebody can log in with a browser. */
+  readonly timeout?: number | undefined;
+}
+
+const versions = ['client.authentication.k8s.io/v1', 'client.authentication.k8s.io/v1beta1'];
+
+/** A token and a certificate chain have some kilobytes. */
+const largestOutput = 1024 * 1024;
+
+/** After which somebody who waits is told what for, in milliseconds. */
+const noticeDelay = 5000;
+
+/**
+ * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). The package’s own way of running one
+ * does not tell the plugin about the cluster (KUBERNETES_EXEC_INFO), leaves its standard input open so that one
+ * that reads it never ends, cannot be interrupted, and hides what the plugin says to the user. Throws `bad-credentials-file`.
+ */
+export async function runCredentialPlugin(
+  exec: Fields,
+  cluster: Fields,
+  options: PluginOptions,
+  context: Context,
+): Promise<PluginCredential> {
+  const { command, apiVersion, args, env, interactiveMode, provideClusterInfo } = exec;
+  if (typeof command !== 'string' || command === '') throw failure('the kubeconfig names no command for it');
+  if (!versions.includes(String(apiVersion))) {
+    const has = typeof apiVersion === 'string' ? `the apiVersion ${apiVersion}` : 'no apiVersion';
+    const hint = `Write ${versions.join(' or ')} into the kubeconfig, as far as the plugin knows it.`;
+    throw failure(`${command} has ${has} in the kubeconfig, which is not supported`, hint);
+  }
+  if (interactiveMode === 'Always' && !options.hasTerminal) {
+    throw failure(`${command} wants a terminal to ask on`, 'Run this at a terminal, or log in first: oc login');
+  }
+  const interactive = options.hasTerminal === true && interactiveMode !== 'Never';
+  const info = {
+    kind: 'ExecCredential',
+    apiVersion,
+    spec: { interactive, ...(provideClusterInfo === true && { cluster: clusterInfo(cluster) }) },
+  };
+  const extra = (Array.isArray(env) ? env : [])
+    .filter(isFields)
+    .map(({ name, value = '' }) => [String(name), String(value)] as const);
+  const output = await runCommand(
+    {
+      command,
+      args: Array.isArray(args) ? args.map(String) : [],
+      env: {
+        ...options.environment,
+        ...Object.fromEntries<string>(extra),
+        KUBERNETES_EXEC_INFO: JSON.stringify(info),
+      },
+      interactive,
+      installHint: exec['installHint'],
+      timeout: options.timeout ?? 5 * 60_000,
+    },
+    context,
+  );
+  return readCredential(output, command, apiVersion);
+}
+
+interface Call {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Environment;
+  readonly interactive: boolean;
+  readonly installHint: unknown;
+  readonly timeout: number;
+}
+
+function runCommand(call: Call, context: Context): Promise<string> {
+  const { command, args, env, interactive, installHint, timeout } = call;
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, {
+      env,
+      stdio: [interactive ? 'inherit' : 'ignore', 'pipe', 'pipe'],
+      signal: context.signal,
+    });
+    const output: Buffer[] = [];
+    let size = 0;
+    let complaint = '';
+    const giveUp = (what: string): void => {
+      settle();
+      child.kill('SIGKILL');
+      // What it has started itself may hold the pipes open for longer.
+      child.stdout.destroy();
+      child.stderr.destroy();
+      reject(failure(`${command} ${what}`));
+    };
+    const notice = setTimeout(() => {
+      context.log('info', `waiting for the credential plugin ${command} of the kubeconfig`);
+    }, noticeDelay);
+    const limit = setTimeout(() => {
+      giveUp(`did not end within ${String(timeout / 1000)} s`);
+    }, timeout);
+    const settle = (): void => {
+      clearTimeout(notice);
+      clearTimeout(limit);
+    };
+    child.stdout.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > largestOutput) giveUp(`printed more than ${String(largestOutput)} bytes`);
+      else output.push(chunk);
+    });
+    child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+      complaint = (complaint + chunk).slice(-2000);
+      // It may be telling its user what to do: where to log in, and with which code.
+      for (const line of chunk.split('\n').filter((part) => part.trim() !== '')) context.log('info', line);
+    });
+    child.once('error', (cause) => {
+      settle();
+      if (context.signal.aborted) return reject(interrupted());
+      const reason = networkCode(cause) === 'ENOENT' ? 'there is no such command' : messageOf(cause);
+      reject(failure(`${command}: ${reason}`, typeof installHint === 'string' ? installHint.trim() : undefined));
+    });
+    child.once('close', (code, signal) => {
+      settle();
+      if (code === 0) return resolve(Buffer.concat(output).toString());
+      const last = complaint.trim().split('\n').at(-1) ?? '';
+      const ending = `${command} ended with ${code === null ? String(signal) : String(code)}`;
+      reject(failure(last === '' ? ending : `${ending}: ${last}`));
+    });
+  });
+}
+
+function readCredential(output: string, command: string, apiVersion: unknown): PluginCredential {
+  let credential: unknown;
+  try {
+    credential = JSON.parse(output);
+  } catch {
+    // Whatever it printed may hold a token.
+    throw failure(`${command} printed something that is not JSON`);
+  }
+  const answered = isFields(credential) ? credential : {};
+  if (answered['kind'] !== 'ExecCredential') throw failure(`${command} printed no ExecCredential`);
+  if (answered['apiVersion'] !== apiVersion) {
+    const [theirs, ours] = [String(answered['apiVersion']), String(apiVersion)];
+    throw failure(`${command} answered as ${theirs}, and the kubeconfig expects ${ours}`);
+  }
+  const status = isFields(answered['status']) ? answered['status'] : {};
+  const [token, certificate, key] = ['token', 'clientCertificateData', 'clientKeyData'].map((name) => status[name]);
+  const expires = Date.parse(String(status['expirationTimestamp']));
+  const found = {
+    ...(typeof token === 'string' && token !== '' && { token: token.trim() }),
+    ...(typeof certificate === 'string' && typeof key === 'string' && { certificate, key }),
+  };
+  if (Object.keys(found).length === 0) throw failure(`${command} gave neither a token nor a certificate with its key`);
+  return { ...found, ...(!Number.isNaN(expires) && { expires }) };
+}
+
+function clusterInfo(cluster: Fields): Fields {
+  const names = ['server', 'tls-server-name', 'insecure-skip-tls-verify', 'certificate-authority-data', 'proxy-url'];
+  const known = names.filter((name) => cluster[name] !== undefined).map((name) => [name, cluster[name]]);
+  return { ...Object.fromEntries(known), ...extensionOf(cluster) } as Fields;
+}
+
+function extensionOf(cluster: Fields): Fields {
+  const { extensions } = cluster;
+  const found = (Array.isArray(extensions) ? extensions : [])
+    .filter(isFields)
+    .find(({ name }) => name === 'client.authentication.k8s.io/exec');
+  return found ? { config: found['extension'] } : {};
+}
+
+function failure(
+  what: string,
+  hint = 'Run it by hand to see what it says, or log in anew with “oc login”.',
+): PluginError {
+  return new PluginError('bad-credentials-file', `The credential plugin of the kubeconfig failed: ${what}`, { hint });
+}

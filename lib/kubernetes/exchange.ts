@@ -1,0 +1,242 @@
+import http, { type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import { text } from 'node:stream/consumers';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { explainNetworkError, interrupted, networkCode } from '../http/networkErrors.ts';
+import { watchSilence } from '../http/silence.ts';
+import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../http/patience.ts';
+import type { KubeTarget } from './kubeconfig.ts';
+import { explainConnection, explainRefusal, parseAnswer } from './refusals.ts';
+import type { Access, Session } from './session.ts';
+
+/** After which somebody who waits is told whom for, in milliseconds. */
+const noticeDelay = 5000;
+
+/** That a server was waited for in vain, and for how long. */
+class Timeout extends Error {}
+
+function isTimeout(error: unknown): error is Timeout {
+  return error instanceof Timeout;
+}
+
+/** One request to an API server; `path` is below the server’s URL and encoded. */
+export interface ApiRequest {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly body?: unknown;
+  /** Default `application/json`. */
+  readonly contentType?: string;
+  /** In which form the answer is wanted; default `application/json`. */
+  readonly accept?: string;
+}
+
+/** How patient requests are. */
+export interface ExchangeOptions {
+  /** Milliseconds that one attempt may take, answer included; 0 for no limit. Default one minute. */
+  readonly requestTimeout?: number | undefined;
+  /** Milliseconds in which a connection must be made, TLS included; default 15 s. */
+  readonly connectTimeout?: number | undefined;
+  readonly patience?: PatienceOptions | undefined;
+  readonly userAgent?: string | undefined;
+}
+
+/** Requests to one API server, with whatever it takes to be let in, and with patience. */
+export class Exchange {
+  readonly #target: KubeTarget;
+  readonly #session: Session;
+  readonly #options: ExchangeOptions;
+  readonly #context: Context;
+  readonly #warnings = new Set<string>();
+
+  constructor(target: KubeTarget, session: Session, options: ExchangeOptions, context: Context) {
+    this.#target = target;
+    this.#session = session;
+    this.#options = options;
+    this.#context = context;
+  }
+
+  /**
+   * Sends a request and gives the JSON of the answer. Attempts that failed are repeated where that is harmless: reads
+   * always, writes when the server asked to come back or was never reached; once with new credentials after a 401. Throws ApiError for what the server
+   * refuses, `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and what a login throws.
+   */
+  async send(request: ApiRequest): Promise<unknown> {
+    const patience = new Patience(this.patience, this.#context);
+    let access = await this.#session.access();
+    let renewed = false;
+    for (;;) {
+      try {
+        return await this.#attempt(request, access);
+      } catch (error) {
+        if (isPluginError(error, 'unauthorized') && this.#session.renewable && !renewed) {
+          renewed = true;
+          access = await this.#session.access(access);
+          continue;
+        }
+        if (!mayRepeat(request, error)) throw error;
+        // Who was waited for in vain is given one more chance, not three.
+        const inVain = isPluginError(error) && isTimeout(error.cause);
+        await patience.endure(error, inVain ? 2 : undefined);
+        if (inVain) this.#context.log('info', `${error.message}; trying once more`);
+        access = await this.#session.access();
+      }
+    }
+  }
+
+  /**
+   * Sends a GET whose answer comes bit by bit, and gives it as soon as it begins. The answer may take as long as it likes, and ends with
+   * `signal`. Is tried once, and again with new credentials after a 401; throws as `send` does.
+   */
+  async open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    let access = await this.#session.access();
+    for (let renewed = false; ; renewed = true) {
+      try {
+        return await this.#exchange(request, access, (response) => Promise.resolve(response), signal);
+      } catch (error) {
+        if (!isPluginError(error, 'unauthorized') || !this.#session.renewable || renewed) throw error;
+        access = await this.#session.access(access);
+      }
+    }
+  }
+
+  /** The same exchange, whose requests end with another signal too. */
+  within(signal: AbortSignal): Exchange {
+    const context = { ...this.#context, signal: AbortSignal.any([signal, this.#context.signal]) };
+    return new Exchange(this.#target, this.#session, this.#options, context);
+  }
+
+  /** What it is given from outside. */
+  get context(): Context {
+    return this.#context;
+  }
+
+  /** How long it waits before it tries again. */
+  get patience(): PatienceOptions {
+    return this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
+  }
+
+  async #attempt(request: ApiRequest, access: Access): Promise<unknown> {
+    return parseAnswer(await this.#exchange(request, access, text), this.#target);
+  }
+
+  /** One attempt; `take` gets an answer that is a success. */
+  async #exchange<T>(
+    request: ApiRequest,
+    access: Access,
+    take: (response: IncomingMessage) => Promise<T>,
+    signal: AbortSignal = this.#context.signal,
+  ): Promise<T> {
+    const url = new URL(`${this.#target.server}${request.path}`);
+    for (const [name, value] of Object.entries(request.query ?? {})) {
+      if (value !== undefined) url.searchParams.set(name, value);
+    }
+    const { requestTimeout = 60_000 } = this.#options;
+    const silence = new AbortController();
+    const giveUp = (words: string): void => {
+      silence.abort(new Timeout(words));
+    };
+    const timers = [
+      setTimeout(() => {
+        this.#context.log('info', `waiting for ${url.host}, the cluster ${this.#target.name}`);
+      }, noticeDelay),
+      ...(requestTimeout > 0
+        ? [setTimeout(giveUp, requestTimeout, `did not answer within ${String(requestTimeout / 1000)} s`)]
+        : []),
+    ];
+    try {
+      const response = await this.#send(request, url, access, AbortSignal.any([signal, silence.signal]), giveUp);
+      const { statusCode: status = 0, headers } = response;
+      this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${String(status)}`);
+      this.#passOn(headers.warning);
+      if (status >= 200 && status < 300) return await take(response);
+      throw this.#explain(request, response, await text(response));
+    } catch (error) {
+      if (signal.aborted) throw interrupted();
+      const timeout: unknown = silence.signal.reason;
+      if (isTimeout(timeout)) {
+        const words = `${url.host} ${timeout.message}`;
+        throw explainConnection(new PluginError('unreachable', words, { cause: timeout }), this.#target);
+      }
+      throw explainConnection(explainNetworkError(error, url), this.#target);
+    } finally {
+      timers.forEach(clearTimeout);
+    }
+  }
+
+  #explain({ method }: ApiRequest, { statusCode = 0, headers }: IncomingMessage, body: string): PluginError {
+    const retryAfter = parseRetryAfter(headers['retry-after']);
+    let answer: unknown;
+    try {
+      answer = JSON.parse(body);
+    } catch {
+      answer = undefined;
+    }
+    return explainRefusal(statusCode, answer, this.#target, { retryAfter, repeatable: method === 'GET' });
+  }
+
+  #send(
+    request: ApiRequest,
+    url: URL,
+    access: Access,
+    signal: AbortSignal,
+    giveUp: (words: string) => void,
+  ): Promise<IncomingMessage> {
+    const { method, body, contentType = 'application/json', accept = 'application/json' } = request;
+    const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const headers = {
+      Accept: accept,
+      'User-Agent': this.#options.userAgent ?? 'oc-disconnected',
+      ...(bytes && { 'Content-Type': contentType, 'Content-Length': String(bytes.length) }),
+      ...access.headers,
+    };
+    const { connectTimeout = 15_000 } = this.#options;
+    return new Promise((resolve, reject) => {
+      const outgoing = (url.protocol === 'https:' ? https : http).request(url, {
+        method,
+        headers,
+        agent: access.agent,
+        signal,
+      });
+      let incoming: IncomingMessage | undefined;
+      // How long the server may think is for requestTimeout to say.
+      const limits = { connectTimeout, idleTimeout: Infinity };
+      const unwatch = watchSilence(outgoing, () => incoming, limits, giveUp);
+      outgoing.once('close', unwatch).once('error', reject);
+      outgoing.once('response', (response) => {
+        incoming = response;
+        resolve(response);
+      });
+      outgoing.end(bytes);
+    });
+  }
+
+  /** Tells what the server warns of (deprecated kinds, admission policies), once each: `299 - "text"`. */
+  #passOn(header: string | string[] | undefined): void {
+    for (const [, quoted = ''] of String(header ?? '').matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)) {
+      const warning = quoted.replace(/\\(.)/g, '$1');
+      if (!this.#warnings.has(warning)) this.#context.log('warn', `${this.#target.name}: ${warning}`);
+      this.#warnings.add(warning);
+    }
+  }
+}
+
+function mayRepeat({ method }: ApiRequest, error: unknown): boolean {
+  if (error instanceof TransientError || method === 'GET') return true;
+  // Nobody got the request, so that it cannot have been carried out.
+  return ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'].includes(networkCode(error));
+}
+
+/** Reads how long a request may take, in milliseconds: see ClusterOptions. Throws `usage`. */
+export function parseTimeout(given: number | string | undefined): number | undefined {
+  if (given === undefined || typeof given === 'number') return given;
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
+  if (!match) {
+    throw new PluginError('usage', `“${given}” is not a time that a request may take`, {
+      hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
+    });
+  }
+  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
+  return Number(match[1]) * units[(match[2] ?? 's') as keyof typeof units];
+}

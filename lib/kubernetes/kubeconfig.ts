@@ -1,0 +1,227 @@
+import { readFile } from 'node:fs/promises';
+import { delimiter, dirname, join, resolve } from 'node:path';
+import { largeLimits, readObjects } from '../config/objects.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import type { Environment } from '../http/proxy.ts';
+import { mergeKubeconfigs, type Fields, type Kubeconfig, type MergedKubeconfig } from './kubeconfigMerge.ts';
+
+/** Which cluster to talk to, and as whom: kubectl’s flags by kubectl’s names. Empty values count as none. */
+export interface KubeconfigOptions {
+  readonly kubeconfig?: string | undefined;
+  readonly context?: string | undefined;
+  readonly cluster?: string | undefined;
+  readonly user?: string | undefined;
+  readonly server?: string | undefined;
+  readonly token?: string | undefined;
+  /** For basic authentication. */
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
+  readonly namespace?: string | undefined;
+  /** Path of a PEM file. */
+  readonly certificateAuthority?: string | undefined;
+  readonly insecureSkipTlsVerify?: boolean | undefined;
+  /** Path of a PEM file, as is `clientKey`. */
+  readonly clientCertificate?: string | undefined;
+  readonly clientKey?: string | undefined;
+  readonly tlsServerName?: string | undefined;
+  readonly proxyUrl?: string | undefined;
+  /** The user to act as, its groups and its UID. */
+  readonly as?: string | undefined;
+  readonly asGroup?: readonly string[] | undefined;
+  readonly asUid?: string | undefined;
+  /** Where KUBECONFIG, HOME and the variables of a pod are looked up. */
+  readonly environment: Environment;
+}
+
+/** One cluster and one user out of the kubeconfig files, with the flags laid over them; paths are absolute. */
+export interface KubeTarget {
+  /** The context’s name, or the server where there is none. */
+  readonly name: string;
+  /** Where this comes from, for messages: the files’ names. */
+  readonly source: string;
+  /** The server’s URL without a slash at its end. */
+  readonly server: string;
+  readonly namespace: string;
+  readonly clusterName: string;
+  readonly userName: string;
+  /** The fields that kubeconfig files have for a cluster and for a user. */
+  readonly cluster: Fields;
+  readonly user: Fields;
+}
+
+const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount';
+
+/**
+ * Finds out which cluster to talk to by client-go’s rules: `--kubeconfig`, else the files of KUBECONFIG merged, else
+ * `~/.kube/config`, else the service account of the pod that this runs in. Throws `no-cluster`, `not-readable`, `invalid-file`, and
+ * `usage` for options that contradict each other.
+ */
+export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget> {
+  const { config, files, places } = await loadKubeconfig(options);
+  const source = files.join(', ') || 'the command line';
+  if (files.length === 0 && !options.server) {
+    const pod = podTarget(options);
+    if (pod) return pod;
+    throw new PluginError('no-cluster', `No cluster is configured: there is no kubeconfig at ${places.join(' or ')}`, {
+      hint: 'Log in with “oc login”, name the file with --kubeconfig, or set KUBECONFIG.',
+    });
+  }
+  const contextName = options.context || config['current-context'] || '';
+  const context = contextName === '' ? {} : entryOf(config.contexts, 'context', contextName, source);
+  const clusterName = options.cluster || text(context['cluster']);
+  const userName = options.user || text(context['user']);
+  const cluster = overrideCluster(
+    clusterName === '' ? {} : entryOf(config.clusters, 'cluster', clusterName, source),
+    options,
+  );
+  const server = text(cluster['server']).replace(/(?<!\/)\/+$/, '');
+  if (server === '') {
+    const names = Object.keys(config.contexts);
+    throw new PluginError('no-cluster', `No cluster is chosen: ${source} has no current context with a server`, {
+      hint:
+        names.length > 0
+          ? `Choose one with --context: ${names.join(', ')}.`
+          : 'Log in with “oc login”, or name a --server.',
+    });
+  }
+  if (!['http:', 'https:'].includes(URL.parse(server)?.protocol ?? '')) {
+    throw new PluginError('invalid-file', `The server “${server}” of ${source} is not an http or https URL`);
+  }
+  const user = overrideUser(userName === '' ? {} : entryOf(config.users, 'user', userName, source), options);
+  const namespace = options.namespace || text(context['namespace']) || 'default';
+  return { name: contextName || server, source, server, namespace, clusterName, userName, cluster, user };
+}
+
+/**
+ * Reads and merges the kubeconfig files that client-go would: what they say together, which are there, and where they were looked for.
+ * Throws `not-readable` and `invalid-file`.
+ */
+export async function loadKubeconfig({
+  kubeconfig,
+  environment,
+}: Pick<KubeconfigOptions, 'kubeconfig' | 'environment'>): Promise<{
+  config: MergedKubeconfig;
+  files: string[];
+  places: string[];
+}> {
+  const home = environment['HOME'] || environment['USERPROFILE'];
+  const listed = (environment['KUBECONFIG'] ?? '').split(delimiter).filter((name) => name !== '');
+  const places = kubeconfig ? [kubeconfig] : listed.length > 0 ? listed : home ? [join(home, '.kube', 'config')] : [];
+  const found: { file: string; config: Kubeconfig }[] = [];
+  for (const file of places) {
+    // Of several files, those that do not exist are passed over, as kubectl does; one that was named must be there.
+    const config = await readKubeconfig(file, kubeconfig !== undefined && kubeconfig !== '');
+    if (config) found.push({ file, config });
+  }
+  return {
+    config: mergeKubeconfigs(found.map(({ config }) => config)),
+    files: found.map(({ file }) => file),
+    places: places.length > 0 ? places : ['~/.kube/config (and HOME is not set)'],
+  };
+}
+
+async function readKubeconfig(file: string, required: boolean): Promise<Kubeconfig | undefined> {
+  let content: string;
+  try {
+    content = await readFile(file, 'utf8');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
+    throw new PluginError('not-readable', `The kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, { cause });
+  }
+  try {
+    return { ...readObjects(content, `the kubeconfig ${file}`, largeLimits)[0], folder: dirname(resolve(file)) };
+  } catch (error) {
+    // The parser’s words quote the line, which may hold a token: they stay out of it.
+    throw isPluginError(error) ? new PluginError(error.code, error.message) : error;
+  }
+}
+
+function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: string, source: string): Fields {
+  const entry = entries[name];
+  if (entry) return entry;
+  const names = Object.keys(entries);
+  throw new PluginError('no-cluster', `${source} has no ${kind} “${name}”`, {
+    hint: names.length > 0 ? `It has ${names.join(', ')}.` : `It has no ${kind} at all.`,
+  });
+}
+
+function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
+  // An authority that is named is there to verify with, whatever the file says.
+  const usual = cluster['insecure-skip-tls-verify'] === true && !options.certificateAuthority;
+  const insecure = options.insecureSkipTlsVerify ?? usual;
+  return present({
+    ...cluster,
+    ...(options.server && { server: options.server }),
+    ...(options.certificateAuthority && {
+      'certificate-authority': options.certificateAuthority,
+      'certificate-authority-data': undefined,
+    }),
+    ...(options.tlsServerName && { 'tls-server-name': options.tlsServerName }),
+    ...(options.proxyUrl && { 'proxy-url': options.proxyUrl }),
+    'insecure-skip-tls-verify': insecure || undefined,
+  });
+}
+
+function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
+  const { token, username, password, clientCertificate, clientKey, as, asGroup, asUid } = options;
+  if (token && username) {
+    throw new PluginError('usage', '--token and --username are two ways to log in; give one');
+  }
+  const merged = present({
+    // What is given to log in with is instead of what the file has for that; certificates may go with it.
+    ...(token || username ? { ...user, ...noLogin } : user),
+    ...(token && { token }),
+    ...(username && { username }),
+    ...(password && { password }),
+    ...(clientCertificate && { 'client-certificate': clientCertificate, 'client-certificate-data': undefined }),
+    ...(clientKey && { 'client-key': clientKey, 'client-key-data': undefined }),
+    ...(as && { as, 'as-groups': undefined, 'as-uid': undefined, 'as-user-extra': undefined }),
+    ...(asGroup && asGroup.length > 0 && { 'as-groups': asGroup }),
+    ...(asUid && { 'as-uid': asUid }),
+  });
+  const has = (name: string): boolean => text(merged[name]) !== '' || text(merged[`${name}-data`]) !== '';
+  if ((clientCertificate || clientKey) && has('client-certificate') !== has('client-key')) {
+    throw new PluginError('usage', '--client-certificate and --client-key are of use only together');
+  }
+  if (password && text(merged['username']) === '') {
+    throw new PluginError('usage', '--password needs --username: the kubeconfig has none');
+  }
+  if (text(merged['as']) === '' && (asUid || (asGroup && asGroup.length > 0))) {
+    throw new PluginError('usage', '--as-group and --as-uid need --as: whose group or UID it is');
+  }
+  return merged;
+}
+
+const noLogin = {
+  ...{ token: undefined, tokenFile: undefined, exec: undefined, 'auth-provider': undefined },
+  ...{ username: undefined, password: undefined },
+};
+
+function reasonOf(cause: unknown): string {
+  const { code } = cause as NodeJS.ErrnoException;
+  return { ENOENT: 'it does not exist', EISDIR: 'it is a folder' }[code ?? ''] ?? messageOf(cause);
+}
+
+function podTarget({ environment, namespace }: KubeconfigOptions): KubeTarget | undefined {
+  const host = environment['KUBERNETES_SERVICE_HOST'];
+  if (!host) return undefined;
+  const server = `https://${host.includes(':') ? `[${host}]` : host}:${environment['KUBERNETES_SERVICE_PORT'] || '443'}`;
+  return {
+    name: 'in-cluster',
+    source: 'the service account of this pod',
+    server,
+    namespace: namespace || 'default',
+    clusterName: 'in-cluster',
+    userName: 'service account',
+    cluster: { server, 'certificate-authority': `${serviceAccount}/ca.crt` },
+    user: { tokenFile: `${serviceAccount}/token` },
+  };
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function present(fields: Record<string, unknown>): Fields {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}

@@ -1,0 +1,126 @@
+import { PluginError, type ErrorCode } from '../errors.ts';
+import { parseJson } from '../oci/syntax.ts';
+import { TransientError } from '../http/patience.ts';
+import type { KubeTarget } from './kubeconfig.ts';
+import { isFields, type Fields } from './kubeconfigMerge.ts';
+
+/** An error that the API server explained: `reason` is its word for it (`AlreadyExists`, `Conflict`, `Expired`). */
+export class ApiError extends PluginError {
+  readonly status: number;
+  readonly reason: string;
+  /** What the answer says it is about: kind, name and causes. */
+  readonly details: Fields;
+
+  constructor(code: ErrorCode, message: string, options: { hint?: string | undefined; status: number; body: Fields }) {
+    super(code, message, options);
+    this.status = options.status;
+    this.reason = typeof options.body['reason'] === 'string' ? options.body['reason'] : '';
+    this.details = isFields(options.body['details']) ? options.body['details'] : {};
+  }
+}
+
+const codes: Readonly<Record<number, ErrorCode | undefined>> = {
+  400: 'invalid-object',
+  401: 'unauthorized',
+  403: 'denied',
+  404: 'not-found',
+  405: 'not-served',
+  409: 'conflict',
+  410: 'conflict',
+  413: 'too-large',
+  415: 'not-served',
+  422: 'invalid-object',
+  429: 'rate-limited',
+};
+
+/**
+ * What an answer that is not a success means. A TransientError where another attempt may succeed: 429, and
+ * 5xx with a pause or to a request that only reads (`repeatable`). `retryAfter` in milliseconds.
+ */
+export function explainRefusal(
+  status: number,
+  body: unknown,
+  target: KubeTarget,
+  { retryAfter, repeatable }: { retryAfter: number | undefined; repeatable: boolean },
+): PluginError {
+  const answer = isFields(body) ? body : {};
+  const said = typeof answer['message'] === 'string' ? answer['message'].trim() : '';
+  const where = `${target.server} (${target.name})`;
+  if (status === 429 || (status >= 500 && (retryAfter !== undefined || repeatable))) {
+    const code = status === 429 ? 'rate-limited' : 'server-error';
+    const words = `${where} answered ${String(status)}${said === '' ? '' : `: ${said}`}`;
+    return new TransientError(code, words, { hint: 'Try again when the cluster is less busy.', retryAfter });
+  }
+  const code = codes[status] ?? 'server-error';
+  if (code === 'server-error' && answer['kind'] !== 'Status') {
+    return new PluginError(
+      'server-error',
+      `${where} answered ${String(status)}, and not as a Kubernetes API server does`,
+      {
+        hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
+      },
+    );
+  }
+  return new ApiError(code, wordsOf(code, said, status, where, target), {
+    hint: hintOf(code, said, target),
+    status,
+    body: answer,
+  });
+}
+
+/** What a failed connection to the cluster means, in a cluster’s words instead of a registry’s. */
+export function explainConnection(error: PluginError, target: KubeTarget): PluginError {
+  const certificate =
+    (target.clusterName === ''
+      ? 'Use a kubeconfig that has the authority of the cluster'
+      : `Check certificate-authority-data of the cluster “${target.clusterName}” in ${target.source}`) +
+    ', or log in anew with “oc login”; “apply” takes the authority with --certificate-authority, ' +
+    'and --insecure-skip-tls-verify verifies nothing.';
+  const network =
+    `Check that the cluster is up and that ${new URL(target.server).host} of ${target.source} is its address; ` +
+    'HTTPS_PROXY, NO_PROXY and proxy-url decide on the way to it.';
+  if (error.code !== 'tls' && error.code !== 'unreachable') return error;
+  return new PluginError(error.code, `The cluster ${target.name}: ${error.message}`, {
+    hint: error.code === 'tls' ? certificate : network,
+    cause: error.cause,
+  });
+}
+
+/** The JSON of an answer. Throws `server-error` when it is none. */
+export function parseAnswer(text: string, target: KubeTarget): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    throw new PluginError('server-error', `${target.server} answered with something that is not JSON`, {
+      hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
+    });
+  }
+}
+
+function wordsOf(
+  code: ErrorCode,
+  said: string,
+  status: number,
+  where: string,
+  { userName, source }: KubeTarget,
+): string {
+  if (code === 'unauthorized') {
+    const user = userName === '' ? 'a request without credentials' : `the credentials of the user “${userName}”`;
+    return `${where} refuses ${user} (${source})`;
+  }
+  if (said === '') return `${where} answered ${String(status)}`;
+  return said;
+}
+
+function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | undefined {
+  if (code === 'unauthorized') return 'Log in anew with “oc login”, or choose another user with --user or --token.';
+  if (code === 'not-served') return `${target.name} does not allow that request.`;
+  if (code !== 'denied') return undefined;
+  const match =
+    /User "([^"]*)" cannot (\S+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?/.exec(said);
+  if (!match) return 'The message is the cluster’s own; an administrator of the cluster can tell more.';
+  const [, user = '', verb = '', resource = '', group = '', namespace] = match;
+  const scope = namespace === undefined ? '' : ` -n ${namespace}`;
+  const full = group === '' ? resource : `${resource}.${group}`;
+  return `“${user}” needs the right to ${verb} ${full}: check with “oc auth can-i ${verb} ${full}${scope}”, or use an administrator’s --context.`;
+}

@@ -1,0 +1,111 @@
+import type { IncomingMessage } from 'node:http';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { parseJson } from '../oci/syntax.ts';
+import { interrupted } from '../http/networkErrors.ts';
+import { Patience, TransientError, type PatienceOptions } from '../http/patience.ts';
+import type { StoredObject } from './fields.ts';
+import { textOf, type Fields } from './fields.ts';
+import { ApiError } from './refusals.ts';
+
+/** The objects of one kind, as a cluster lists them and tells of their changes. */
+export interface WatchedKind {
+  readonly apiVersion: string;
+  readonly kind: string;
+  /** All objects, and of which moment that is. */
+  list(): Promise<{ readonly items: readonly StoredObject[]; readonly resourceVersion: string }>;
+  /** The changes since then, one JSON object a line. */
+  open(resourceVersion: string, signal: AbortSignal): Promise<IncomingMessage>;
+}
+
+/** API servers send a bookmark about once a minute: after this many milliseconds without a word nobody is there any more. */
+const silenceLimit = 150_000;
+
+/** Gives all objects of a kind, and again after each change: see Cluster.watch. */
+export async function* watchObjects(
+  watched: WatchedKind,
+  options: PatienceOptions,
+  context: Context,
+): AsyncGenerator<readonly StoredObject[]> {
+  const known = new Map<string, StoredObject>();
+  const { apiVersion, kind } = watched;
+  // A watch is for ever: it is only the pauses that it takes from the options.
+  const endless = { ...options, attempts: Infinity, longestWait: Infinity };
+  let patience = new Patience(endless, context);
+  let version: string | undefined;
+  for (;;) {
+    checkInterrupted(context.signal);
+    try {
+      if (version === undefined) {
+        const { items, resourceVersion } = await watched.list();
+        known.clear();
+        for (const item of items) known.set(keyOf(item), { ...item, apiVersion, kind });
+        version = resourceVersion;
+        yield [...known.values()];
+      }
+      for await (const changes of readChanges(watched, version, context)) {
+        patience = new Patience(endless, context);
+        for (const { type, object } of changes) {
+          if (type === 'ERROR') throw explainError(object, kind);
+          version = textOf(object.metadata.resourceVersion) ?? version;
+          if (type === 'DELETED') known.delete(keyOf(object));
+          else if (type !== 'BOOKMARK') known.set(keyOf(object), object);
+        }
+        if (changes.some(({ type }) => type !== 'BOOKMARK')) yield [...known.values()];
+      }
+      // Servers end every watch after a while.
+      throw new TransientError('server-error', `the watch of ${kind} has ended`, {});
+    } catch (error) {
+      if (isGone(error)) version = undefined;
+      await patience.endure(isGone(error) ? new TransientError('server-error', error.message, {}) : error);
+    }
+  }
+}
+
+interface ObjectChange {
+  readonly type: string;
+  readonly object: StoredObject;
+}
+
+/** Reads the lines of one watch, those that have come together at a time. Throws `unreachable` when nothing comes any more. */
+async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
+  const silence = new AbortController();
+  const timer = setTimeout(() => {
+    silence.abort();
+  }, silenceLimit);
+  try {
+    const response = await watched.open(version, AbortSignal.any([context.signal, silence.signal]));
+    let rest = '';
+    for await (const piece of response.setEncoding('utf8') as AsyncIterable<string>) {
+      timer.refresh();
+      const lines = (rest + piece).split('\n');
+      rest = lines.pop() ?? '';
+      if (lines.length > 0) yield lines.map((line) => parseJson(line) as ObjectChange);
+    }
+  } catch (error) {
+    if (context.signal.aborted) throw interrupted();
+    if (isPluginError(error)) throw error;
+    throw new PluginError('unreachable', `the watch of ${watched.kind} was cut`, { cause: error });
+  } finally {
+    clearTimeout(timer);
+    // Whoever stops reading leaves nothing behind.
+    silence.abort();
+  }
+}
+
+function explainError(status: Fields, kind: string): Error {
+  const { code, message } = status;
+  const words = `the watch of ${kind} failed: ${textOf(message) ?? 'for no reason that the server gives'}`;
+  return typeof code === 'number' && code === 410
+    ? new ApiError('conflict', words, { status: code, body: status })
+    : new TransientError('server-error', words, {});
+}
+
+/** Whether the cluster no longer knows the moment that something refers to. */
+function isGone(error: unknown): error is ApiError {
+  return error instanceof ApiError && error.status === 410;
+}
+
+function keyOf({ metadata: { name, namespace = '' } }: StoredObject): string {
+  return `${namespace}/${name}`;
+}

@@ -1,0 +1,119 @@
+import { stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import type { Context } from './context.ts';
+import { PluginError } from './errors.ts';
+import { formatReference, parseReference, type Reference } from './oci/reference.ts';
+import { openArchive } from './archive/archive.ts';
+import { Directory, type DirectoryOptions } from './store/directory.ts';
+import { isMissing, describeReadError } from './files/fileContent.ts';
+import { listRepositories } from './store/repositories.ts';
+import type { ContentSource } from './store/store.ts';
+import { findArchive } from './archive/volumes.ts';
+
+/** Where content is, as somebody wrote it. Paths are absolute. */
+export type Location =
+  | { readonly kind: 'directory'; readonly path: string }
+  | { readonly kind: 'archive'; readonly path: string }
+  | { readonly kind: 'registry'; readonly reference: Reference };
+
+/** Repositories that are opened together. */
+export interface OpenedLocation {
+  readonly name: string;
+  /** Their names, sorted; of a registry only the one that was named. */
+  readonly repositories: readonly string[];
+  /** One repository’s content; undefined where there is none of that name. */
+  repository(name: string): ContentSource | undefined;
+  close(): Promise<void>;
+}
+
+/** How to open what a location names. */
+export interface OpenOptions extends DirectoryOptions {
+  /** Opens a registry’s repository; without it a location in a registry is refused. */
+  readonly openRegistry?: (reference: Reference) => ContentSource | Promise<ContentSource>;
+}
+
+/**
+ * Tells what a text names: `file://…` and everything that looks like a path (`/…`, `./…`, `../…`, `….tar`) or is there
+ * as a file or folder is a mirror directory, an archive (a file, its volumes or a device), and anything else a reference into a registry,
+ * where `docker://` may be in front. Throws `not-found` for a path where nothing is, and `invalid-reference`.
+ */
+export async function parseLocation(text: string): Promise<Location> {
+  if (text.startsWith('docker://')) return { kind: 'registry', reference: parseReference(text.slice(9)) };
+  const path = pathOf(text);
+  const found = await stat(path).catch((error: unknown) => {
+    if (!isMissing(error) && looksLikePath(text)) throw describeReadError(error, path);
+    return undefined;
+  });
+  if (found?.isDirectory()) return { kind: 'directory', path };
+  if (found?.isFile() || found?.isBlockDevice()) return { kind: 'archive', path };
+  const volumes = found || !looksLikePath(text) ? undefined : await findArchive(path);
+  if (volumes) return { kind: 'archive', path: volumes.path };
+  if (found) throw new PluginError('usage', `${path} is neither a folder nor a file nor a block device`);
+  if (looksLikePath(text)) throw new PluginError('not-found', `${path} does not exist`);
+  return { kind: 'registry', reference: parseReference(text) };
+}
+
+/**
+ * Opens what a location names, for reading. Throws `not-found` for a folder that is not a mirror directory,
+ * `invalid-bundle` for a file or device that is no archive, and what `openRegistry` throws.
+ */
+export async function openLocation(
+  location: Location,
+  options: OpenOptions,
+  context: Context,
+): Promise<OpenedLocation> {
+  switch (location.kind) {
+    case 'archive': {
+      const archive = await openArchive(location.path, context);
+      return open(
+        location.path,
+        archive.repositories(),
+        (name) => archive.repository(name),
+        () => archive.close(),
+      );
+    }
+    case 'directory': {
+      const names = await listRepositories(location.path);
+      if (names.length === 0) {
+        throw new PluginError('not-found', `${location.path} is not a mirror directory: it has no images in v2/`, {
+          hint: `Name the folder that holds v2/, or a bundle by its file: ${join(location.path, 'upgrade-….tar')}.`,
+        });
+      }
+      return open(location.path, names, (name) => new Directory(location.path, name, options, context));
+    }
+    case 'registry': {
+      const { reference } = location;
+      if (!options.openRegistry) {
+        throw new PluginError(
+          'usage',
+          `${formatReference(reference)} is in a registry; a file or a folder is needed here`,
+        );
+      }
+      const source = await options.openRegistry(reference);
+      return open(source.name, [reference.repository], () => source);
+    }
+  }
+}
+
+function open(
+  name: string,
+  repositories: readonly string[],
+  repository: (name: string) => ContentSource,
+  close: () => Promise<void> = () => Promise.resolve(),
+): OpenedLocation {
+  return {
+    name,
+    repositories,
+    repository: (wanted) => (repositories.includes(wanted) ? repository(wanted) : undefined),
+    close,
+  };
+}
+
+function looksLikePath(text: string): boolean {
+  return /^(?:file:\/\/|\/|\.\.?(?:\/|$))|\.tar$/.test(text);
+}
+
+// Not a URL: oc reads file://a/b as the relative path a/b, and nothing is percent-encoded.
+function pathOf(text: string): string {
+  return resolve(text.startsWith('file://') ? text.slice('file://'.length) : text);
+}

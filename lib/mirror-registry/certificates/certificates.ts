@@ -1,0 +1,234 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { isIP } from 'node:net';
+import { messageOf, PluginError } from '../../errors.ts';
+import { certificatePathsOf, type CertificatePaths } from '../certificatePaths.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Installation } from '../installation.ts';
+import { listFlaws } from './issuing.ts';
+import { readState, type RecordedCertificate } from '../detect/registryState.ts';
+
+/**
+ * Whose certificates a registry has: `automatic`, made by the installer, with their authority and its key at hand; `stranded`, made by
+ * the installer, without that key; `own`, somebody’s own, which are never touched; `missing`; or `external`, where TLS ends elsewhere.
+ */
+export type CertificateKind = 'automatic' | 'stranded' | 'own' | 'missing' | 'external';
+
+/** What a certificate says; times are ISO 8601. */
+export interface CertificateFacts {
+  readonly file: string;
+  readonly subject: string;
+  readonly issuer: string;
+  readonly notBefore: string;
+  readonly notAfter: string;
+  /** Whole days that it is still good for; negative when it has ended. */
+  readonly daysLeft: number;
+  /** Names and addresses of the hosts it is for. */
+  readonly hosts: readonly string[];
+  /** `rsa 2048`, `ec prime256v1`. */
+  readonly key: string;
+  readonly sha256: string;
+  /** What strict clients refuse. */
+  readonly flaws: readonly string[];
+}
+
+/** The certificates of a registry, as plain data. */
+export interface CertificateStatus {
+  readonly kind: CertificateKind;
+  readonly server?: CertificateFacts;
+  readonly authority?: CertificateFacts;
+  /** The key beside the server’s certificate is its own. */
+  readonly hasKey: boolean;
+  /** An authority that was made to take the place of the present one. */
+  readonly next?: CertificateFacts;
+  /** What keeps clients from the registry, or soon will; one sentence each. */
+  readonly problems: readonly string[];
+}
+
+/** The certificates with their PEM, to be worked on. */
+export interface HostCertificates {
+  readonly status: CertificateStatus;
+  readonly paths: CertificatePaths;
+  /** The server’s alone, without those of its authorities. */
+  readonly server: string | undefined;
+  readonly authority: string | undefined;
+  readonly authorityKey: string | undefined;
+  readonly next: { readonly certificate: string; readonly key: string } | undefined;
+}
+
+const day = 24 * 60 * 60 * 1000;
+
+/** The common name that installers of all versions give to a server. */
+const installerName = /(?:^|\n)CN=quay-enterprise(?:\n|$)/;
+
+/** Reads the certificates of an installation and tells whose they are. Writes nothing. Throws `not-readable` and `invalid-file`. */
+export async function readCertificates(
+  files: HostFiles,
+  installation: Installation,
+  now: Date,
+): Promise<HostCertificates> {
+  const paths = certificatePathsOf(installation);
+  const [chain, serverKey, root, authorityKey, next, nextKey] = await Promise.all(
+    [paths.server, paths.serverKey, paths.authority, paths.authorityKey, paths.next, paths.nextKey].map((path) =>
+      files.readText(path),
+    ),
+  );
+  const server = chain === undefined ? undefined : firstCertificate(paths.server, chain);
+  const recorded = (await readState(files, installation))?.certs;
+  // What lies about beside somebody’s own certificate is nobody’s business.
+  const isOurs = server !== undefined && root !== undefined && isAutomatic(server, parseOrPass(root), recorded);
+  const authority = isOurs ? firstCertificate(paths.authority, root) : undefined;
+  // What has taken its place already is no longer the next.
+  const isPending =
+    authority !== undefined && next !== undefined && parseOrPass(next)?.raw.equals(authority.raw) === false;
+  const pending = isPending && nextKey !== undefined ? { certificate: next, key: nextKey } : undefined;
+  const kind = classify(installation, server, authority, authorityKey);
+  const status: CertificateStatus = {
+    kind,
+    ...(server && { server: await describe(paths.server, server, now) }),
+    ...(authority && { authority: await describe(paths.authority, authority, now) }),
+    ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
+    hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
+    // What the proxy in front demands is not known.
+    problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
+  };
+  return {
+    ...{ status, paths, authorityKey: kind === 'automatic' ? authorityKey : undefined },
+    server: server?.toString(),
+    authority: authority?.toString(),
+    next: pending,
+  };
+}
+
+/** The authorities that clients have to trust, in PEM: the present one, and one that is to take its place. Throws `unsupported`. */
+export function trustedBy({ authority, next, paths }: HostCertificates): string {
+  if (authority !== undefined) return authority + (next?.certificate ?? '');
+  throw new PluginError('unsupported', `${paths.server} was not signed by an authority of this registry`, {
+    hint: 'Clients need the authority that your certificate comes from.',
+  });
+}
+
+/** Tells whether a certificate is for a host, a name or an address. */
+export function isFor(certificate: X509Certificate, host: string): boolean {
+  return (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) !== undefined;
+}
+
+/** The names and addresses that a certificate is for, without their kinds. */
+export function hostsOf({ subjectAltName = '' }: X509Certificate): string[] {
+  const names = [...subjectAltName.matchAll(/(?:DNS|IP Address):([^,\s"]+)/g)].map(([, name = '']) => name);
+  // Addresses of IPv6 are written out in full by OpenSSL.
+  return [
+    ...new Set(names.map((name) => (isIP(name) === 6 ? new URL(`http://[${name}]`).hostname.slice(1, -1) : name))),
+  ];
+}
+
+function classify(
+  { servesTls }: Installation,
+  server: X509Certificate | undefined,
+  authority: X509Certificate | undefined,
+  authorityKey: string | undefined,
+): CertificateKind {
+  if (!servesTls) return 'external';
+  if (!server) return 'missing';
+  if (!authority) return 'own';
+  return authorityKey !== undefined && isKeyOf(authority, authorityKey) ? 'automatic' : 'stranded';
+}
+
+/**
+ * Not by names alone: a certificate counts as the installer’s when the root beside it has really signed it, and it was recorded as such or has the
+ * name that installers give. What an administrator put there stays his, whoever signed it.
+ */
+function isAutomatic(
+  server: X509Certificate,
+  root: X509Certificate | undefined,
+  recorded: RecordedCertificate | undefined,
+): boolean {
+  if (!root?.verify(root.publicKey) || !server.checkIssued(root) || !server.verify(root.publicKey)) return false;
+  return recorded?.leafSha256 === sha256Of(server) ? recorded.origin === 'auto' : installerName.test(server.subject);
+}
+
+function sha256Of({ fingerprint256 }: X509Certificate): string {
+  return fingerprint256.replaceAll(':', '').toLowerCase();
+}
+
+function listProblems(
+  { host }: Installation,
+  {
+    server,
+    serverKey,
+    authority,
+  }: {
+    server: X509Certificate | undefined;
+    serverKey: string | undefined;
+    authority: X509Certificate | undefined;
+  },
+  paths: CertificatePaths,
+  now: Date,
+): string[] {
+  if (!server) return [`there is no certificate: ${paths.server}`];
+  const ended = (what: string, certificate: X509Certificate): string | undefined =>
+    certificate.validToDate < now ? `${what} ended on ${dateOf(certificate.validToDate)}` : undefined;
+  return [
+    serverKey !== undefined && isKeyOf(server, serverKey) ? undefined : keyProblem(paths, serverKey !== undefined),
+    ended('the certificate', server),
+    authority && ended('its authority', authority),
+    isFor(server, host.value) ? undefined : `the certificate is not for ${host.value}, which clients call`,
+  ].filter((problem) => problem !== undefined);
+}
+
+/** What to do about a key that is not the certificate’s. */
+export const keyHint = 'Bring the right key back from a backup, or have a new one made with --rotate-key.';
+
+/** Says that the key beside the server’s certificate is missing, or another’s. */
+export function keyProblem({ server, serverKey }: CertificatePaths, isThere: boolean): string {
+  return isThere ? `${serverKey} is not the key of ${server}` : `there is no key: ${serverKey}`;
+}
+
+/** Tells whether a private key, in PEM, is that of a certificate. */
+export function isKeyOf(certificate: X509Certificate, pem: string): boolean {
+  try {
+    return certificate.checkPrivateKey(createPrivateKey(pem));
+  } catch {
+    return false;
+  }
+}
+
+/** A file may hold a chain; the first certificate is the one it is about. */
+function firstCertificate(path: string, text: string): X509Certificate {
+  try {
+    return new X509Certificate(text);
+  } catch (cause) {
+    throw new PluginError('invalid-file', `${path} holds no certificate: ${messageOf(cause)}`, {
+      hint: 'Bring it back from a backup; without it nobody can reach the registry either.',
+      cause,
+    });
+  }
+}
+
+function parseOrPass(text: string): X509Certificate | undefined {
+  try {
+    return new X509Certificate(text);
+  } catch {
+    return undefined;
+  }
+}
+
+async function describe(file: string, certificate: X509Certificate, now: Date): Promise<CertificateFacts> {
+  const { asymmetricKeyType = '', asymmetricKeyDetails: details } = certificate.publicKey;
+  return {
+    file,
+    subject: certificate.subject.replaceAll('\n', ', '),
+    issuer: certificate.issuer.replaceAll('\n', ', '),
+    notBefore: certificate.validFromDate.toISOString(),
+    notAfter: certificate.validToDate.toISOString(),
+    daysLeft: Math.floor((certificate.validToDate.getTime() - now.getTime()) / day),
+    hosts: hostsOf(certificate),
+    key: `${asymmetricKeyType} ${String(details?.modulusLength ?? details?.namedCurve ?? '')}`.trim(),
+    sha256: sha256Of(certificate),
+    flaws: await listFlaws(certificate.toString()),
+  };
+}
+
+/** The day of a time: `2027-03-01`. */
+export function dateOf(time: Date): string {
+  return time.toISOString().slice(0, 10);
+}

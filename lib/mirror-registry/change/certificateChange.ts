@@ -1,0 +1,46 @@
+import type { Context } from '../../context.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
+import { type ExecutionRequest } from './restart.ts';
+import { requireHealth } from './health.ts';
+import { describeState } from '../detect/registryState.ts';
+import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
+
+/** Which certificates of which registry are renewed, and how. */
+export interface CertificateChangeRequest extends ExecutionRequest {
+  readonly renewal: RenewalOptions;
+}
+
+/**
+ * Renews the certificates of a registry alone, as `upgradeRegistry` does with its images: what is there is kept, a run that was killed is
+ * gone on with first, and when Quay does not get well with the new ones, the old ones come back. A new authority that is only prepared
+ * starts nothing. The caller holds the lock. Throws as `renewCertificates` and `changeRegistry`.
+ */
+export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
+  const { files, renewal, noRestart, now } = request;
+  const records = await openRecords(request);
+  await finishEarlier(request, records, context);
+  const detected = await detectInstallation(files, request.detect);
+  const certificates = await readCertificates(files, detected.installation, now);
+  const renewed = await renewCertificates(files, certificates, detected.installation, renewal);
+  if (renewed.changes.length === 0) return renewed;
+  const restart = renewal.newAuthority === 'prepare' ? [] : ['quay-app'];
+  const isAsked = restart.length > 0 && !noRestart;
+  const state = await describeState(files, {
+    ...{ detected, version: detected.installation.version, images: new Map(), changes: renewed.changes },
+    origin: originAfter(renewal, certificates),
+  });
+  const change = {
+    title: 'the renewal of certificates',
+    changes: [...renewed.changes, state],
+    restart,
+    database: undefined,
+    containers: [],
+    names: [],
+    replaced: [],
+    wasHealthy: isAsked && (await requireHealth(detected, certificates, request.force, context)),
+  };
+  await changeRegistry(request, records, change, context);
+  return renewed;
+}

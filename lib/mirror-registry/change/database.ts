@@ -1,0 +1,110 @@
+import { join } from 'node:path';
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { messageOf, PluginError } from '../../errors.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Installation } from '../installation.ts';
+
+/** The files of a database: itself, and what SQLite keeps beside it. */
+const databaseName = /^quay_sqlite\.db(?:-wal|-shm)?$/;
+
+const mainName = 'quay_sqlite.db';
+
+/** The folder of a registry’s database, as this machine has it; undefined if it is not in a file. Throws `command-failed`. */
+export async function findDatabase(
+  files: HostFiles,
+  commands: HostCommands,
+  { databaseStorage }: Installation,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const storage = databaseStorage?.value;
+  if (storage === undefined) return undefined;
+  if (storage.startsWith('/')) return files.locate(await files.resolve(storage));
+  return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage], signal)).trim();
+}
+
+/** The size of a database with its log, in bytes. Throws `command-failed`. */
+export async function sizeOfDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<number> {
+  return (await listDatabase(commands, folder, signal)).reduce((sum, { size }) => sum + size, 0);
+}
+
+/** Copies a database that no process has open, with its log, owners and modes. Throws `command-failed` and `invalid-file`. */
+export async function copyDatabase(
+  commands: HostCommands,
+  from: string,
+  to: string,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name } of await listDatabase(commands, from, signal)) {
+    await commands.copy(join(from, name), join(to, name), signal);
+  }
+}
+
+/** Throws `invalid-file` if a folder holds no copy of a database. */
+export async function requireDatabaseCopy(folder: string): Promise<void> {
+  if ((await readdir(folder)).includes(mainName)) return;
+  throw new PluginError('invalid-file', `the backup ${folder} is incomplete: ${mainName} is missing`);
+}
+
+/**
+ * Has SQLite check a copy of a database from its first page to its last. That is done on one more copy, because SQLite writes beside a
+ * database that it opens. Throws `invalid-file` for a damaged one, and `command-failed`.
+ */
+export async function checkDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
+  const scratch = join(folder, 'check');
+  await rm(scratch, { recursive: true, force: true });
+  await mkdir(scratch, { mode: 0o700 });
+  try {
+    const names = (await readdir(folder)).filter((name) => databaseName.test(name));
+    for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
+    const [database] = names;
+    const found = database === undefined ? 'it is missing' : await findDamage(join(scratch, database));
+    if (found === undefined) return;
+    throw new PluginError('invalid-file', `the database of the registry is damaged: ${found}`, {
+      hint: 'A newer Quay would have to change it. Repair it first, with the sqlite3 program or from a backup.',
+    });
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+}
+
+async function findDamage(path: string): Promise<string | undefined> {
+  const { DatabaseSync } = await import('node:sqlite');
+  try {
+    using database = new DatabaseSync(path);
+    const rows = database.prepare('PRAGMA integrity_check').all();
+    const said = rows.map(({ integrity_check: line }) => String(line));
+    return said.length === 1 && said[0] === 'ok' ? undefined : (said[0] ?? 'the check printed nothing');
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** Restores a copy of a database, and removes files of its log that the copy does not have. Throws `command-failed` and `invalid-file`. */
+export async function restoreDatabase(
+  commands: HostCommands,
+  from: string,
+  to: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const kept = (await readdir(from)).filter((name) => databaseName.test(name));
+  // SQLite would apply the log of the newer Quay to the old database.
+  for (const { name } of await listDatabase(commands, to, signal)) {
+    if (!kept.includes(name)) await commands.remove(join(to, name), signal);
+  }
+  for (const name of kept) await commands.copy(join(from, name), join(to, name), signal);
+}
+
+/** The files of a database. The folder may belong to a user that only podman can act as. Throws `invalid-file` for one that is a link. */
+async function listDatabase(
+  commands: HostCommands,
+  folder: string,
+  signal: AbortSignal,
+): Promise<{ readonly name: string; readonly size: number }[]> {
+  const found = (await commands.list(folder, signal)).filter(({ name }) => databaseName.test(name));
+  const stray = found.find(({ isFile }) => !isFile);
+  if (!stray) return found;
+  throw new PluginError('invalid-file', `${join(folder, stray.name)} is not a regular file`, {
+    hint: 'Replace it with the database that it stands for.',
+  });
+}

@@ -1,0 +1,119 @@
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { checkDatabase, copyDatabase } from './database.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import type { FileChange } from '../fileChange.ts';
+import { keepReplaced, releaseReplaced } from './replacedImages.ts';
+import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
+import { restoreRegistry } from './restoration.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
+import { UpgradeRecords } from './upgradeRecords.ts';
+
+/** Opens the journal and the backups of the registry that a request is about. Throws as `detectInstallation`. */
+export async function openRecords({ files, detect }: ExecutionRequest): Promise<UpgradeRecords> {
+  return new UpgradeRecords(files, (await detectInstallation(files, detect)).installation);
+}
+
+/**
+ * Finishes what an interrupted run began, forward, or back if it was on its way back. Returns whether there was anything. Throws as
+ * `changeRegistry`, and `conflict` if the files were changed since.
+ */
+export async function finishEarlier(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  context: Context,
+): Promise<boolean> {
+  const unfinished = await records.current();
+  if (!unfinished) return false;
+  context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming it`);
+  if (unfinished.phase !== 'writing' && unfinished.phase !== 'restarting') {
+    await rollBack(request, records, unfinished, true, context, 'an earlier run began that');
+  }
+  await requireUntouched(request, records, unfinished);
+  await carryOut(request, records, unfinished, true, context);
+  return true;
+}
+
+/**
+ * Changes a registry: saves the old files, writes the new ones, restarts the units that are named, and waits until the registry is healthy.
+ * If it does not become healthy, everything is restored. Throws `rolled-back`, `rollback-failed`, and before anything is changed `disk-full`
+ * and `not-writable`.
+ */
+export async function changeRegistry(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  { changes, ...rest }: Omit<UpgradeJournal, 'id' | 'phase' | 'files'> & { readonly changes: readonly FileChange[] },
+  context: Context,
+): Promise<void> {
+  const journal = await records.begin(changes, rest, request.now);
+  await carryOut(request, records, journal, false, context);
+}
+
+/** Throws `conflict` if the files of a change are not as it left them, unless `force`. */
+export async function requireUntouched(
+  { force }: ExecutionRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+): Promise<void> {
+  const foreign = await records.listForeign(journal);
+  if (force || foreign.length === 0) return;
+  throw new PluginError('conflict', `${foreign.join(' and ')} changed since ${journal.title}`, {
+    hint: 'Another program or person changed that. Keep a copy elsewhere, and then use --force.',
+  });
+}
+
+async function carryOut(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  isResumed: boolean,
+  context: Context,
+): Promise<void> {
+  const { commands, keepBackups, noRestart } = request;
+  const { signal } = context;
+  let journal = begun;
+  try {
+    if (journal.phase === 'writing') {
+      await keepReplaced(commands, journal, signal);
+      if (journal.database !== undefined) {
+        await commands.systemctl(['stop', 'quay-app.service'], signal);
+        const backup = await records.folderOf(journal);
+        await copyDatabase(commands, journal.database, backup, signal);
+        await checkDatabase(commands, backup, signal);
+      }
+      journal = await records.advance(journal, 'restarting');
+    }
+    await records.apply(journal);
+    for (const { name, to } of journal.names) await commands.podman(['tag', to, name], signal);
+    if (!noRestart && journal.restart.length > 0) {
+      await restartUnits(request, journal, signal);
+      await waitForRegistry(request, context, signal);
+      await requireContainers(request, journal, signal);
+    }
+  } catch (error) {
+    await rollBack(request, records, journal, isResumed, context, messageOf(error), error);
+  }
+  await records.end(journal, true);
+  for (const surplus of await records.listSurplus(keepBackups)) {
+    await releaseReplaced(commands, surplus, signal);
+    await records.drop(surplus);
+  }
+}
+
+/** Restores everything and says so: never returns. A newer Quay may have served since an interrupted run: its database is kept. */
+async function rollBack(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+  keepNewer: boolean,
+  context: Context,
+  why: string,
+  cause?: unknown,
+): Promise<never> {
+  context.log('warn', `${why}: rolling back`);
+  await restoreRegistry(request, records, journal, keepNewer, context);
+  throw new PluginError('rolled-back', `${journal.title} was rolled back: ${why}`, {
+    hint: 'The registry is as it was before. Fix the cause, and run the same command again.',
+    cause,
+  });
+}

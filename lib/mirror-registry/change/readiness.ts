@@ -1,0 +1,47 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { goArchitecture } from '../../release/version.ts';
+import { checkSpace } from '../../files/disk.ts';
+import { sizeOfDatabase } from './database.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { RegistryRelease } from '../releases/images.ts';
+
+/** What an upgrade needs of a host. */
+export interface UpgradeNeeds {
+  readonly commands: HostCommands;
+  readonly release: RegistryRelease | undefined;
+  /** The folder of the database that is to be copied, and where to. */
+  readonly database: string | undefined;
+  readonly backups: string;
+}
+
+/**
+ * Looks, before anything is loaded or changed, whether podman runs, whether the images are for this machine, and whether there is room for
+ * them and for two copies of the database, one to keep and one to check. Throws `command-failed`, `unsupported` and `disk-full`.
+ */
+export async function requireReadiness(
+  { commands, release, database, backups }: UpgradeNeeds,
+  { signal }: Context,
+): Promise<void> {
+  const format = '{{.Host.Arch}} {{.Store.GraphRoot}}';
+  const [arch, store = ''] = (await commands.podman(['info', '--format', format], signal)).trim().split(' ');
+  if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
+    throw new PluginError(
+      'unsupported',
+      `${release.name} is for ${release.arch}, and this host is ${arch ?? 'another'}`,
+      {
+        hint: 'Make one for this host with bundle create --arch.',
+      },
+    );
+  }
+  // Podman’s storage may be where this process cannot look.
+  const canLook = await stat(store).then(
+    () => true,
+    () => false,
+  );
+  if (release && canLook) await checkSpace(join(store, 'overlay'), release.size);
+  if (database !== undefined)
+    await checkSpace(join(backups, 'database'), 2.2 * (await sizeOfDatabase(commands, database, signal)));
+}

@@ -1,0 +1,78 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import { findImage } from '../releases/images.ts';
+import type { ImageChange } from '../releases/images.ts';
+import { keptNames, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
+
+/** Finds the IDs of the images that a change replaces. Warns of an image that podman does not hold. Throws `command-failed`. */
+export async function findReplaced(
+  commands: HostCommands,
+  images: readonly ImageChange[],
+  { log, signal }: Context,
+): Promise<ReplacedImage[]> {
+  const found: ReplacedImage[] = [];
+  for (const { from } of images) {
+    const id = await findImage(commands, from, signal);
+    if (id === undefined) log('warn', `podman does not hold ${from}: a rollback will need it`);
+    else found.push({ name: from, id });
+  }
+  return found;
+}
+
+/** Has podman keep the replaced images under a name of this program, until the backup is removed. Throws `command-failed`. */
+export async function keepReplaced(
+  commands: HostCommands,
+  journal: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  const names = keptNames(journal);
+  for (const [index, { id }] of journal.replaced.entries()) {
+    await commands.podman(['tag', id, names[index] ?? ''], signal);
+  }
+}
+
+/** Removes the names that `keepReplaced` gave. */
+export async function releaseReplaced(
+  commands: HostCommands,
+  journal: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const name of keptNames(journal)) {
+    // It may have been removed before.
+    await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
+      if (!isPluginError(error, 'command-failed')) throw error;
+    });
+  }
+}
+
+/**
+ * Makes sure that podman still holds every replaced image, by its ID, and gives it its old name again if another image has that. Throws
+ * `not-found` with all that are missing.
+ */
+export async function requireReplaced(
+  commands: HostCommands,
+  { replaced }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  const missing: string[] = [];
+  for (const { name, id } of replaced) {
+    if ((await findImage(commands, id, signal)) === undefined) missing.push(`${name} (ID ${id.slice(0, 12)})`);
+  }
+  if (missing.length === 0) return;
+  throw new PluginError('not-found', `podman no longer holds ${missing.join(' and ')}, which a rollback needs`, {
+    hint: "Load the images again ('podman pull' or 'podman load'), and run 'rollback' again. --force uses the present image of that name.",
+  });
+}
+
+/** Gives the replaced images their old names again, if podman has lost them or gave them to other images. Throws `command-failed`. */
+export async function renameReplaced(
+  commands: HostCommands,
+  { replaced }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name, id } of replaced) {
+    if ((await findImage(commands, id, signal)) === undefined) continue;
+    if ((await findImage(commands, name, signal)) !== id) await commands.podman(['tag', id, name], signal);
+  }
+}

@@ -1,0 +1,63 @@
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import { questionFor, waitForHealth } from './health.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import { findImage } from '../releases/images.ts';
+import type { DetectOptions } from '../detect/scopes.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
+
+/** Has systemd read its units again, and restarts those that a change names, in their order. Throws `command-failed`. */
+export async function restartUnits(
+  { commands }: ExecutionRequest,
+  { restart: units }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  await commands.systemctl(['daemon-reload'], signal);
+  for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
+}
+
+/** Waits until the registry that the host’s files describe now is healthy. Throws as `waitForHealth`. */
+export async function waitForRegistry(
+  { files, detect, now, healthTimeout }: ExecutionRequest,
+  { log }: Context,
+  signal: AbortSignal,
+): Promise<void> {
+  const detected = await detectInstallation(files, detect);
+  const question = questionFor(detected, await readCertificates(files, detected.installation, now));
+  log('info', 'waiting for the registry to become healthy');
+  await waitForHealth(question, healthTimeout, signal);
+}
+
+/** Makes sure that the containers run the new images: a healthy registry may still be the old one. Throws `unreachable`. */
+export async function requireContainers(
+  { commands }: ExecutionRequest,
+  { containers }: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name, image } of containers) {
+    const format = '{{.State.Running}} {{.Image}}';
+    const [running, id] = (await commands.podman(['container', 'inspect', '--format', format, name], signal))
+      .trim()
+      .split(' ');
+    if (running === 'true' && id !== undefined && id === (await findImage(commands, image, signal))) continue;
+    throw new PluginError('unreachable', `the container ${name} does not run ${image}`);
+  }
+}
+
+/** How a registry is changed, whatever the change is. */
+export interface ExecutionRequest {
+  readonly files: HostFiles;
+  readonly detect: DetectOptions;
+  readonly commands: HostCommands;
+  readonly now: Date;
+  /** Leave the restart of the registry to the administrator, and do not check its health. */
+  readonly noRestart: boolean;
+  /** Continue although the registry is not healthy, or although its files were changed since. */
+  readonly force: boolean;
+  /** How long the registry may take to become healthy, in seconds. */
+  readonly healthTimeout: number;
+  readonly keepBackups: number;
+}

@@ -1,0 +1,149 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { checkSpace } from '../../files/disk.ts';
+import { copyDatabase, findDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import type { ExecutionRequest } from './restart.ts';
+import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { restartUnits, waitForRegistry } from './restart.ts';
+import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
+import type { UpgradeRecords } from './upgradeRecords.ts';
+
+/** Where the database of the newer Quay is kept, in the folder of this program. */
+const newerName = 'newer-database';
+
+/**
+ * Makes sure, before anything stops, that a change can be rolled back: its backup is complete, every file can be written, podman holds the
+ * images, and there is room for the newer database with `keepNewer`. `force` accepts missing images, and does without the newer database. Throws
+ * `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ */
+export async function requireRestorable(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  journal: UpgradeJournal,
+  keepNewer: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const { files, detect, commands, force } = request;
+  await records.requireFiles(journal);
+  if (journal.phase === 'writing') return;
+  if (!force) await requireReplaced(commands, journal, signal);
+  if (journal.database === undefined) return;
+  const { installation } = await detectInstallation(files, detect);
+  if ((await findDatabase(files, commands, installation, signal)) !== journal.database) {
+    throw new PluginError('conflict', `the database of the registry is not in ${journal.database} any more`, {
+      hint: 'The backup is of a database elsewhere. Give the unit of Quay its old volume for /sqlite again.',
+    });
+  }
+  await requireDatabaseCopy(await records.folderOf(journal));
+  if (force || !isSaved(journal, keepNewer)) return;
+  await checkSpace(await records.state.locate(newerName), await sizeOfDatabase(commands, journal.database, signal));
+}
+
+/**
+ * Restores everything as it was before a change, and starts the registry again. With `keepNewer`, the database of the newer Quay is copied
+ * first. What was restored once is never restored again: a resumed run only starts the registry. Throws `rollback-failed`.
+ */
+export async function restoreRegistry(
+  request: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  keepNewer: boolean,
+  context: Context,
+): Promise<void> {
+  const { commands, noRestart } = request;
+  // After an interruption the registry is wanted back, too.
+  const { signal } = new AbortController();
+  let journal = begun;
+  try {
+    if (journal.phase !== 'starting') {
+      await requireRestorable(request, records, journal, keepNewer, signal);
+      journal = await saveNewer(request, records, journal, keepNewer, signal);
+      journal = await restore(request, records, journal, signal);
+    }
+    const isStarted = !noRestart && journal.restart.length > 0;
+    if (isStarted) await restartUnits(request, journal, signal);
+    await releaseReplaced(commands, journal, signal);
+    await records.end(journal, false);
+    if (!isStarted || !journal.wasHealthy) return;
+  } catch (cause) {
+    throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
+      hint: `Fix that and run 'rollback'. The backup is in ${await records.folderOf(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
+      cause,
+    });
+  }
+  await waitForRegistry(request, context, signal).catch((cause: unknown) => {
+    throw new PluginError(
+      'rollback-failed',
+      `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
+      {
+        hint: "'certs status' tells whether its certificate has expired, and 'certs renew' issues a new one; else see journalctl -u quay-app.service.",
+        cause,
+      },
+    );
+  });
+}
+
+/** Stops Quay and copies the database that the newer Quay has changed, if asked to. */
+async function saveNewer(
+  { commands, force }: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  keepNewer: boolean,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  if (begun.database === undefined || !isSaved(begun, keepNewer)) return begun;
+  const journal = await records.advance(begun, 'saving');
+  await commands.systemctl(['stop', 'quay-app.service'], signal);
+  try {
+    await records.state.remove(newerName);
+    await records.state.makeFolder(newerName);
+    await copyDatabase(commands, begun.database, await records.state.locate(newerName), signal);
+  } catch (error) {
+    if (!force) throw error;
+    await records.state.remove(newerName);
+  }
+  return journal;
+}
+
+/** The newer database is to be copied, and is not yet overwritten. */
+function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
+  return phase === 'saving' || (phase === 'restarting' && keepNewer);
+}
+
+async function restore(
+  { commands }: ExecutionRequest,
+  records: UpgradeRecords,
+  begun: UpgradeJournal,
+  signal: AbortSignal,
+): Promise<UpgradeJournal> {
+  const journal = await beginRestoring(records, begun);
+  if (journal.database !== undefined) await commands.systemctl(['stop', 'quay-app.service'], signal);
+  await records.restore(journal);
+  for (const { name, from } of journal.names) {
+    if (from !== undefined) await commands.podman(['tag', from, name], signal);
+  }
+  await renameReplaced(commands, journal, signal);
+  if (journal.database !== undefined) {
+    await restoreDatabase(commands, await records.folderOf(journal), journal.database, signal);
+  }
+  return advance(records, journal, 'starting');
+}
+
+/** Notes that the way back begins, in the space that was kept for that. */
+async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
+  await records.makeRoom(begun);
+  // Nothing has changed the database until its copy is complete.
+  const journal = begun.phase === 'writing' ? { ...begun, database: undefined } : begun;
+  return advance(records, journal, 'restoring');
+}
+
+async function advance(records: UpgradeRecords, journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
+  try {
+    return await records.advance(journal, phase);
+  } catch (error) {
+    // Without a database, resuming from an earlier phase leads to the same end.
+    if (isPluginError(error, 'disk-full') && journal.database === undefined) return journal;
+    throw error;
+  }
+}

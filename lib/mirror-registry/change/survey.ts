@@ -1,0 +1,67 @@
+import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { type DetectedInstallation } from '../detect/detect.ts';
+import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
+import { type TargetImages } from '../releases/images.ts';
+import { readState } from '../detect/registryState.ts';
+import type { RegistryRelease } from '../releases/images.ts';
+import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
+
+/** What is asked of a host. */
+export interface SurveyRequest {
+  readonly files: HostFiles;
+  /** The registry that was found there. */
+  readonly detected: DetectedInstallation;
+  /** The images that are to run; those of `release` where there is one. */
+  readonly target: TargetImages;
+  readonly release: RegistryRelease | undefined;
+  readonly renewal: RenewalOptions;
+}
+
+/** What was found on a host, and what is to be done about it. */
+export interface Survey {
+  readonly certificates: HostCertificates;
+  /** The options that the needs were found with. */
+  readonly renewal: RenewalOptions;
+  readonly renewals: RenewalNeed;
+  readonly plan: UpgradePlan;
+}
+
+/**
+ * Finds out what there is to do for the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the
+ * ID of the image that podman holds by a name, undefined for none. Without it, what was recorded counts. Throws as `readCertificates`.
+ */
+export async function surveyHost(
+  { files, detected, target, release, renewal: options }: SurveyRequest,
+  findId?: (image: string) => Promise<string | undefined>,
+): Promise<Survey> {
+  const { installation } = detected;
+  const certificates = await readCertificates(files, installation, options.now);
+  const state = await readState(files, installation);
+  const respun: ReleaseComponent[] = [];
+  const unknown: string[] = [];
+  for (const component of releaseComponents) {
+    const present = installation.images[component]?.value;
+    const wanted = release?.images[component];
+    if (present === undefined || wanted?.id === undefined || wanted.image !== present) continue;
+    const recorded = state?.images[component];
+    const known = recorded?.ref === present ? recorded.id : undefined;
+    const id = findId ? await findId(present) : known;
+    if (id === undefined && !findId) unknown.push(present);
+    else if (id !== wanted.id) respun.push(component);
+  }
+  const images = listImageChanges(installation, target, respun);
+  const withQuay = images.some(({ component }) => component === 'quay');
+  const renewal = { ...options, withQuay };
+  const renewals = findRenewals(certificates, installation, renewal);
+  const plan = planUpgrade({
+    detected,
+    certificates: certificates.status,
+    renewals,
+    images,
+    unknown,
+    renewBefore: options.renewBefore,
+  });
+  return { certificates, renewal, renewals, plan };
+}

@@ -1,0 +1,126 @@
+import { PluginError } from '../../errors.ts';
+import type { Context } from '../../context.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { findDatabase } from './database.ts';
+import { detectInstallation } from '../detect/detect.ts';
+import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
+import { type ExecutionRequest } from './restart.ts';
+import type { FileChange } from '../fileChange.ts';
+import { requireHealth } from './health.ts';
+import { findImage, loadImages, type LoadedImages } from '../releases/images.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
+import { type ImageChange } from '../releases/images.ts';
+import { type TargetImages } from '../releases/images.ts';
+import { valuesOf } from '../detect/podmanCommand.ts';
+import { requireReadiness } from './readiness.ts';
+import type { RegistryRelease } from '../releases/images.ts';
+import { describeState } from '../detect/registryState.ts';
+import { findReplaced } from './replacedImages.ts';
+import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
+import { ensureRedisSecret, redisSecret } from './secrets.ts';
+import { surveyHost, type Survey } from './survey.ts';
+import type { UpgradeJournal } from './upgradeJournal.ts';
+
+/** What an upgrade works on, and how. */
+export interface UpgradeRequest extends ExecutionRequest {
+  readonly target: TargetImages;
+  /** Where the images come from; without one podman pulls them. */
+  readonly release: RegistryRelease | undefined;
+  /** Of the whole release, where somebody knows it. */
+  readonly expectedDigest: Digest | undefined;
+  readonly renewal: RenewalOptions;
+}
+
+/** What became of it. */
+export interface UpgradeResult {
+  /** `resumed` where nothing was left to do but what an earlier run had begun. */
+  readonly outcome: 'unchanged' | 'upgraded' | 'resumed';
+  readonly plan: UpgradePlan;
+}
+
+/**
+ * Upgrades a mirror registry: images first, then a backup, then the units and certificates, then it is started again and has to be well.
+ * When it does not get well, everything is put back. A run that was killed is gone on with first. The caller holds the lock. Throws
+ * `rolled-back`, `rollback-failed`, `unsupported` for what cannot be done, and before anything is changed what reading and loading throw.
+ */
+export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
+  const { files, commands, release } = request;
+  const { signal } = context;
+  const records = await openRecords(request);
+  const hasResumed = await finishEarlier(request, records, context);
+  const detected = await detectInstallation(files, request.detect);
+  const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
+  const { certificates, renewal, renewals, plan } = survey;
+  requireFeasible(plan);
+  if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
+
+  const quayChanges = plan.images.some(({ component }) => component === 'quay');
+  if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
+    throw new PluginError(
+      'usage',
+      '--no-restart does not go with another Quay, nor with another image of the same name',
+      {
+        hint: 'Its database has to be copied while Quay is stopped. Leave the option out.',
+      },
+    );
+  }
+  const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
+  if (plan.images.length > 0) {
+    await requireReadiness({ commands, release, database, backups: await records.state.locate() }, context);
+    await release?.check(request.expectedDigest, context);
+  }
+  const wasHealthy = !request.noRestart && (await requireHealth(detected, certificates, request.force, context));
+  const replaced = await findReplaced(commands, plan.images, context);
+  const loaded = await loadImages(commands, release, plan.images, context);
+  if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.state, signal))) {
+    context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
+  }
+  const renewed =
+    renewals.server.length > 0
+      ? await renewCertificates(files, certificates, detected.installation, renewal)
+      : undefined;
+  const units = plan.units.map(({ path, before, after }): FileChange => {
+    return { path, before: Buffer.from(before), after: Buffer.from(after) };
+  });
+  const changes = [...units, ...(renewed?.changes ?? [])];
+  const change = {
+    title: 'the upgrade',
+    changes: [...changes, await recordUpgrade({ ...request, detected }, survey, loaded, changes)],
+    restart: plan.restart,
+    database,
+    containers: containersOf(detected, plan.images),
+    names: loaded.names,
+    replaced,
+    wasHealthy,
+  };
+  await changeRegistry(request, records, change, context);
+  return { outcome: 'upgraded', plan };
+}
+
+function recordUpgrade(
+  { files, detected, now }: UpgradeRequest & { readonly detected: DetectedInstallation },
+  { certificates, renewal, plan }: Survey,
+  { ids }: LoadedImages,
+  changes: readonly FileChange[],
+): Promise<FileChange> {
+  const images = plan.images.flatMap(({ component, to }) => {
+    const id = ids.get(component);
+    return id === undefined ? [] : [[component, { ref: to, id }] as const];
+  });
+  return describeState(files, {
+    ...{ detected, version: plan.to, images: new Map(images), changes, lastUpgrade: now.toISOString() },
+    origin: originAfter(renewal, certificates),
+  });
+}
+
+/** The containers that are to run another image; that of the pod has no name of its own. */
+function containersOf(
+  { commands }: DetectedInstallation,
+  images: readonly ImageChange[],
+): UpgradeJournal['containers'] {
+  return images.flatMap(({ component, to }) => {
+    const [named] = component === 'pause' ? [] : valuesOf(commands[component], 'name');
+    return named ? [{ name: named.value, image: to }] : [];
+  });
+}

@@ -1,0 +1,101 @@
+import type { ImageRename } from '../releases/images.ts';
+import { dirname, join } from 'node:path';
+import { PluginError } from '../../errors.ts';
+import { certificatePathsOf } from '../certificatePaths.ts';
+import type { FileAttributes } from '../fileChange.ts';
+import type { Installation } from '../installation.ts';
+import { unitNames } from '../detect/scopes.ts';
+import { stateFolderOf } from '../stateFolder.ts';
+
+/**
+ * How far a change is. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the newer database is
+ * copied, `restoring` until everything is as it was, and `starting` until the old registry was started. Before `writing` nothing of the
+ * host has been changed, and there is no journal.
+ */
+export type UpgradePhase = 'writing' | 'restarting' | 'saving' | 'restoring' | 'starting';
+
+const phases: readonly string[] = ['writing', 'restarting', 'saving', 'restoring', 'starting'];
+
+/** Where the files of an installation are. */
+export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
+
+/** One change: what is written and what was there before, both in its folder. */
+export interface UpgradeJournal {
+  /** A number that counts up, and the time. */
+  readonly id: string;
+  /** What it is, as the subject of a sentence: `the upgrade`. */
+  readonly title: string;
+  readonly phase: UpgradePhase;
+  readonly files: readonly JournaledFile[];
+  readonly restart: readonly string[];
+  /** The database’s folder, as this machine has it, if a new Quay may change the database. */
+  readonly database: string | undefined;
+  /** What has to run in the end, by the names of the containers. */
+  readonly containers: readonly { readonly name: string; readonly image: string }[];
+  readonly names: readonly ImageRename[];
+  /** The images that the change replaces, which a rollback needs, by their names and IDs. */
+  readonly replaced: readonly ReplacedImage[];
+  /** The registry was healthy before. */
+  readonly wasHealthy: boolean;
+}
+
+/** An image that podman keeps for a rollback. */
+export interface ReplacedImage {
+  readonly name: string;
+  readonly id: string;
+}
+
+/** A file before and after; the bytes are in the folder of the change as `<n>.old` and `<n>.new`. */
+export interface JournaledFile {
+  readonly path: string;
+  /** Undefined if it did not exist; `sha256` is that of its bytes, in hex. */
+  readonly old: (FileAttributes & { readonly sha256: string }) | undefined;
+  readonly mode?: number;
+}
+
+/** The folder of an installation that a file of it must not leave; undefined for a file that is none of the installation’s. */
+export function folderOfFile(installation: InstallationPaths, path: string): string | undefined {
+  const { unitFolder, quayRoot } = installation;
+  const state = stateFolderOf(installation);
+  if (path === join(state, 'state.json')) return state;
+  if (Object.values(certificatePathsOf(installation)).includes(path)) return quayRoot.value;
+  const isUnit = unitNames.some((name) => {
+    const unit = join(unitFolder, `${name}.service`);
+    return path === unit || (dirname(path) === `${unit}.d` && path.endsWith('.conf'));
+  });
+  return isUnit ? unitFolder : undefined;
+}
+
+/**
+ * Reads a journal. Throws `invalid-file` for one that names anything but files and units of the installation: it says what is written.
+ */
+export function parseJournal(text: string, path: string, installation: InstallationPaths): UpgradeJournal {
+  const refuse = (why: string, cause?: unknown): PluginError =>
+    new PluginError('invalid-file', `${path} is not a journal of this registry: ${why}`, {
+      hint: 'Nothing was changed. Move the file away if you know that no upgrade or renewal is unfinished.',
+      cause,
+    });
+  let journal: UpgradeJournal;
+  try {
+    journal = JSON.parse(text) as UpgradeJournal;
+  } catch (cause) {
+    throw refuse('it is not JSON', cause);
+  }
+  const { id, phase, files, restart } = journal;
+  if (!/^\d{6}-\d{8}T\d{6}Z$/.test(id) || !phases.includes(phase)) throw refuse('its name or phase is unknown');
+  const stray = files.find((file) => folderOfFile(installation, file.path) === undefined);
+  if (stray) throw refuse(`it names ${stray.path}`);
+  const unit = restart.find((name) => !unitNames.includes(name));
+  if (unit !== undefined) throw refuse(`it names ${unit}`);
+  return journal;
+}
+
+/** When a change began, as ISO 8601 to the second. */
+export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
+  return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
+}
+
+/** The names by which podman keeps the replaced images for a rollback, in their order. */
+export function keptNames({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
+  return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${String(index)}`);
+}

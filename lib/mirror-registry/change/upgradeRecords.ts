@@ -1,0 +1,286 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import { PluginError } from '../../errors.ts';
+import { checkWritable, readWithAttributes, removeFile, replaceFile, type FileChange } from '../fileChange.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { ConfinedPath } from '../hostFolder.ts';
+import { StateFolder } from '../stateFolder.ts';
+import {
+  folderOfFile,
+  parseJournal,
+  type InstallationPaths,
+  type JournaledFile,
+  type UpgradeJournal,
+  type UpgradePhase,
+} from './upgradeJournal.ts';
+
+const journalName = 'journal.json';
+
+/** The digests of what this program wrote lately: a backup in between may have been removed. */
+const writtenName = 'written.json';
+const writtenLimit = 200;
+
+/** Bytes that are kept free for a rollback. */
+const reserveSize = 64 * 1024;
+
+/** The journal and the backups of an installation, in the folder of this program beside it. */
+export class UpgradeRecords {
+  readonly state: StateFolder;
+  readonly #files: HostFiles;
+  readonly #installation: InstallationPaths;
+
+  constructor(files: HostFiles, installation: InstallationPaths) {
+    this.#files = files;
+    this.#installation = installation;
+    this.state = new StateFolder(files, installation);
+  }
+
+  /** The folder of one change, as this machine has it. */
+  folderOf(journal: Pick<UpgradeJournal, 'id'>): Promise<string> {
+    return this.state.locate(nameOf(journal));
+  }
+
+  /** The change that is unfinished; undefined if there is none. Throws `invalid-file` and `not-readable`. */
+  current(): Promise<UpgradeJournal | undefined> {
+    return this.#readJournal(journalName);
+  }
+
+  /** The last change that succeeded and was not rolled back; undefined if there is none. Throws as `current`. */
+  async last(): Promise<UpgradeJournal | undefined> {
+    for (const id of (await this.#list()).toReversed()) {
+      const journal = await this.#readJournal(join(nameOf({ id }), 'upgrade.json'));
+      if (journal) return journal;
+    }
+    return undefined;
+  }
+
+  /** Saves the old and the new files, and notes that the change begins: from now on it can be finished, or rolled back. */
+  async begin(
+    changes: readonly FileChange[],
+    rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
+    now: Date,
+  ): Promise<UpgradeJournal> {
+    for (const { path } of changes) await checkWritable(this.#files, this.#confine(path));
+    const kept = await this.#list();
+    // Not by the clock alone: that of a host without a network may have been set back.
+    const number = String(Number(kept.at(-1)?.split('-')[0] ?? 0) + 1).padStart(6, '0');
+    const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
+    try {
+      await this.#removeBegun(kept);
+      const journal: UpgradeJournal = {
+        id,
+        phase: 'writing',
+        files: await this.#stage(nameOf({ id }), changes),
+        ...rest,
+      };
+      await this.#noteWritten(changes);
+      await this.#note(journal);
+      return journal;
+    } catch (error) {
+      await this.state.remove(nameOf({ id }));
+      throw error;
+    }
+  }
+
+  /** Saves the old and the new bytes in the folder of a change. */
+  async #stage(folder: string, changes: readonly FileChange[]): Promise<JournaledFile[]> {
+    await this.state.remove(folder);
+    await this.state.makeFolder(folder);
+    const files: JournaledFile[] = [];
+    for (const [index, { path, before, after, mode }] of changes.entries()) {
+      const found = await readWithAttributes(this.#files, this.#confine(path));
+      if (found ? !before?.equals(found.content) : before) {
+        throw new PluginError('conflict', `${path} was changed by another program meanwhile`, { hint: 'Try again.' });
+      }
+      if (found) await this.state.write(join(folder, `${String(index)}.old`), found.content);
+      await this.state.write(join(folder, `${String(index)}.new`), after);
+      const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
+      files.push({ path, old, ...(mode !== undefined && { mode }) });
+    }
+    await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
+    return files;
+  }
+
+  /** Frees the space that was kept for a rollback. */
+  async makeRoom(journal: UpgradeJournal): Promise<void> {
+    await this.state.remove(join(nameOf(journal), 'reserve'));
+  }
+
+  /** The files that are neither as they were nor as they were to be, and that no other change wrote. */
+  async listForeign(journal: UpgradeJournal): Promise<string[]> {
+    const written = await this.#readWritten();
+    const foreign: string[] = [];
+    for (const { path, old } of journal.files) {
+      const present = await this.#files.read(path);
+      const digest = present && sha256Of(present);
+      const isKnown = digest === undefined ? !old : digest === old?.sha256 || written.includes(digest);
+      if (!isKnown) foreign.push(path);
+    }
+    return foreign;
+  }
+
+  /** The files that a rollback would change: those that are not as they were before. */
+  async listChanged(journal: UpgradeJournal): Promise<JournaledFile[]> {
+    const changed: JournaledFile[] = [];
+    for (const file of journal.files) {
+      if (!(await this.#isRestored(file))) changed.push(file);
+    }
+    return changed;
+  }
+
+  /**
+   * Makes sure that every file can be restored: its backup is complete, and what differs from it can be written. Throws `invalid-file` and
+   * `not-writable`.
+   */
+  async requireFiles(journal: UpgradeJournal): Promise<void> {
+    for (const [index, { old }] of journal.files.entries()) {
+      if (old) await this.#readOld(journal, index);
+    }
+    for (const { path } of await this.listChanged(journal)) await checkWritable(this.#files, this.#confine(path));
+  }
+
+  /** Notes how far a change is. */
+  async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
+    if (journal.phase === phase) return journal;
+    const next = { ...journal, phase };
+    await this.#note(next);
+    return next;
+  }
+
+  /** Writes all files as they are to be. */
+  async apply(journal: UpgradeJournal): Promise<void> {
+    for (const [index, { path, mode }] of journal.files.entries()) {
+      await replaceFile(this.#files, this.#confine(path), await this.#read(journal, `${String(index)}.new`), { mode });
+    }
+  }
+
+  /** Writes the files that differ as they were, with their modes and owners, and removes those that did not exist. */
+  async restore(journal: UpgradeJournal): Promise<void> {
+    for (const [index, file] of journal.files.entries()) {
+      const target = this.#confine(file.path);
+      if (!file.old) await removeFile(this.#files, target);
+      else if (!(await this.#isRestored(file))) {
+        await replaceFile(this.#files, target, await this.#readOld(journal, index), { attributes: file.old });
+      }
+    }
+  }
+
+  /** Ends a change; one that succeeded stays as a backup. */
+  async end(journal: UpgradeJournal, isGood: boolean): Promise<void> {
+    const folder = nameOf(journal);
+    const ended = join(folder, 'upgrade.json');
+    if (isGood) {
+      await this.makeRoom(journal);
+      await this.state.write(ended, JSON.stringify(journal));
+    } else {
+      // An incomplete backup must not be taken for the last one.
+      await this.state.remove(ended);
+    }
+    await this.state.remove(journalName);
+    if (!isGood) await this.state.remove(folder);
+  }
+
+  /** Gives up an unfinished change, and returns where its backup is kept, as this machine has it: it is not removed by later runs. */
+  async abandon(journal: UpgradeJournal): Promise<string> {
+    const name = await this.state.rename(nameOf(journal), `abandoned-${journal.id}`);
+    await this.state.write(join(name, 'journal.json'), JSON.stringify(journal));
+    await this.state.remove(journalName);
+    return this.state.locate(name);
+  }
+
+  /** Removes a backup. */
+  async drop(journal: UpgradeJournal): Promise<void> {
+    await this.state.remove(nameOf(journal));
+  }
+
+  /** All changes that succeeded and were not rolled back, the first one first. */
+  async listEnded(): Promise<UpgradeJournal[]> {
+    const ids = await this.#list();
+    const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
+    return journals.filter((journal) => journal !== undefined);
+  }
+
+  /** The backups beyond the last `keep` of their kind: those with a database are counted apart from those without. */
+  async listSurplus(keep: number): Promise<UpgradeJournal[]> {
+    const ended = await this.listEnded();
+    const kinds = [
+      ended.filter(({ database }) => database !== undefined),
+      ended.filter(({ database }) => database === undefined),
+    ];
+    return kinds.flatMap((kind) => kind.slice(0, -keep));
+  }
+
+  async #isRestored({ path, old }: JournaledFile): Promise<boolean> {
+    const found = await readWithAttributes(this.#files, this.#confine(path));
+    if (!found || !old) return found === undefined && old === undefined;
+    return (
+      sha256Of(found.content) === old.sha256 &&
+      found.mode === old.mode &&
+      found.uid === old.uid &&
+      found.gid === old.gid
+    );
+  }
+
+  async #read(journal: UpgradeJournal, name: string): Promise<Buffer> {
+    const content = await this.state.read(join(nameOf(journal), name));
+    if (content) return content;
+    throw new PluginError(
+      'invalid-file',
+      `the backup ${await this.folderOf(journal)} is incomplete: ${name} is missing`,
+    );
+  }
+
+  async #readOld(journal: UpgradeJournal, index: number): Promise<Buffer> {
+    const content = await this.#read(journal, `${String(index)}.old`);
+    const file = journal.files[index];
+    if (file?.old?.sha256 === sha256Of(content)) return content;
+    throw new PluginError(
+      'invalid-file',
+      `the backup of ${file?.path ?? ''} in ${await this.folderOf(journal)} is corrupt`,
+    );
+  }
+
+  async #readJournal(name: string): Promise<UpgradeJournal | undefined> {
+    const text = (await this.state.read(name))?.toString();
+    return text === undefined ? undefined : parseJournal(text, await this.state.locate(name), this.#installation);
+  }
+
+  /** Removes what interrupted runs left that had not changed anything. */
+  async #removeBegun(ids: readonly string[]): Promise<void> {
+    for (const name of ids.map((id) => nameOf({ id }))) {
+      if ((await this.state.read(join(name, 'upgrade.json'))) === undefined) await this.state.remove(name);
+    }
+  }
+
+  async #noteWritten(changes: readonly FileChange[]): Promise<void> {
+    const written = [...(await this.#readWritten()), ...changes.map(({ after }) => sha256Of(after))];
+    await this.state.write(writtenName, JSON.stringify(written.slice(-writtenLimit)));
+  }
+
+  async #readWritten(): Promise<string[]> {
+    const text = (await this.state.read(writtenName))?.toString() ?? '[]';
+    return JSON.parse(text) as string[];
+  }
+
+  async #note(journal: UpgradeJournal): Promise<void> {
+    await this.state.write(journalName, JSON.stringify(journal));
+  }
+
+  async #list(): Promise<string[]> {
+    return (await this.state.list('backups')).filter((name) => /^\d{6}-/.test(name));
+  }
+
+  #confine(path: string): ConfinedPath {
+    const within = folderOfFile(this.#installation, path);
+    if (within !== undefined) return { path, within };
+    throw new PluginError('internal', `${path} is not a file of the installation`);
+  }
+}
+
+function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
+  return join('backups', id);
+}
+
+function sha256Of(content: Buffer): string {
+  return createHash('sha256').update(content).digest('hex');
+}

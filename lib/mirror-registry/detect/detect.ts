@@ -1,0 +1,191 @@
+import { join } from 'node:path';
+import { PluginError } from '../../errors.ts';
+import { publishedPort, readConfiguration, splitHostname, type Configuration } from './configuration.ts';
+import type { HostFiles } from '../../machine/hostFiles.ts';
+import type { Addition, Component, Installation } from '../installation.ts';
+import type { Inherited } from '../installation.ts';
+import { parsePodmanCommand, publishesOf, valuesOf, type PodmanCommand } from './podmanCommand.ts';
+import { findUnits, type DetectOptions } from './scopes.ts';
+import { settingsOf, type Unit, type Word } from './units.ts';
+import { mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
+
+type Commands = Partial<Record<Component, PodmanCommand>>;
+
+const unitOf = { quay: 'quay-app', redis: 'quay-redis', pause: 'quay-pod', postgres: 'quay-postgres' } as const;
+
+const configMount = '/quay-registry/conf/stack';
+
+/**
+ * Finds the mirror registry of a host from its files alone: the units with their drop-ins, and Quay’s configuration. Nothing is run
+ * and nothing written. Throws `not-found`, `conflict` for two installations, `unsupported` for a version 3, and `invalid-file`
+ * for files that do not describe an installation.
+ */
+export async function detectInstallation(host: HostFiles, options: DetectOptions): Promise<DetectedInstallation> {
+  const { scope, folder, units } = await findUnits(host, options);
+  const commands: Commands = Object.fromEntries(
+    Object.entries(unitOf).flatMap(([component, name]) => {
+      const command = findCommand(units.get(name));
+      return command ? [[component, command]] : [];
+    }),
+  );
+  const mount = configMountOf(commands.quay, options);
+  if (!mount) {
+    throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
+      hint: 'Only registries that mirror-registry installed can be upgraded. --quay-root names the folder with quay-config.',
+    });
+  }
+  const configuration = await openConfiguration(host, join(mount.value, 'config.yaml'));
+  const images = Object.fromEntries(
+    Object.entries(commands).flatMap(([component, command]) => {
+      const image = imageOf(component as Component, command);
+      return image ? [[component, inherit(command, image.text, image)]] : [];
+    }),
+  ) as Partial<Record<Component, Inherited<string>>>;
+  const hostname = configuration.get('SERVER_HOSTNAME');
+  if (!hostname || !commands.quay) {
+    throw new PluginError('invalid-file', `${configuration.path} has no SERVER_HOSTNAME`, {
+      hint: 'Quay needs the name that clients call it by: add it and try again.',
+    });
+  }
+  const { host: name, port: stated } = splitHostname(hostname.value);
+  const externalTls = /^(true|yes|on)$/i.test(configuration.get('EXTERNAL_TLS_TERMINATION')?.value ?? '');
+  const servesTls = !externalTls || (await host.exists(join(mount.value, 'ssl.key')));
+  const published = publishOf(commands, servesTls);
+  const database = configuration.get('DB_URI')?.value.startsWith('postgresql') ? 'postgres' : 'sqlite';
+  const quayVersion = quayVersionOf(images.quay?.value ?? '');
+  const installation: Installation = {
+    scope,
+    unitFolder: folder,
+    version: quayVersion === undefined ? undefined : mirrorRegistryVersion(quayVersion),
+    quayVersion,
+    database,
+    quayRoot: { ...mount, value: mount.value.replace(/\/quay-config\/?$/, '') },
+    host: { ...hostname, value: name },
+    port: published ?? { ...hostname, value: stated ?? 8443 },
+    storage: mountOf(commands.quay, '/datastorage', options.home) ?? { ...mount, value: 'quay-storage' },
+    databaseStorage:
+      database === 'sqlite'
+        ? mountOf(commands.quay, '/sqlite', options.home)
+        : mountOf(commands.postgres, '/var/lib/pgsql/data', options.home),
+    images,
+    additions: listAdditions(commands, servesTls),
+    dropIns: [...units.values()].flatMap(({ files }) => files.slice(1).map(({ path }) => path)),
+    ...{ externalTls, servesTls },
+    // With a proxy in front, clients are told of its port.
+    remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units),
+  };
+  return { installation, units, commands, configuration };
+}
+
+/** The podman command of a unit; undefined if it has none. */
+export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
+  const setting = unit && settingsOf(unit, 'Service', 'ExecStart').at(-1);
+  return setting && parsePodmanCommand(setting);
+}
+
+async function openConfiguration(host: HostFiles, path: string): Promise<Configuration> {
+  const text = await host.readText(path);
+  if (text !== undefined) return readConfiguration(path, text);
+  throw new PluginError('invalid-file', `the units name ${path}, and it is not there`, {
+    hint: /[$%]/.test(path)
+      ? 'Only systemd knows what these variables stand for: name the folder that holds quay-config with --quay-root.'
+      : 'Bring the configuration back from a backup: without its secrets nobody can read the registry’s database.',
+  });
+}
+
+function inherit<T>({ setting }: PodmanCommand, value: T, word: Word): Inherited<T> {
+  return { value, file: setting.file.path, line: word.line };
+}
+
+function imageOf(component: Component, command: PodmanCommand): Word | undefined {
+  return component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command.image;
+}
+
+/** The folder that is mounted as Quay’s configuration, by its unit or by an option; undefined if neither tells. */
+export function configMountOf(
+  command: PodmanCommand | undefined,
+  { quayRoot, home }: DetectOptions,
+): Inherited<string> | undefined {
+  if (quayRoot === undefined) return mountOf(command, configMount, home);
+  return { value: join(quayRoot, 'quay-config'), file: '--quay-root', line: 0 };
+}
+
+/** What is mounted at a folder of a container: a path, where `%h` is the home of the user, or the name of a volume. */
+export function mountOf(
+  command: PodmanCommand | undefined,
+  target: string,
+  home: string,
+): Inherited<string> | undefined {
+  for (const { value, word } of valuesOf(command, 'volume')) {
+    const [source = '', mounted] = value.split(':');
+    if (command && mounted === target) return inherit(command, source.replaceAll('%h', home), word);
+  }
+  return undefined;
+}
+
+function publishOf({ pause, quay }: Commands, servesTls: boolean): Inherited<number> | undefined {
+  for (const command of [pause, quay]) {
+    for (const { value, word } of publishesOf(command, servesTls)) {
+      const port = publishedPort(value);
+      if (command && port !== undefined) return inherit(command, port, word);
+    }
+  }
+  return undefined;
+}
+
+// What the installers of all versions write.
+const installerMounts =
+  /:(?:\/quay-registry\/conf\/stack|\/datastorage|\/sqlite|\/var\/lib\/pgsql\/data)(?::[A-Za-z,]*)?$/;
+const installerEnvironment =
+  /^(?:WORKER_COUNT|WORKER_COUNT_UNSUPPORTED_MINIMUM|PYTHONUSERBASE_SITE_PACKAGE|DEBUGLOG|REDIS_PASSWORD|POSTGRESQL_\w+)=/;
+const installerOptions = new Set([
+  ...['name', 'pod', 'conmon-pidfile', 'cidfile', 'cgroups', 'log-driver', 'image-volume', 'replace', 'secret'],
+  ...['infra-image', 'pod-id-file', 'rm', 'detach'],
+]);
+
+function listAdditions(commands: Commands, servesTls: boolean): Addition[] {
+  return Object.entries(commands).flatMap(([component, command]) => {
+    const unit = unitOf[component as Component];
+    const [publish] = publishesOf(command, servesTls);
+    return command.options.flatMap(({ name, value, words }) => {
+      const [word] = words;
+      const expected =
+        (name === 'volume' && installerMounts.test(value ?? '')) ||
+        (name === 'env' && installerEnvironment.test(value ?? '')) ||
+        (name === 'publish' && value === publish?.value) ||
+        installerOptions.has(name);
+      // What an environment variable is set to may be a secret.
+      const shown = name === 'env' ? (value?.split('=')[0] ?? '') : value;
+      const text = shown === undefined ? `--${name}` : `--${name} ${shown}`;
+      return expected || !word ? [] : [{ unit, ...inherit(command, text, word) }];
+    });
+  });
+}
+
+function remark(
+  published: Inherited<number> | undefined,
+  stated: number,
+  images: Partial<Record<Component, Inherited<string>>>,
+  quayVersion: string | undefined,
+  units: ReadonlyMap<string, Unit>,
+): string[] {
+  return [
+    ...(published && published.value !== stated
+      ? [
+          `port ${String(published.value)} is published (${published.file}:${String(published.line)}), and clients are told ${String(stated)} by SERVER_HOSTNAME`,
+        ]
+      : []),
+    ...(quayVersion === undefined
+      ? [`the image of Quay, ${images.quay?.value ?? 'which is not named'}, is none of a mirror-registry release`]
+      : []),
+    ...(units.has('quay-migrate') ? ['quay-migrate.service is left over from an upgrade that did not end'] : []),
+  ];
+}
+
+/** An installation with the files it was read from, to be worked on. */
+export interface DetectedInstallation {
+  readonly installation: Installation;
+  readonly units: ReadonlyMap<string, Unit>;
+  readonly commands: Readonly<Partial<Record<Component, PodmanCommand>>>;
+  readonly configuration: Configuration;
+}

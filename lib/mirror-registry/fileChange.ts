@@ -1,0 +1,126 @@
+import { constants } from 'node:fs';
+import { open, rename } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { isPluginError } from '../errors.ts';
+import { describeWriteError, syncFolder } from '../files/disk.ts';
+import type { HostFiles } from '../machine/hostFiles.ts';
+import { HostFolder, type ConfinedPath } from './hostFolder.ts';
+
+/** A file of the host that is to have other bytes. */
+export interface FileChange {
+  /** As the host has it. */
+  readonly path: string;
+  /** Undefined for a file that is not there yet. */
+  readonly before: Buffer | undefined;
+  readonly after: Buffer;
+  /** Permissions of a new file; one that was there keeps its own. */
+  readonly mode?: number;
+}
+
+/** Owner and permissions of a file. */
+export interface FileAttributes {
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** A file with its bytes, owner and permissions. */
+export interface FileCopy extends FileAttributes {
+  readonly content: Buffer;
+}
+
+const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK } = constants;
+
+/**
+ * Replaces the bytes of a file in one step, durably: an interruption leaves the old file or the new one. An existing file keeps its mode and
+ * owner unless `attributes` says others; a new one has `mode`, and its folder is made for its owner alone. A symbolic link is kept, and
+ * its target replaced, as long as that is within the folder. Throws `disk-full` and `not-writable`.
+ */
+export async function replaceFile(
+  files: HostFiles,
+  target: ConfinedPath,
+  content: Buffer | string,
+  { mode = 0o644, attributes }: { readonly mode?: number | undefined; readonly attributes?: FileAttributes } = {},
+): Promise<void> {
+  try {
+    const { folder, name } = await HostFolder.openParent(files, target, true);
+    await using _open = folder;
+    const old = attributes ?? (await folder.find(name));
+    const partial = `${name}.partial`;
+    await folder.remove(partial);
+    try {
+      {
+        // Until its owner is known, only this user may read it.
+        await using file = await open(folder.at(partial), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+        await file.writeFile(content);
+        if (old && (old.uid !== process.geteuid?.() || old.gid !== process.getegid?.()))
+          await file.chown(old.uid, old.gid);
+        await file.chmod(old ? old.mode & 0o777 : mode);
+        await file.sync();
+      }
+      await rename(folder.at(partial), folder.at(name));
+    } catch (error) {
+      await folder.remove(partial).catch(() => undefined);
+      throw error;
+    }
+    await syncFolder(folder.at('.'));
+  } catch (error) {
+    throw describeWriteError(error, files.locate(target.path));
+  }
+}
+
+/** Reads a regular file with its owner and permissions; undefined if it does not exist. Throws `not-readable` and `not-writable`. */
+export async function readWithAttributes(files: HostFiles, target: ConfinedPath): Promise<FileCopy | undefined> {
+  const opened = await HostFolder.openParent(files, target).catch(passMissing);
+  if (!opened) return undefined;
+  await using folder = opened.folder;
+  const file = await folder.openFile(opened.name);
+  if (!file) return undefined;
+  await using _open = file;
+  const { mode, uid, gid } = await file.stat();
+  return { content: await file.readFile(), mode: mode & 0o777, uid, gid };
+}
+
+/** Removes a file, if it exists, and what an interrupted write left beside it. Throws `not-writable`. */
+export async function removeFile(files: HostFiles, target: ConfinedPath): Promise<void> {
+  try {
+    const opened = await HostFolder.openParent(files, target).catch(passMissing);
+    if (!opened) return;
+    await using folder = opened.folder;
+    await folder.remove(opened.name);
+    await folder.remove(`${opened.name}.partial`);
+  } catch (error) {
+    throw describeWriteError(error, files.locate(target.path));
+  }
+}
+
+/**
+ * Makes sure, without changing anything, that a file can be written: neither the file nor its folder is read-only or immutable. Throws
+ * `not-writable` and `disk-full`.
+ */
+export async function checkWritable(files: HostFiles, { path, within }: ConfinedPath): Promise<void> {
+  try {
+    const opened = await HostFolder.openParent(files, { path, within }).catch(passMissing);
+    // Its folder is yet to be made, in the one above.
+    if (!opened) {
+      await checkWritable(files, { path: dirname(path), within });
+      return;
+    }
+    await using folder = opened.folder;
+    const { name } = opened;
+    const probe = `${name}.partial`;
+    await folder.remove(probe);
+    await (await open(folder.at(probe), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)).close();
+    await folder.remove(probe);
+    if ((await folder.find(name))?.isFile()) {
+      await (await open(folder.at(name), O_WRONLY | O_NOFOLLOW | O_NONBLOCK)).close();
+    }
+  } catch (error) {
+    throw describeWriteError(error, files.locate(path));
+  }
+}
+
+function passMissing(error: unknown): undefined {
+  if (!isPluginError(error) && (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+  throw error;
+}

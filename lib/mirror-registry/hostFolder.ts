@@ -1,0 +1,150 @@
+import { constants, type Stats } from 'node:fs';
+import { lstat, mkdir, open, readdir, rm, type FileHandle } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { messageOf, PluginError } from '../errors.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { isMissing } from '../files/fileContent.ts';
+import type { HostFiles } from '../machine/hostFiles.ts';
+
+// Node.js has no name for it. The value is the same on every architecture that OpenShift runs on.
+const openPathOnly = 0o10000000;
+
+const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+
+/** A file of a host, and the folder of the installation that it must not leave. Paths are as the host has them. */
+export interface ConfinedPath {
+  readonly path: string;
+  readonly within: string;
+}
+
+/**
+ * An open folder of a host. Its files are named through its descriptor, so no user can replace a folder above them meanwhile. Symbolic
+ * links on the way count only if root or the user who runs this made them, and must not lead out of `within`. Linux only.
+ */
+export class HostFolder {
+  /** As the host has it, without symbolic links. */
+  readonly path: string;
+  readonly #handle: FileHandle;
+
+  private constructor(handle: FileHandle, path: string) {
+    this.#handle = handle;
+    this.path = path;
+  }
+
+  /** Opens the folder of a file, and returns it with the name of the file in it. Throws `not-writable`; `create` makes missing folders. */
+  static async openParent(
+    files: HostFiles,
+    target: ConfinedPath,
+    create = false,
+  ): Promise<{ readonly folder: HostFolder; readonly name: string }> {
+    const resolved = await confine(files, target);
+    return { folder: await HostFolder.#open(files, dirname(resolved), create), name: basename(resolved) };
+  }
+
+  /** Opens a folder. Throws `not-writable`; `create` makes missing folders. */
+  static async open(files: HostFiles, target: ConfinedPath, create = false): Promise<HostFolder> {
+    return HostFolder.#open(files, await confine(files, target), create);
+  }
+
+  static async #open(files: HostFiles, path: string, create: boolean): Promise<HostFolder> {
+    let handle = await open(files.root, O_DIRECTORY | openPathOnly);
+    try {
+      for (const name of path.split('/').filter((each) => each !== '')) {
+        const next = await openChild(handle, name, create);
+        await handle.close();
+        handle = next;
+      }
+      return new HostFolder(handle, path);
+    } catch (error) {
+      await handle.close();
+      throw (error as NodeJS.ErrnoException).code === 'ENOENT' ? error : describeWriteError(error, files.locate(path));
+    }
+  }
+
+  /** Where a file of this folder is on this machine, for as long as the folder is open. */
+  at(name: string): string {
+    return join(pathOf(this.#handle), name);
+  }
+
+  /** Owner and mode of this folder. */
+  stat(): Promise<Stats> {
+    return this.#handle.stat();
+  }
+
+  /** What a name stands for, a symbolic link included; undefined if it does not exist. */
+  async find(name: string): Promise<Stats | undefined> {
+    try {
+      return await lstat(this.at(name));
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** Opens a file for reading if it is a regular file; undefined if it does not exist. Throws `not-readable`. */
+  async openFile(name: string): Promise<FileHandle | undefined> {
+    try {
+      const file = await open(this.at(name), O_RDONLY | O_NOFOLLOW | constants.O_NONBLOCK);
+      if ((await file.stat()).isFile()) return file;
+      await file.close();
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw new PluginError('not-readable', `${join(this.path, name)} cannot be read: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+    throw new PluginError('not-readable', `${join(this.path, name)} is not a regular file`);
+  }
+
+  /** The names in this folder, sorted. */
+  async list(): Promise<string[]> {
+    return (await readdir(this.at('.'))).sort();
+  }
+
+  /** Removes a file or folder, if it exists. */
+  async remove(name: string): Promise<void> {
+    await rm(this.at(name), { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#handle.close();
+  }
+}
+
+async function openChild(parent: FileHandle, name: string, create: boolean): Promise<FileHandle> {
+  const path = join(pathOf(parent), name);
+  const flags = O_DIRECTORY | O_NOFOLLOW | openPathOnly;
+  try {
+    return await open(path, flags);
+  } catch (error) {
+    if (!create || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    await mkdir(path, { mode: 0o700 });
+    return open(path, flags);
+  }
+}
+
+function pathOf({ fd }: FileHandle): string {
+  return `/proc/self/fd/${String(fd)}`;
+}
+
+/**
+ * Resolves the symbolic links of a path, as the host has it. Throws `not-writable` for a link that neither root nor the user who runs this
+ * made.
+ */
+export function resolveTrusted(files: HostFiles, path: string): Promise<string> {
+  return files.resolve(path, ({ uid }, link) => {
+    if (uid === 0 || uid === process.geteuid?.()) return;
+    throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${String(uid)}`, {
+      hint: 'It could lead anywhere. Replace it with the file or folder that it stands for.',
+    });
+  });
+}
+
+/** Resolves a path and makes sure that it stays within its folder. */
+async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
+  const [resolved, folder] = [await resolveTrusted(files, path), await resolveTrusted(files, within)];
+  if (resolved === folder || resolved.startsWith(join(folder, '/'))) return resolved;
+  throw new PluginError('not-writable', `${files.locate(path)} leads out of ${folder}, to ${resolved}`, {
+    hint: 'Replace the symbolic link with the file that it stands for.',
+  });
+}

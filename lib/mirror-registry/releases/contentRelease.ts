@@ -1,0 +1,94 @@
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import { parseManifest } from '../../oci/descriptor.ts';
+import { hexOf, type Digest } from '../../oci/digest.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import { serveContent, type ContentServer } from '../../server/server.ts';
+import { readContent, type ContentSource } from '../../store/store.ts';
+import type { HostCommands } from '../../machine/hostCommands.ts';
+import { requireImage } from './images.ts';
+import type { ReleaseComponent } from '../installation.ts';
+import type { ImageChange } from './images.ts';
+import type { RegistryRelease } from './images.ts';
+import type { ReleaseImage } from './images.ts';
+
+/** Where podman is given images, on the loopback interface. */
+const loadingPort = 28443;
+
+/** A release whose images are content of a store. */
+export interface ContentRelease extends Pick<
+  RegistryRelease,
+  'kind' | 'name' | 'version' | 'arch' | 'check' | 'close'
+> {
+  readonly images: Readonly<Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }>>;
+  readonly content: ContentSource;
+}
+
+/**
+ * Makes a release out of content. Podman is given it by a server on the loopback interface, by digest, so that it needs neither credentials
+ * nor authorities of its own, and holds the very images afterwards. Throws what the store throws.
+ */
+export async function makeContentRelease(release: ContentRelease): Promise<RegistryRelease> {
+  const { kind, name, version, arch, images, content, check, close } = release;
+  const found = {
+    quay: await describeImage(content, images.quay),
+    redis: await describeImage(content, images.redis),
+    pause: await describeImage(content, images.pause),
+  };
+  return {
+    ...{ kind, name, version, arch, check, close },
+    size: found.quay.size + found.redis.size + found.pause.size,
+    images: found,
+    load: (commands, changes, context) => load(release, found, commands, changes, context),
+  };
+}
+
+async function describeImage(
+  content: ContentSource,
+  { image, digest }: { readonly image: string; readonly digest: Digest },
+): Promise<ReleaseImage & { readonly id: string; readonly size: number }> {
+  const bytes = await readContent(content, await content.resolve(digest));
+  const { config, layers } = parseManifest(bytes, `${image} in ${content.name}`);
+  // The ID of an image is the digest of its configuration.
+  return { image, id: hexOf(config?.digest ?? digest), size: layers.reduce((sum, { size }) => sum + size, 0) };
+}
+
+/** Serves content to podman, at a port that a policy of the host can name; at another one if that is taken. */
+async function serveForPodman(
+  find: (name: string) => ContentSource | undefined,
+  context: Context,
+): Promise<ContentServer> {
+  try {
+    return await serveContent(find, { host: '127.0.0.1', port: loadingPort }, context);
+  } catch (error) {
+    if (!isPluginError(error, 'busy')) throw error;
+    return serveContent(find, { host: '127.0.0.1', port: 0 }, context);
+  }
+}
+
+async function load(
+  { content, images }: ContentRelease,
+  found: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
+  commands: HostCommands,
+  changes: readonly ImageChange[],
+  context: Context,
+): Promise<Map<ReleaseComponent, string>> {
+  const { signal } = context;
+  const find = (name: string): ContentSource | undefined => (name === releaseRepository ? content : undefined);
+  const server = await serveForPodman(find, context);
+  try {
+    for (const { component, from, to } of changes) {
+      context.log('info', `loading ${to}`);
+      const [{ id }, { digest }] = [found[component], images[component]];
+      const served = `${new URL(server.url).host}/${releaseRepository}@${digest}`;
+      await commands.podman(['pull', '--quiet', '--tls-verify=false', served], signal);
+      if (from !== to) await commands.podman(['tag', served, to], signal);
+      // Nobody is to look for it at a port where nothing listens any more.
+      await commands.podman(['untag', from === to ? id : to, served], signal);
+      await requireImage(commands, from === to ? id : to, id, signal);
+    }
+  } finally {
+    await server.close();
+  }
+  return new Map(changes.map(({ component }) => [component, found[component].id]));
+}

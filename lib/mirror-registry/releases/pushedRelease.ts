@@ -1,0 +1,45 @@
+import { Readable } from 'node:stream';
+import type { Bundle } from '../../bundle/bundle.ts';
+import type { Context } from '../../context.ts';
+import { copyImages } from '../../copy/copy.ts';
+import { parseArchitecture } from '../../release/version.ts';
+import type { Descriptor } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
+import type { ContentStore } from '../../store/store.ts';
+import { imagesOfBundle } from './registryBundle.ts';
+import { checkRegistryBundle } from './registryBundleCheck.ts';
+import { formatReleaseList } from './releaseList.ts';
+
+/**
+ * Pushes the release in a bundle into a repository, the registry’s own that it is to upgrade for one: the images, then a list of them, which
+ * gets the tag, its version unless another is given. The bundle is checked first; what is there is skipped. Returns the list’s digest, by
+ * which an upgrade can be told what to expect, and its tag. Throws as `checkRegistryBundle` and `copyImages`.
+ */
+export async function pushRelease(
+  bundle: Bundle,
+  destination: ContentStore,
+  { tag, concurrency }: { readonly tag: string | undefined; readonly concurrency: number },
+  context: Context,
+): Promise<{ readonly digest: Digest; readonly tag: string }> {
+  const { version, arch } = bundle.metadata;
+  const images = imagesOfBundle(bundle.metadata, bundle.path);
+  await checkRegistryBundle(bundle, undefined, context);
+  const roots = await Promise.all(
+    Object.values(images).map(async ({ image, digest }): Promise<{ name: string; root: Descriptor }> => {
+      return { name: image, root: await bundle.content.resolve(digest) };
+    }),
+  );
+  await copyImages(
+    roots.map((each) => ({ ...each, source: bundle.content })),
+    destination,
+    { concurrency },
+    context,
+  );
+  const manifests = new Map(roots.map(({ root }) => [root.digest, root]));
+  const list = formatReleaseList({ version, arch: parseArchitecture(arch), images }, manifests);
+  await destination.push(list.descriptor, () => Promise.resolve(Readable.from([list.bytes])));
+  const given = tag ?? version;
+  await destination.tag(list.descriptor, given);
+  await destination.close();
+  return { digest: list.descriptor.digest, tag: given };
+}

@@ -1,0 +1,125 @@
+import { mkdir } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { gatherContents } from '../../bundle/create/contents.ts';
+import { type BundleImage } from '../../bundle/images.ts';
+import { fillBundle } from '../../bundle/create/fill.ts';
+import { layOutBundle } from '../../bundle/create/layout.ts';
+import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { Origin } from '../../bundle/create/origin.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { isIndex, parseManifest } from '../../oci/descriptor.ts';
+import { hexOf, type Digest } from '../../oci/digest.ts';
+import { formatReference, parseReference } from '../../oci/reference.ts';
+import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
+import { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import { describeWriteError, writeWhole } from '../../files/disk.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import { takeLock } from '../../files/lock.ts';
+import { readContent } from '../../store/store.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import type { TargetImages } from './images.ts';
+
+/** What a bundle for a mirror registry is to hold, and where it goes. */
+export interface RegistryBundleRequest {
+  /** The release of the mirror registry. */
+  readonly version: string;
+  readonly arch: Architecture;
+  /** By tag, as the units are to name them. */
+  readonly images: Required<TargetImages>;
+  /** An existing or new folder. */
+  readonly output: string;
+  readonly tool: string;
+}
+
+/** What was made. */
+export interface RegistryBundleResult {
+  readonly path: string;
+  readonly digest: Digest;
+  readonly metadata: BundleMetadata;
+  /** How many bytes were fetched for it. */
+  readonly fetched: number;
+}
+
+/**
+ * Makes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an upgrade bundle, and
+ * `.sha256` beside it. `components` of its metadata name each image by tag and digest. Of an image for several architectures, one goes
+ * in. A run that was cut off is gone on with.
+ */
+export async function createRegistryBundle(
+  { version, arch, images, output, tool }: RegistryBundleRequest,
+  origin: Origin,
+  context: Context,
+): Promise<RegistryBundleResult> {
+  const found = await Promise.all(
+    releaseComponents.map(async (name): Promise<BundleImage> => {
+      const reference = await resolveImage(images[name], arch, origin);
+      return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
+    }),
+  );
+  const contents = await gatherContents(found, (reference) => origin.sourceOf(reference));
+  const pullspecs = Object.fromEntries(found.map(({ name, reference }) => [name, formatReference(reference)]));
+  const facts = {
+    ...{ version, arch, tool, components: pullspecs, images: Object.values(pullspecs) },
+    release: pullspecs['quay'] ?? '',
+    ...{ extraImages: [], osImages: [], previous: [], signatures: {} },
+  };
+  const { tar, metadata } = layOutBundle(facts, contents, []);
+  const path = join(output, `mirror-registry-${version}-${arch}.tar`);
+  await mkdir(output, { recursive: true }).catch((error: unknown) => {
+    throw describeWriteError(error, output);
+  });
+  const unlock = await takeLock(`${path}.lock`, path);
+  try {
+    origin.prepare();
+    const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
+    try {
+      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+      await writer.finish();
+      await writeWhole(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, 0o644);
+      return { path, digest: digests.digest, metadata, fetched };
+    } catch (error) {
+      await writer.close();
+      throw error;
+    }
+  } finally {
+    await unlock();
+  }
+}
+
+/** The images of a bundle as units name them, by tag, with their digests. Throws `invalid-bundle` for one of something else. */
+export function imagesOfBundle(
+  { components: named }: BundleMetadata,
+  path: string,
+): Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }> {
+  const read = (name: ReleaseComponent): { image: string; digest: Digest } => {
+    const { digest, ...reference } = parseReference(named[name] ?? '-');
+    if (digest && reference.tag !== undefined) return { image: formatReference(reference), digest };
+    throw new PluginError('invalid-bundle', `${path} holds no mirror registry: it names no image ${name}`, {
+      hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
+    });
+  };
+  if (!releaseComponents.every((name) => name in named)) {
+    throw new PluginError('invalid-bundle', `${path} holds no mirror registry`, {
+      hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
+    });
+  }
+  return { quay: read('quay'), redis: read('redis'), pause: read('pause') };
+}
+
+async function resolveImage(image: string, arch: Architecture, origin: Origin): Promise<BundleImage['reference']> {
+  const { registry, repository, tag } = parseReference(image);
+  if (tag === undefined) {
+    throw new PluginError('usage', `${image} has no tag: the tag tells which version a registry runs`);
+  }
+  const source = origin.sourceOf({ registry, repository });
+  const descriptor = await source.resolve(tag);
+  if (!isIndex(descriptor)) return { registry, repository, tag, digest: descriptor.digest };
+  const { manifests } = parseManifest(await readContent(source, descriptor), `${image} in ${source.name}`);
+  const child = manifests.find(({ platform }) => {
+    const { architecture } = (platform ?? {}) as { architecture?: unknown };
+    return architecture === goArchitecture(arch);
+  });
+  if (child) return { registry, repository, tag, digest: child.digest };
+  throw new PluginError('not-found', `${image} has nothing for ${arch}`);
+}

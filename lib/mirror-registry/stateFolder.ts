@@ -1,0 +1,149 @@
+import type { Stats } from 'node:fs';
+import { rename } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { PluginError } from '../errors.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { takeLock } from '../files/lock.ts';
+import { replaceFile } from './fileChange.ts';
+import type { HostFiles } from '../machine/hostFiles.ts';
+import { HostFolder, type ConfinedPath } from './hostFolder.ts';
+import type { Installation } from './installation.ts';
+
+/** The folder of this program beside a registry, as the host has it: the lock, the journal and the backups. */
+export function stateFolderOf({ quayRoot }: Pick<Installation, 'quayRoot'>): string {
+  return join(quayRoot.value, '.oc-mirror-registry');
+}
+
+/**
+ * The state of this program, which decides what is written and restored. So each folder and file of it counts only if it belongs to the user
+ * who runs this, and no other user can read or write it. Names are relative to the folder.
+ */
+export class StateFolder {
+  /** As the host has it. */
+  readonly path: string;
+  readonly #files: HostFiles;
+
+  constructor(files: HostFiles, installation: Pick<Installation, 'quayRoot'>) {
+    this.#files = files;
+    this.path = stateFolderOf(installation);
+  }
+
+  /** Where a file of it is on this machine, for other programs. Throws `not-readable`. */
+  async locate(name = ''): Promise<string> {
+    return this.#files.locate(await this.#files.resolve(join(this.path, name)));
+  }
+
+  /** The bytes of a file; undefined if it does not exist. Throws `not-readable`, for a file of another user too. */
+  async read(name: string): Promise<Buffer | undefined> {
+    const folder = await this.#openParent(name);
+    if (!folder) return undefined;
+    await using _folder = folder;
+    const file = await folder.openFile(basename(name));
+    if (!file) return undefined;
+    await using _file = file;
+    checkOwner(await file.stat(), this.#show(name));
+    return await file.readFile();
+  }
+
+  /** Writes a file in one step, durably. Throws `disk-full`, `not-writable` and `not-readable`. */
+  async write(name: string, content: Buffer | string): Promise<void> {
+    await this.makeFolder(join(name, '..'));
+    await replaceFile(this.#files, this.#confine(name), content, { mode: 0o600 });
+  }
+
+  /** Makes a folder, if it does not exist. Throws `disk-full`, `not-writable` and `not-readable`. */
+  async makeFolder(name: string): Promise<void> {
+    await using folder = await HostFolder.open(this.#files, this.#confine(name), true);
+    await this.#check(folder, name);
+  }
+
+  /** The names in a folder, sorted; none if it does not exist. Throws `not-readable`. */
+  async list(name: string): Promise<string[]> {
+    const folder = await this.#openParent(join(name, 'each'));
+    if (!folder) return [];
+    await using _folder = folder;
+    return await folder.list();
+  }
+
+  /** Removes a file or a folder with its files, if it exists. Throws `not-writable` and `not-readable`. */
+  async remove(name: string): Promise<void> {
+    const folder = await this.#openParent(name);
+    if (!folder) return;
+    await using _folder = folder;
+    try {
+      await folder.remove(basename(name));
+    } catch (error) {
+      throw describeWriteError(error, this.#show(name));
+    }
+  }
+
+  /** Gives a folder another name, if it exists, and returns that. Throws `not-writable` and `not-readable`. */
+  async rename(from: string, to: string): Promise<string> {
+    const [source, target] = [await this.#openParent(from), await this.#openParent(to)];
+    await using _source = source;
+    await using _target = target;
+    try {
+      if (source && target && (await source.find(basename(from)))) {
+        await rename(source.at(basename(from)), target.at(basename(to)));
+      }
+      return to;
+    } catch (error) {
+      throw describeWriteError(error, this.#show(to));
+    }
+  }
+
+  async #openParent(name: string): Promise<HostFolder | undefined> {
+    const above = join(name, '..');
+    const folder = await HostFolder.open(this.#files, this.#confine(above)).catch((error: unknown) => {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      throw error;
+    });
+    if (!folder) return undefined;
+    try {
+      await this.#check(folder, above);
+      return folder;
+    } catch (error) {
+      await folder[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Checks the owner of a folder, and of the state folder, which it is in. */
+  async #check(folder: HostFolder, name: string): Promise<void> {
+    checkOwner(await folder.stat(), this.#show(name));
+    if (join(name) === '.') return;
+    await using top = await HostFolder.open(this.#files, this.#confine('.'));
+    checkOwner(await top.stat(), this.#show());
+  }
+
+  /** A name for messages. */
+  #show(name = ''): string {
+    return this.#files.locate(join(this.path, name));
+  }
+
+  #confine(name: string): ConfinedPath {
+    return { path: join(this.path, name), within: this.path };
+  }
+}
+
+/** Keeps other runs out of an installation, and returns how to let them in again. Throws `busy`, `disk-full`, `not-writable`. */
+export async function takeStateLock(
+  files: HostFiles,
+  installation: Pick<Installation, 'quayRoot'>,
+): Promise<() => Promise<void>> {
+  const state = new StateFolder(files, installation);
+  await state.makeFolder('.');
+  return takeLock(await state.locate('lock'), `the mirror registry in ${installation.quayRoot.value}`);
+}
+
+function checkOwner({ uid, mode }: Stats, path: string): void {
+  const user = process.geteuid?.();
+  if (uid === user && (mode & 0o077) === 0) return;
+  const why =
+    uid === user
+      ? `other users have access to it (mode ${(mode & 0o777).toString(8)})`
+      : `it belongs to user ${String(uid)}, and this is user ${String(user)}`;
+  throw new PluginError('not-readable', `${path} cannot be trusted: ${why}`, {
+    hint: 'Another user may have written it. If you know its content, give it to this user with mode 0700; else move it away.',
+  });
+}

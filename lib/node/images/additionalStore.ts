@@ -1,0 +1,167 @@
+import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { digestOf, hexOf } from '../../oci/digest.ts';
+import { describeWriteError, syncFolder } from '../../files/disk.ts';
+import { findProgram, pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import { StoreIndex, type ImageStore } from './imageStore.ts';
+import { writeMarker } from '../runtime/storeConfig.ts';
+
+/** Where an additional store is made when nobody says otherwise: SELinux lets containers read what is below /var/lib/shared. */
+export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
+
+/** An additional store at work. */
+export interface AdditionalStore {
+  /** Where images go now: `<path>.partial`, or the path itself where a store with images is there already. */
+  readonly store: ImageStore;
+  /** Gives the whole store its name, and what SELinux and a power failure want. Returns the store by its final name. */
+  finish(context: Context): Promise<ImageStore>;
+}
+
+/** What containers/storage, podman and this program leave in the folder of a store, besides what is named after its driver. */
+const leftovers = new Set([
+  '.managed',
+  'storage.lock',
+  'userns.lock',
+  'defaultNetworkBackend',
+  'db.sql',
+  'libpod',
+  'mounts',
+  'tmp',
+]);
+
+/**
+ * Opens an additional store for writing. A path with no images in it gets a new store, made beside it and renamed when it is whole; a
+ * store that has images is in use, and gets more: each appears when all of it is there. What a run without an end left beside it is
+ * gone on with, unless its index is damaged. `main` is the store that this one is to be used beside. Throws `usage` for a path that
+ * holds something else, `not-writable`, and what reading the index throws.
+ */
+export async function openAdditionalStore(
+  host: Host,
+  path: string,
+  main: Pick<ImageStore, 'driver' | 'graphRoot'>,
+  context: Context,
+): Promise<AdditionalStore> {
+  const store = await findAdditionalStore(host, path, main);
+  const isUsed = store.graphRoot === path;
+  try {
+    if (!isUsed) await checkReplaceable(host, path, main.driver);
+    if (!isUsed) await discardDamaged(host, store, context);
+    await mkdir(pathOnHost(host, store.graphRoot), { recursive: true, mode: 0o755 });
+  } catch (error) {
+    throw describeWriteError(error, store.graphRoot);
+  }
+  return {
+    store,
+    finish: async (context) => {
+      await writeMarker(host, store.graphRoot);
+      await relabel(host, store.graphRoot, context);
+      await flush(host, store.graphRoot, context);
+      if (!isUsed) await replaceFolder(pathOnHost(host, store.graphRoot), pathOnHost(host, path));
+      return { ...store, graphRoot: path };
+    },
+  };
+}
+
+/** Finds where images of an additional store go: into it where it has some, else beside it. Throws what reading the index throws. */
+export async function findAdditionalStore(
+  host: Host,
+  path: string,
+  { driver }: Pick<ImageStore, 'driver'>,
+): Promise<ImageStore> {
+  const store: ImageStore = { kind: 'additional', driver, graphRoot: path, runRoot: runRootOf(path) };
+  return (await StoreIndex.read(host, store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
+}
+
+/** Checks where an additional store is to be. Throws `usage` for a path that container runtimes do not take, and for the main store. */
+export function checkStorePath(path: string, mainStore: string): void {
+  // MachineConfigs take no other paths, and image references none with a bracket or a colon.
+  if (!/^(?:\/[a-zA-Z0-9._-]+)+$/.test(path) || path.split('/').includes('..') || path.length > 256) {
+    throw new PluginError('usage', `${path} cannot be the path of an additional store`, {
+      hint: 'It must be absolute, of letters, digits, dots, dashes and underscores, and at most 256 characters.',
+    });
+  }
+  if (`${path}/`.startsWith(`${mainStore}/`) || `${mainStore}/`.startsWith(`${path}/`)) {
+    throw new PluginError('usage', `${path} cannot be an additional store: ${mainStore} is the main store`, {
+      hint: 'Choose a folder outside of it, or --store=main.',
+    });
+  }
+}
+
+/** Throws `usage` unless a folder may be replaced: nothing is in it that anybody misses, and it is no file system of its own. */
+async function checkReplaceable(host: Host, path: string, driver: string): Promise<void> {
+  const names = await readdir(pathOnHost(host, path)).catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (!names) return;
+  const own = ['', '-images', '-layers', '-containers'].map((end) => driver + end);
+  const strange = names.find((name) => !leftovers.has(name) && !own.includes(name));
+  if (strange !== undefined) {
+    throw new PluginError('usage', `${path} is no image store: ${strange} is in it`, {
+      hint: 'Name a folder that does not exist, or one that is empty.',
+    });
+  }
+  const [folder, above] = await Promise.all([path, dirname(path)].map((each) => stat(pathOnHost(host, each))));
+  if (folder?.dev !== above?.dev) {
+    throw new PluginError('usage', `${path} is the top of a file system, which a finished store cannot replace`, {
+      hint: `Name a folder in it: --store-path=${path}/store`,
+    });
+  }
+}
+
+/** Removes what a power failure left useless: it is nobody else’s, and was never whole. */
+async function discardDamaged(host: Host, store: ImageStore, context: Context): Promise<void> {
+  try {
+    await StoreIndex.read(host, store);
+  } catch (error) {
+    if (!isPluginError(error, 'incomplete')) throw error;
+    context.log('warn', `${error.message}: beginning anew`);
+    await rm(pathOnHost(host, store.graphRoot), { recursive: true, force: true });
+  }
+}
+
+/** Holds, for each additional store, what it needs while it is being written. */
+export const runFolder = '/run/oc-upgrade-bundle';
+
+// podman refuses long names.
+function runRootOf(path: string): string {
+  return `${runFolder}/${hexOf(digestOf(path)).slice(0, 8)}`;
+}
+
+/**
+ * Puts a folder in the place of another. That one is emptied, not moved away: a container runtime that has it configured finds a
+ * folder there at any moment, and reads the new one without being told.
+ */
+async function replaceFolder(from: string, to: string): Promise<void> {
+  try {
+    for (let attempt = 1; ; attempt++) {
+      for (const name of await readdir(to).catch(() => [])) await rm(join(to, name), { recursive: true, force: true });
+      try {
+        await rename(from, to);
+        break;
+      } catch (error) {
+        // Whoever looks into it meanwhile leaves a lock in it.
+        const { code } = error as NodeJS.ErrnoException;
+        if ((code !== 'ENOTEMPTY' && code !== 'EEXIST') || attempt === 10) throw error;
+      }
+    }
+    await syncFolder(dirname(to));
+  } catch (error) {
+    throw describeWriteError(error, to);
+  }
+}
+
+async function relabel(host: Host, path: string, context: Context): Promise<void> {
+  const hasSelinux = await stat(pathOnHost(host, '/sys/fs/selinux/enforce')).catch(() => undefined);
+  if (!hasSelinux || (await findProgram(host, 'restorecon')) === undefined) return;
+  const { code, stderr } = await runProgram(host, 'restorecon', ['-R', path], context);
+  if (code !== 0) context.log('warn', `restorecon of ${path} failed: ${stderr.trim()}`);
+}
+
+/** Makes everything on the store’s file system durable: containers/storage itself leaves that to chance. */
+async function flush(host: Host, path: string, context: Context): Promise<void> {
+  const { code, stderr } = await runProgram(host, 'sync', ['-f', path], context);
+  if (code !== 0) context.log('warn', `sync of ${path} failed: ${stderr.trim()}`);
+}

@@ -1,0 +1,126 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { repositoryIn, parseReference } from '../../oci/reference.ts';
+import {
+  describeHost,
+  findProgram,
+  pathOnHost,
+  runProgram,
+  type Host,
+  type ProgramResult,
+} from '../../machine/host.ts';
+import type { ImageStore, StoreImage } from './imageStore.ts';
+
+/** Programs that bring images into containers/storage, the one to prefer first. */
+export const copyPrograms = ['skopeo', 'podman'] as const;
+export type CopyProgram = (typeof copyPrograms)[number];
+
+/** What images are copied with. */
+export interface CopySetting {
+  readonly host: Host;
+  readonly store: ImageStore;
+  /** `127.0.0.1:41234`, where the bundle is served. */
+  readonly server: string;
+  /** A folder of the host for what a copy needs while it is under way. */
+  readonly work: string;
+}
+
+/** Finds the program of a host to copy with. Throws `not-found` where it has none of those that can. */
+export async function findCopyProgram(host: Host): Promise<CopyProgram> {
+  for (const name of copyPrograms) if ((await findProgram(host, name)) !== undefined) return name;
+  throw new PluginError('not-found', `${describeHost(host)} has neither ${copyPrograms.join(' nor ')}`, {
+    hint: 'Images are brought into the image store by one of them: install it. An OpenShift node has both.',
+  });
+}
+
+/**
+ * Copies one image from the server into the store, by its own name and digest, with lowered priority. The digest is compared by
+ * the program too. Throws `disk-full`, `incomplete` for any other failure, and `interrupted`.
+ */
+export async function copyImage(
+  program: CopyProgram,
+  image: StoreImage,
+  setting: CopySetting,
+  context: Context,
+): Promise<void> {
+  const temporary = join(setting.work, 'tmp');
+  const registries = join(setting.work, 'registries.conf');
+  const args = program === 'skopeo' ? skopeoArgs(image, setting) : podmanArgs(image, setting);
+  const environment = {
+    // Layers pass through a temporary folder: beside the store there is room for them, and what a killed run left is found.
+    TMPDIR: temporary,
+    ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries }),
+  };
+  const result = await runProgram(setting.host, program, args, context, { gentle: true, environment });
+  if (result.code !== 0) throw explain(program, result, setting);
+}
+
+/** Makes the folder that copies work in, with what podman needs to find the server under the images’ own names. */
+export async function prepareWork(images: readonly StoreImage[], { host, work, server }: CopySetting): Promise<void> {
+  // A run that was killed left what it had on the way.
+  await rm(pathOnHost(host, work), { recursive: true, force: true });
+  await mkdir(pathOnHost(host, join(work, 'tmp')), { recursive: true, mode: 0o700 });
+  const repositories = new Set(images.map(({ name }) => repositoryIn(name)));
+  const tables = [...repositories].map((name) => {
+    const { repository } = parseReference(name);
+    return `[[registry]]\nprefix = "${name}"\nlocation = "${server}/${repository}"\ninsecure = true\n`;
+  });
+  await writeFile(pathOnHost(host, join(work, 'registries.conf')), tables.join('\n'));
+  // Who signed the release has been checked, and each image is compared with the digest that the release gives it.
+  const policy = JSON.stringify({ default: [{ type: 'insecureAcceptAnything' }] });
+  await writeFile(pathOnHost(host, join(work, 'policy.json')), policy);
+}
+
+function skopeoArgs({ name, digest }: StoreImage, { store, server }: CopySetting): string[] {
+  const { repository } = parseReference(name);
+  return [
+    '--insecure-policy',
+    'copy',
+    '--quiet',
+    '--preserve-digests',
+    '--src-tls-verify=false',
+    '--src-no-creds',
+    `docker://${server}/${repository}@${digest}`,
+    `containers-storage:${placeOf(store)}${name}`,
+  ];
+}
+
+// The main store is left to the host’s own configuration.
+function placeOf({ kind, driver, graphRoot, runRoot }: ImageStore): string {
+  return kind === 'main' ? '' : `[${driver}@${graphRoot}+${runRoot}${driverOptions(driver, ':')}]`;
+}
+
+// A store that is mounted upon itself could not be renamed.
+function driverOptions(driver: string, before: string): string {
+  return driver === 'overlay' ? `${before}overlay.skip_mount_home=true` : '';
+}
+
+function podmanArgs({ name }: StoreImage, { store, work }: CopySetting): string[] {
+  const { driver, graphRoot, runRoot } = store;
+  const place = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
+  const option = driverOptions(driver, '');
+  return [
+    ...(store.kind === 'main' ? [] : [...place, ...(option === '' ? [] : ['--storage-opt', option])]),
+    'pull',
+    '--quiet',
+    '--signature-policy',
+    join(work, 'policy.json'),
+    name,
+  ];
+}
+
+function explain(program: CopyProgram, { code, stderr }: ProgramResult, { store }: CopySetting): PluginError {
+  const said = stderr
+    .trim()
+    .replace(/^time="[^"]*" level=(?:fatal|error) msg=/gm, '')
+    .slice(-1000);
+  if (/no space left on device|disk quota exceeded/i.test(said)) {
+    return new PluginError('disk-full', `the file system of the image store ${store.graphRoot} is full`, {
+      hint: 'Make room and run the same command again: it goes on with the images that are missing.',
+      cause: new Error(said),
+    });
+  }
+  return new PluginError('incomplete', `${program} failed: ${said === '' ? `exit code ${String(code)}` : said}`);
+}

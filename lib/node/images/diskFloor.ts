@@ -1,0 +1,66 @@
+import { mkdir, statfs } from 'node:fs/promises';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { describeBytes, describeWriteError } from '../../files/disk.ts';
+
+/** What the machine config operator wants to be left besides the images that it pins, in bytes. */
+const leastFloor = 16 * 2 ** 30;
+/** Below this part of the file system that images are on, the kubelet begins to remove them and to turn pods away. */
+const leastPart = 0.15;
+/** How often is looked while something is being written, in milliseconds. */
+const interval = 2000;
+
+/** How much of a disk is left, in bytes. */
+export interface DiskSpace {
+  readonly free: number;
+  /** What is not to be used of that. */
+  readonly floor: number;
+}
+
+/** Looks at the file system of a folder, which is made. `floor` is what is to be left free in bytes, where it is not to be the usual. Throws `not-writable`. */
+export async function measureDisk(folder: string, floor?: number): Promise<DiskSpace> {
+  try {
+    await mkdir(folder, { recursive: true });
+    const { bavail, bsize, blocks } = await statfs(folder);
+    return { free: bavail * bsize, floor: floor ?? Math.max(leastFloor, blocks * bsize * leastPart) };
+  } catch (error) {
+    throw describeWriteError(error, folder);
+  }
+}
+
+/** Does what fills a disk, and ends it with `disk-full` when less than the floor is left; what it wrote stays. Throws what the work does. */
+export async function stayAboveFloor<T>(
+  folder: string,
+  floor: number | undefined,
+  context: Context,
+  work: (context: Context) => Promise<T>,
+): Promise<T> {
+  const stop = new AbortController();
+  const look = async (): Promise<PluginError | undefined> => {
+    const space = await measureDisk(folder, floor);
+    return space.free < space.floor ? belowFloor(folder, space) : undefined;
+  };
+  const lack = await look();
+  if (lack) throw lack;
+  let reason: PluginError | undefined;
+  const watch = async (): Promise<void> => {
+    reason ??= await look().catch(() => undefined);
+    if (reason) stop.abort(reason);
+  };
+  const timer = setInterval(() => void watch(), interval);
+  try {
+    return await work({ ...context, signal: AbortSignal.any([context.signal, stop.signal]) });
+  } catch (error) {
+    // The work says only that it was interrupted.
+    throw context.signal.aborted ? error : (reason ?? error);
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {
+  const [left, wanted] = [describeBytes(free), describeBytes(floor)];
+  return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} are to stay free`, {
+    hint: 'Make room on that file system: it goes on by itself.',
+  });
+}

@@ -1,0 +1,166 @@
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { messageOf, PluginError } from '../../errors.ts';
+import { digestOf, type Digest } from '../../oci/digest.ts';
+import { parseJson } from '../../oci/syntax.ts';
+import { isMissing } from '../../files/fileContent.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+
+/** A containers/storage: where CRI-O and podman keep images. Paths are the host’s own. */
+export interface ImageStore {
+  /** `main` is the one that the host’s programs write to by themselves. */
+  readonly kind: 'main' | 'additional';
+  readonly driver: string;
+  readonly graphRoot: string;
+  readonly runRoot: string;
+}
+
+/** An image of a bundle: a name by digest, and the digest in it. */
+export interface StoreImage {
+  /** `quay.io/openshift-release-dev/ocp-release@sha256:…` */
+  readonly name: string;
+  readonly digest: Digest;
+}
+
+interface ImageRecord {
+  readonly id: string;
+  readonly names?: readonly string[] | null;
+  readonly layer?: string;
+  readonly 'big-data-digests'?: Readonly<Record<string, string>>;
+}
+
+interface LayerRecord {
+  readonly id: string;
+  readonly parent?: string;
+  readonly 'diff-digest'?: string;
+  readonly 'compressed-diff-digest'?: string;
+  readonly flags?: Readonly<Record<string, unknown>> | null;
+}
+
+/**
+ * What is in a store at one moment, by its own index files, which containers/storage replaces as a whole: reading them
+ * needs no lock, and no program that would take one.
+ */
+export class StoreIndex {
+  readonly #host: Host;
+  readonly #store: ImageStore;
+  readonly #images = new Map<string, ImageRecord>();
+  readonly #layers: ReadonlyMap<string, LayerRecord>;
+
+  private constructor(host: Host, store: ImageStore, images: readonly ImageRecord[], layers: readonly LayerRecord[]) {
+    this.#host = host;
+    this.#store = store;
+    for (const image of images) for (const name of image.names ?? []) this.#images.set(name, image);
+    this.#layers = new Map(layers.map((layer) => [layer.id, layer]));
+  }
+
+  /** Reads the index of a store; one that does not exist is empty. Throws `not-readable` and `incomplete` for a damaged index. */
+  static async read(host: Host, store: ImageStore): Promise<StoreIndex> {
+    const [images, layers] = await Promise.all([
+      readRecords<ImageRecord>(host, join(store.graphRoot, `${store.driver}-images`, 'images.json')),
+      readRecords<LayerRecord>(host, join(store.graphRoot, `${store.driver}-layers`, 'layers.json')),
+    ]);
+    return new StoreIndex(host, store, images, layers);
+  }
+
+  /** Neither images nor layers are in the store. */
+  get isEmpty(): boolean {
+    return this.#images.size === 0 && this.#layers.size === 0;
+  }
+
+  /** The digests of the blobs whose content is in the store, and that no program asks a registry for again: layers and configurations. */
+  listBlobs(): Set<string> {
+    const layers = [...this.#layers.values()].filter(({ flags }) => flags?.['incomplete'] !== true);
+    const images = [...this.#images.values()];
+    return new Set([
+      ...layers.flatMap((layer) => layer['compressed-diff-digest'] ?? layer['diff-digest'] ?? []),
+      ...images.flatMap((image) => Object.values(image['big-data-digests'] ?? {})),
+    ]);
+  }
+
+  /**
+   * Checks an image and says what it lacks, or undefined when it is whole: the store has it under its full name, the manifest’s
+   * bytes have the digest of that name, the configuration’s bytes the one in the manifest, and every layer that the
+   * configuration names is there with the same digest.
+   */
+  async check({ name, digest }: StoreImage): Promise<string | undefined> {
+    const record = this.#images.get(name);
+    if (!record) return 'the store does not have it';
+    let manifest = await this.#readData(record, `manifest-${digest}`);
+    if (digestOf(manifest ?? '') !== digest) return `the store has no manifest with the digest ${digest} for it`;
+    let config = configIn(manifest);
+    if (config === undefined) {
+      // A list: what it was asked for is the one image of it that is for this machine.
+      manifest = await this.#readData(record, 'manifest');
+      config = configIn(manifest);
+    }
+    if (config === undefined) return 'its manifest names no configuration';
+    const bytes = await this.#readData(record, config);
+    if (digestOf(bytes ?? '') !== config) return `its configuration ${config} is missing or altered`;
+    return this.#checkLayers(record.layer, diffsIn(bytes));
+  }
+
+  async #checkLayers(top: string | undefined, diffs: readonly string[]): Promise<string | undefined> {
+    let id = top;
+    for (const diff of diffs.toReversed()) {
+      const layer = this.#layers.get(id ?? '');
+      if (!layer) return `its layer ${diff} is missing`;
+      if (layer.flags?.['incomplete'] === true) return `its layer ${diff} is incomplete`;
+      // Layers of a partial pull are known by another digest.
+      if (layer['diff-digest'] && layer['diff-digest'] !== diff) return `its layer ${diff} is another one`;
+      if (!(await this.#hasFolder(layer.id))) return `the files of its layer ${diff} are missing`;
+      id = layer.parent;
+    }
+    return id ? 'it has more layers than its configuration names' : undefined;
+  }
+
+  async #hasFolder(layer: string): Promise<boolean> {
+    const { graphRoot, driver } = this.#store;
+    const place = driver === 'vfs' ? join(driver, 'dir', layer) : join(driver, layer);
+    const found = await stat(pathOnHost(this.#host, join(graphRoot, place))).catch(() => undefined);
+    return found?.isDirectory() ?? false;
+  }
+
+  async #readData({ id }: ImageRecord, key: string): Promise<Buffer | undefined> {
+    const { graphRoot, driver } = this.#store;
+    // Names with other than small letters, digits and dots are written in base64.
+    const file = /^[a-z0-9.]+$/.test(key) ? key : `=${Buffer.from(key).toString('base64')}`;
+    const path = join(graphRoot, `${driver}-images`, id, file);
+    return readFile(pathOnHost(this.#host, path)).catch(() => undefined);
+  }
+}
+
+async function readRecords<T>(host: Host, path: string): Promise<T[]> {
+  try {
+    const value: unknown = parseJson(await readFile(pathOnHost(host, path), 'utf8'));
+    if (Array.isArray(value)) return value as T[];
+  } catch (cause) {
+    if (isMissing(cause)) return [];
+    if (!(cause instanceof SyntaxError)) {
+      throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+    }
+  }
+  throw new PluginError('incomplete', `the index of the image store, ${path}, is damaged`, {
+    hint: 'Nothing in that store can be used. Remove the store, unless containers run from it, and load again.',
+  });
+}
+
+function configIn(manifest: Buffer | undefined): string | undefined {
+  const value = parse(manifest) as { config?: { digest?: unknown } } | undefined;
+  const digest = value?.config?.digest;
+  return typeof digest === 'string' ? digest : undefined;
+}
+
+function diffsIn(config: Buffer | undefined): string[] {
+  const value = parse(config) as { rootfs?: { diff_ids?: unknown } } | undefined;
+  const diffs = value?.rootfs?.diff_ids;
+  return Array.isArray(diffs) ? diffs.map(String) : [];
+}
+
+function parse(bytes: Buffer | undefined): unknown {
+  try {
+    return parseJson(bytes?.toString() ?? 'null') ?? undefined;
+  } catch {
+    return undefined;
+  }
+}

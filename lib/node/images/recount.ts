@@ -1,0 +1,63 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { findProgram, pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import type { ImageStore, StoreImage } from './imageStore.ts';
+
+/**
+ * Has podman list a store the way that a container runtime sees it, an additional one through a configuration with nothing else in
+ * it, and compares that with the images that should be there. Returns who counted, undefined where the host has no podman. Throws
+ * `incomplete` when images are missing or podman cannot read the store.
+ */
+export async function recountImages(
+  host: Host,
+  store: ImageStore,
+  images: readonly StoreImage[],
+  work: string,
+  context: Context,
+): Promise<string | undefined> {
+  if ((await findProgram(host, 'podman')) === undefined) return undefined;
+  const environment: Record<string, string> = store.kind === 'main' ? {} : await describeStore(host, store, work);
+  const { code, stdout, stderr } = await runProgram(host, 'podman', ['images', '--format', 'json'], context, {
+    environment,
+  });
+  const listed = code === 0 ? parseList(stdout) : undefined;
+  if (!listed) {
+    throw new PluginError('incomplete', `podman cannot list the image store ${store.graphRoot}: ${stderr.trim()}`);
+  }
+  const missing = images.filter(({ name }) => !listed.has(name));
+  const [first] = missing;
+  if (!first) return 'podman';
+  const count = `${String(missing.length)} of ${String(images.length)} images`;
+  throw new PluginError('incomplete', `podman does not see ${count} in ${store.graphRoot}, such as ${first.name}`, {
+    hint: 'Is the driver in storage.conf the one that the store was made with? Run the same command again.',
+  });
+}
+
+async function describeStore(host: Host, store: ImageStore, work: string): Promise<Record<string, string>> {
+  const file = join(work, 'storage.conf');
+  const text = [
+    '[storage]',
+    `driver = "${store.driver}"`,
+    `graphroot = "${join(work, 'empty')}"`,
+    `runroot = "${store.runRoot}/reader"`,
+    '[storage.options]',
+    `additionalimagestores = [ "${store.graphRoot}" ]`,
+    ...(store.driver === 'overlay' ? ['[storage.options.overlay]', 'skip_mount_home = "true"'] : []),
+  ];
+  await mkdir(pathOnHost(host, work), { recursive: true });
+  await writeFile(pathOnHost(host, file), `${text.join('\n')}\n`);
+  return { CONTAINERS_STORAGE_CONF: file };
+}
+
+function parseList(json: string): Set<string> | undefined {
+  try {
+    const list: unknown = JSON.parse(json);
+    if (!Array.isArray(list)) return undefined;
+    const entries = list as { Names?: string[] | null; RepoDigests?: string[] | null }[];
+    return new Set(entries.flatMap(({ Names, RepoDigests }) => [...(Names ?? []), ...(RepoDigests ?? [])]));
+  } catch {
+    return undefined;
+  }
+}

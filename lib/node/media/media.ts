@@ -1,0 +1,230 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { digestOf } from '../../oci/digest.ts';
+import {
+  classify,
+  deviceColumns,
+  isOpen,
+  parseBlockDevices,
+  parseProbe,
+  type BlockDevice,
+  type Candidate,
+} from './blockDevices.ts';
+import { DeviceEvents } from './deviceEvents.ts';
+import { pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import {
+  examineFiles,
+  examineTar,
+  listFiles,
+  readHead,
+  readSequence,
+  readWrites,
+  type Findings,
+  type FoundBundle,
+  type Rejected,
+  withoutBases,
+} from './medium.ts';
+import { PrivateMounts } from './privateMounts.ts';
+
+/** What happened to the media of a machine. */
+export type MediaEvent =
+  | ({ readonly event: 'found' | 'removed' } & FoundBundle)
+  | ({ readonly event: 'rejected' } & Rejected)
+  /** Different bundles are there at once, and it is not for us to choose. */
+  | { readonly event: 'conflict'; readonly paths: readonly string[] };
+
+/** Where to look for media, and where to mount them. */
+export interface MediaOptions {
+  readonly host: Host;
+  /** A folder of the host, made if it is not there. */
+  readonly place: string;
+  /** Devices to look at whether they are removable or not. */
+  readonly devices: readonly string[];
+}
+
+/** Where sticks are mounted if nobody says where. */
+export const usualPlace = '/run/oc-adm-upgrade-bundle/media';
+
+interface Medium {
+  readonly device: BlockDevice;
+  /** The same as long as nothing has changed on it. */
+  readonly fingerprint: string;
+  /** It is mounted by us. */
+  readonly isMounted: boolean;
+  readonly findings: Findings;
+}
+
+type Standing = ({ readonly event: 'found' } & FoundBundle) | ({ readonly event: 'rejected' } & Rejected);
+
+const nothing: Findings = { bundles: [], rejected: [] };
+
+/**
+ * Finds bundles on sticks, discs and disks: on a device itself, or as files on file systems that are removable or have a label of ours. These
+ * are mounted for reading only, and released when nothing of use is on them or the stick goes. Nothing on them is run, and no link on
+ * them is followed.
+ */
+export class Media {
+  readonly #options: MediaOptions;
+  readonly #mounts: PrivateMounts;
+  readonly #context: Context;
+  readonly #known = new Map<string, Medium>();
+  #conflict = '';
+
+  private constructor(options: MediaOptions, mounts: PrivateMounts, context: Context) {
+    this.#options = options;
+    this.#mounts = mounts;
+    this.#context = context;
+  }
+
+  /** Gets ready to look. Throws `busy` where another run does, and `not-writable` without the right to mount. */
+  static async open(options: MediaOptions, context: Context): Promise<Media> {
+    return new Media(options, await PrivateMounts.open(options.host, options.place, context), context);
+  }
+
+  /** The bundles that are there, as the last look found them. Those in files can be read until their stick goes, or this is closed. */
+  get bundles(): FoundBundle[] {
+    return [...this.#known.values()].flatMap(({ findings }) => findings.bundles);
+  }
+
+  /** What looks like a bundle and is none that can be used, as the last look found it. */
+  get rejected(): Rejected[] {
+    return [...this.#known.values()].flatMap(({ findings }) => findings.rejected);
+  }
+
+  /** Looks at every device once, and tells what has changed since the last look. Throws `not-found` without lsblk, and `interrupted`. */
+  async look(): Promise<MediaEvent[]> {
+    const before = this.#all();
+    const devices = (await this.#list()).filter(isOpen);
+    const paths = new Set(devices.map(({ path }) => path));
+    for (const medium of this.#known.values()) if (!paths.has(medium.device.path)) await this.#forget(medium);
+    for (const device of devices) await this.#lookAt(device);
+    const after = this.#all();
+    return [
+      ...[...before].flatMap(([key, event]) =>
+        event.event === 'found' && !after.has(key) ? [{ ...event, event: 'removed' } satisfies MediaEvent] : [],
+      ),
+      ...[...after].flatMap(([key, event]) => (before.has(key) ? [] : [event])),
+      ...this.#compare(),
+    ];
+  }
+
+  /** Looks again whenever a device comes, changes or goes, and every so many milliseconds; ends with the signal. */
+  async watch(interval: number, onEvent: (event: MediaEvent) => void): Promise<void> {
+    const events = await DeviceEvents.open(this.#options.host, this.#context);
+    try {
+      while (!this.#context.signal.aborted) {
+        for (const event of await this.look()) onEvent(event);
+        await events.next(interval, this.#context.signal);
+      }
+    } catch (error) {
+      if (!isPluginError(error, 'interrupted')) throw error;
+    } finally {
+      events.close();
+    }
+  }
+
+  /** Releases everything that was mounted. */
+  close(): Promise<void> {
+    return this.#mounts.close();
+  }
+
+  async #list(): Promise<BlockDevice[]> {
+    const { host } = this.#options;
+    const args = ['--json', '--bytes', '--paths', '--output', deviceColumns];
+    const { code, stdout, stderr } = await runProgram(host, 'lsblk', args, this.#context);
+    // Where there is no device at all, older ones print nothing.
+    if (code !== 0 && stderr !== '') throw new PluginError('not-readable', `lsblk failed: ${stderr.trim()}`);
+    try {
+      return stdout.trim() === '' ? [] : parseBlockDevices(stdout);
+    } catch (cause) {
+      throw new PluginError('not-readable', `lsblk printed what cannot be read: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  async #lookAt(device: BlockDevice): Promise<void> {
+    const known = this.#known.get(device.path);
+    const { host, devices } = this.#options;
+    // What we mounted ourselves does not count as being in use.
+    const seen = known?.isMounted ? { ...device, mountpoint: undefined } : device;
+    const head = await readHead(pathOnHost(host, device.path));
+    const probe = await this.#probe(device);
+    const candidate = classify(seen, head, probe, devices.includes(device.path));
+    const sys = pathOnHost(host, '/sys');
+    const sequence = await readSequence(device, sys);
+    // A tar may still be on its way onto the device; otherwise one that could not be read is not read again.
+    const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
+    const fingerprint = JSON.stringify([device.size, sequence, writes, seen.mountpoint, probe, digestOf(head)]);
+    const folder = this.#folderOf(device, known);
+    const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
+    const changed = [fingerprint, ...(files ?? [])].join();
+    if (known?.fingerprint === changed && (folder === undefined || files)) return;
+    if (known) await this.#forget(known);
+    await this.#examine(seen, candidate, fingerprint);
+  }
+
+  async #examine(device: BlockDevice, candidate: Candidate, fingerprint: string): Promise<void> {
+    const place = { device: device.path, ...(candidate.kind === 'filesystem' && candidate) };
+    const keep = (findings: Findings, isMounted = false, files: Iterable<unknown> = []): void => {
+      const print = [fingerprint, ...files].join();
+      this.#known.set(device.path, { device, fingerprint: print, isMounted, findings });
+    };
+    if (candidate.kind === 'tar') {
+      const path = pathOnHost(this.#options.host, device.path);
+      keep(await examineTar(path, candidate.firstEntry, place, this.#context));
+    } else if (candidate.kind === 'nothing') {
+      keep(candidate.reason === undefined ? nothing : reject(device, candidate.reason));
+    } else {
+      const isOurs = device.mountpoint === undefined;
+      try {
+        const folder = isOurs
+          ? await this.#mounts.mount(device.path, device.kernelName, candidate.filesystem)
+          : (this.#folderOf(device, undefined) ?? '');
+        const files = await listFiles(folder);
+        const findings = await examineFiles(folder, files.keys(), place, this.#context);
+        const isUsed = findings.bundles.length > 0;
+        if (isOurs && !isUsed) await this.#mounts.release(device.kernelName);
+        keep(findings, isOurs && isUsed, isUsed || !isOurs ? files : []);
+      } catch (error) {
+        if (isPluginError(error, 'interrupted')) throw error;
+        if (isOurs) await this.#mounts.release(device.kernelName);
+        keep(reject(device, messageOf(error), isPluginError(error) ? error.hint : undefined));
+      }
+    }
+  }
+
+  /** Where a device is mounted, by us or by somebody else, for this process. */
+  #folderOf({ mountpoint }: BlockDevice, known: Medium | undefined): string | undefined {
+    if (known?.isMounted) return this.#mounts.pathOf(known.device.kernelName);
+    return mountpoint === undefined ? undefined : pathOnHost(this.#options.host, mountpoint);
+  }
+
+  async #probe({ path }: BlockDevice): Promise<ReturnType<typeof parseProbe>> {
+    const args = ['--probe', '--output', 'export', path];
+    return parseProbe((await runProgram(this.#options.host, 'blkid', args, this.#context)).stdout);
+  }
+
+  async #forget(medium: Medium): Promise<void> {
+    if (medium.isMounted) await this.#mounts.release(medium.device.kernelName);
+    this.#known.delete(medium.device.path);
+  }
+
+  #all(): Map<string, Standing> {
+    const events: Standing[] = [...this.#known.values()].flatMap(({ findings: { bundles, rejected } }) => [
+      ...bundles.map((bundle): Standing => ({ event: 'found', ...bundle })),
+      ...rejected.map((each): Standing => ({ event: 'rejected', ...each })),
+    ]);
+    return new Map(events.map((event) => [JSON.stringify(event), event]));
+  }
+
+  #compare(): MediaEvent[] {
+    const bundles = withoutBases(this.bundles);
+    const identities = [...new Set(bundles.map(({ identity }) => identity))].sort().join();
+    const isConflict = identities.includes(',') && identities !== this.#conflict;
+    this.#conflict = identities;
+    return isConflict ? [{ event: 'conflict', paths: bundles.map(({ path }) => path) }] : [];
+  }
+}
+
+function reject({ path }: BlockDevice, reason: string, hint?: string): Findings {
+  return { bundles: [], rejected: [{ device: path, path, reason, hint }] };
+}

@@ -1,0 +1,113 @@
+import { mkdir, readFile, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import { takeLock } from '../../files/lock.ts';
+import { mountOptions } from './blockDevices.ts';
+import { pathOnHost, runProgram, type Host, type ProgramResult } from '../../machine/host.ts';
+
+/**
+ * A folder for mounts that only this process is to use: nobody but root may enter it, and what is mounted in it is not handed on to other
+ * mount namespaces.
+ */
+export class PrivateMounts {
+  readonly #host: Host;
+  readonly #place: string;
+  readonly #context: Context;
+  readonly #unlock: () => Promise<void>;
+
+  private constructor(host: Host, place: string, context: Context, unlock: () => Promise<void>) {
+    this.#host = host;
+    this.#place = place;
+    // What was mounted has to be released after an interruption too.
+    this.#context = { ...context, signal: new AbortController().signal };
+    this.#unlock = unlock;
+  }
+
+  /**
+   * Makes the folder, a path of the host, and releases what a run that was killed left in it. Throws `busy` where another run uses it,
+   * and `not-writable`.
+   */
+  static async open(host: Host, place: string, context: Context): Promise<PrivateMounts> {
+    const folder = pathOnHost(host, place);
+    try {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+    } catch (cause) {
+      const hint = 'Only root can mount a stick.';
+      throw new PluginError('not-writable', `${folder} cannot be made: ${messageOf(cause)}`, { hint, cause });
+    }
+    const mounts = new PrivateMounts(host, place, context, await takeLock(`${folder}.lock`, folder));
+    try {
+      await mounts.#releaseAll();
+      await mounts.#require('mount', '--bind', place, place);
+      await mounts.#require('mount', '--make-private', place);
+      return mounts;
+    } catch (error) {
+      await mounts.close();
+      throw error;
+    }
+  }
+
+  /** Mounts a device for reading, with nothing on it that counts as a program, a device or, as far as the kernel can, a symbolic link, and gives the path for this process. Throws `not-readable`. */
+  async mount(device: string, name: string, filesystem: string): Promise<string> {
+    const folder = join(this.#place, name);
+    await mkdir(pathOnHost(this.#host, folder), { recursive: true, mode: 0o700 });
+    const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];
+    const mount = (given: readonly string[]): Promise<ProgramResult> =>
+      runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);
+    let result = await mount([...options, 'nosymfollow']);
+    // Kernels before 5.10, and older mount programs, do not know it.
+    if (result.code !== 0) result = await mount(options);
+    if (result.code === 0) return pathOnHost(this.#host, folder);
+    await rmdir(pathOnHost(this.#host, folder));
+    const words = (result.stderr.trim().split('\n')[0] ?? '').slice(0, 200);
+    throw new PluginError('not-readable', `${device} cannot be mounted: ${words}`, {
+      hint: words.includes('unknown filesystem')
+        ? `The kernel of this machine has no ${filesystem}: use ext4 or XFS, or write the bundle onto the device itself.`
+        : undefined,
+    });
+  }
+
+  /** Where a device is mounted, for this process. */
+  pathOf(name: string): string {
+    return pathOnHost(this.#host, join(this.#place, name));
+  }
+
+  /** Releases a device, whether it is still there or not. */
+  async release(name: string): Promise<void> {
+    const folder = join(this.#place, name);
+    // Whoever reads there keeps it until the end of that; new ones do not find it.
+    await runProgram(this.#host, 'umount', ['--lazy', folder], this.#context);
+    await rmdir(pathOnHost(this.#host, folder)).catch(() => undefined);
+  }
+
+  /** Releases everything. */
+  async close(): Promise<void> {
+    await this.#releaseAll();
+    await rmdir(pathOnHost(this.#host, this.#place)).catch(() => undefined);
+    await this.#unlock();
+  }
+
+  async #releaseAll(): Promise<void> {
+    const mounted = (await this.#list()).filter((path) => path === this.#place || path.startsWith(`${this.#place}/`));
+    for (const path of mounted.reverse()) {
+      await runProgram(this.#host, 'umount', ['--lazy', path], this.#context);
+      if (path !== this.#place) await rmdir(pathOnHost(this.#host, path)).catch(() => undefined);
+    }
+  }
+
+  /** The paths of the host where something is mounted, in the order of mounting. */
+  async #list(): Promise<string[]> {
+    const { root } = this.#host;
+    const text = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '');
+    const paths = text.split('\n').flatMap((line) => line.split(' ')[4] ?? []);
+    return paths.map((path) => (root !== '/' && path.startsWith(`${root}/`) ? path.slice(root.length) : path));
+  }
+
+  async #require(program: string, ...args: string[]): Promise<void> {
+    const { code, stderr } = await runProgram(this.#host, program, args, this.#context);
+    if (code === 0) return;
+    const message = `${program} ${args.join(' ')} failed: ${stderr.trim()}`;
+    throw new PluginError('not-writable', message, { hint: 'Only root can mount a stick.' });
+  }
+}

@@ -1,0 +1,120 @@
+import { rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { Bundle } from '../../bundle/bundle.ts';
+import { serveBundle, type BundleServer } from '../../bundle/deliver/serve.ts';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { parseReference } from '../../oci/reference.ts';
+import { writeWhole } from '../../files/disk.ts';
+import type { ServedAnswer } from '../../server/server.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { listFolder, readIfThere } from './storageConfig.ts';
+import { readToml, stringsOf } from './toml.ts';
+
+/** The drop-in that sends the runtimes of a host to the mirror. It sorts after all others; what they say of other prefixes stays. */
+export const mirrorFile = '/etc/containers/registries.conf.d/999-oc-upgrade-bundle.conf';
+
+/** How many different requests are counted. */
+const mostCounted = 10_000;
+
+/** How to mirror. */
+export interface MirrorOptions {
+  readonly host: Host;
+  /** 0 for any free port. */
+  readonly port: number;
+  /** Registries or repositories besides those of the bundle, whose requests are to come here as well. */
+  readonly also: readonly string[];
+  /** What the images are called, by the signed payload. */
+  readonly tags: ReadonlyMap<string, Digest>;
+}
+
+/** A request that came to the mirror, and how often. */
+export interface MirrorRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly status: number;
+  /** What the client calls itself. */
+  readonly client: string;
+  readonly count: number;
+}
+
+/** A mirror at work. */
+export interface Mirror {
+  readonly server: BundleServer;
+  /** What its runtimes ask this machine for. */
+  readonly prefixes: readonly string[];
+  /** Every request so far, in the order of their first time. */
+  requests(): MirrorRequest[];
+  /** Removes the drop-in, then ends the server. */
+  close(): Promise<void>;
+}
+
+/**
+ * Serves a bundle to this machine and writes the drop-in that makes its container runtimes ask here first for the repositories of
+ * the bundle. Every request is logged and counted, whether it could be answered or not: they show what still wants a registry. Throws `conflict`
+ * where somebody else’s file says something of the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
+ */
+export async function startMirror(bundle: Bundle, options: MirrorOptions, context: Context): Promise<Mirror> {
+  const { host, port, also, tags } = options;
+  const own = [bundle.metadata.release, ...bundle.metadata.images].map((pullspec) => {
+    const { registry, repository } = parseReference(pullspec);
+    return `${registry}/${repository}`;
+  });
+  const prefixes = [...new Set([...own, ...also])].sort();
+  await checkOthers(host, prefixes);
+  const counted = new Map<string, MirrorRequest>();
+  const onAnswer = ({ method, path, status, client }: ServedAnswer): void => {
+    const key = [method, path, status, client].join(' ');
+    // A program that asks for something else each time must not fill the memory.
+    if (counted.size < mostCounted || counted.has(key))
+      counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
+    context.log(
+      'info',
+      `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${String(status)} (${client})`,
+    );
+  };
+  const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer, tags }, context);
+  const path = pathOnHost(host, mirrorFile);
+  try {
+    // Files of that folder that do not end in .conf are not read: nobody sees half of it.
+    await writeWhole(path, formatDropIn(prefixes, server.port));
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
+  return {
+    server,
+    prefixes,
+    requests: () => [...counted.values()],
+    close: async () => {
+      await rm(path, { force: true });
+      await server.close();
+    },
+  };
+}
+
+async function checkOthers(host: Host, prefixes: readonly string[]): Promise<void> {
+  for (const path of ['/etc/containers/registries.conf', ...(await listFolder(host, dirname(mirrorFile)))]) {
+    if (path === mirrorFile) continue;
+    const values = readToml((await readIfThere(host, path)) ?? '', path);
+    const said = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);
+    const both = prefixes.find((prefix) => said.includes(prefix));
+    if (both === undefined) continue;
+    throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {
+      hint: 'Is that a mirror that still answers? Then none is needed here. Otherwise take it out first.',
+    });
+  }
+}
+
+function formatDropIn(prefixes: readonly string[], port: number): string {
+  const tables = prefixes.map((prefix) => {
+    const slash = prefix.indexOf('/');
+    const mirror = `127.0.0.1:${String(port)}${slash < 0 ? '' : prefix.slice(slash)}`;
+    return (
+      `[[registry]]\nprefix = ${JSON.stringify(prefix)}\nlocation = ${JSON.stringify(prefix)}\n` +
+      `[[registry.mirror]]\nlocation = ${JSON.stringify(mirror)}\ninsecure = true\n`
+    );
+  });
+  return `# Written by oc adm-upgrade-bundle mirror, which removes it when it ends.\n${tables.join('\n')}`;
+}

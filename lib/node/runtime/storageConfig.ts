@@ -1,0 +1,64 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { messageOf, PluginError } from '../../errors.ts';
+import { isMissing } from '../../files/fileContent.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { readToml, stringsOf, type TomlValues } from './toml.ts';
+
+/** Where a machine keeps images, as its storage.conf says. Paths are the machine’s own. */
+export interface StorageConfig {
+  readonly driver: string;
+  readonly graphRoot: string;
+  readonly runRoot: string;
+  readonly additionalStores: readonly string[];
+}
+
+const places = ['/etc/containers/storage.conf', '/usr/share/containers/storage.conf'];
+const dropIns = ['/usr/share/containers/storage.conf.d', '/etc/containers/storage.conf.d'];
+
+/**
+ * Reads the storage configuration of a machine as root’s programs do: the first file that is there, or the one that
+ * CONTAINERS_STORAGE_CONF names, and, where the machine has such folders, the files of storage.conf.d after it. Throws `not-readable` and `invalid-file`.
+ */
+export async function readStorageConfig(host: Host): Promise<StorageConfig> {
+  const read = async (path: string): Promise<TomlValues | undefined> => {
+    const text = await readIfThere(host, path);
+    return text === undefined ? undefined : readToml(text, path);
+  };
+  const named = host.environment['CONTAINERS_STORAGE_CONF'];
+  const main = await Promise.all((named === undefined || named === '' ? places : [named]).map(read));
+  const files = [
+    main.find((values) => values !== undefined),
+    ...(await Promise.all((await listDropIns(host)).map(read))),
+  ];
+  const last = (key: string): string[] | undefined =>
+    files.map((values) => values && stringsOf(values, key)).findLast((strings) => strings !== undefined);
+  const first = (key: string, otherwise: string): string => last(key)?.[0] ?? otherwise;
+  return {
+    driver: host.environment['STORAGE_DRIVER'] || first('storage.driver', '') || 'overlay',
+    graphRoot: first('storage.graphroot', '/var/lib/containers/storage'),
+    runRoot: first('storage.runroot', '/run/containers/storage'),
+    additionalStores: last('storage.options.additionalimagestores') ?? [],
+  };
+}
+
+/** A file of the host as text; undefined where there is none. Throws `not-readable`. */
+export async function readIfThere(host: Host, path: string): Promise<string | undefined> {
+  try {
+    return await readFile(pathOnHost(host, path), 'utf8');
+  } catch (cause) {
+    if (isMissing(cause)) return undefined;
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** The files of a folder of the host as paths, sorted; none where there is no folder. */
+export async function listFolder(host: Host, folder: string): Promise<string[]> {
+  const names = await readdir(pathOnHost(host, folder)).catch(() => []);
+  return names.sort().map((name) => join(folder, name));
+}
+
+async function listDropIns(host: Host): Promise<string[]> {
+  const paths = (await Promise.all(dropIns.map((folder) => listFolder(host, folder)))).flat();
+  return paths.filter((path) => path.endsWith('.conf'));
+}

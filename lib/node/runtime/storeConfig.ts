@@ -1,0 +1,104 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { describeWriteError, writeWhole } from '../../files/disk.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { readIfThere, readStorageConfig } from './storageConfig.ts';
+import { readToml, stringsOf } from './toml.ts';
+
+/** The file that container runtimes read instead of the one in /usr/share/containers. */
+export const storageFile = '/etc/containers/storage.conf';
+
+/**
+ * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
+ * its folder; whoever manages the files of a node can write this one, and with it the folder, on nodes that join later.
+ */
+export const storeMarker = {
+  name: '.managed',
+  content:
+    'This folder is an additional image store, made by oc adm-upgrade-bundle. The container runtime does not start\n' +
+    'without it: take it out of additionalimagestores and restart the runtime before removing it.\n',
+};
+
+const vendorFile = '/usr/share/containers/storage.conf';
+const key = 'storage.options.additionalimagestores';
+const header = '# Written by oc adm-upgrade-bundle storage, which also removes it.\n';
+
+/**
+ * The storage.conf of a host as it is, with a store added to its additional ones. Throws `unsupported` for a file that has a list of
+ * them in a form that cannot be added to safely.
+ */
+export async function describeStorage(host: Host, store: string): Promise<string> {
+  const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
+  const text =
+    (await readIfThere(host, storageFile)) ??
+    (await readIfThere(host, vendorFile)) ??
+    `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
+  return addStore(text, additionalStores, store);
+}
+
+/**
+ * A storage.conf with a store added to the additional ones that it has. Throws `unsupported` for a text that lists them in a form that cannot be
+ * added to safely.
+ */
+export function addStore(text: string, additionalStores: readonly string[], store: string): string {
+  if (additionalStores.includes(store)) return text;
+  const line = `additionalimagestores = [${[...additionalStores, store].map((path) => JSON.stringify(path)).join(', ')}]`;
+  const present = storesIn(text) !== undefined;
+  const pattern = /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m;
+  const added = present
+    ? text.replace(pattern, () => line)
+    : /^\[storage\.options\][ \t]*$/m.test(text)
+      ? text.replace(/^\[storage\.options\][ \t]*$/m, (table) => `${table}\n${line}`)
+      : `${text.trimEnd()}\n\n[storage.options]\n${line}\n`;
+  try {
+    if (storesIn(added)?.includes(store)) return added;
+  } catch (error) {
+    if (!isPluginError(error, 'invalid-file')) throw error;
+  }
+  throw new PluginError('unsupported', `${storageFile} lists additional stores in a form that is not understood`, {
+    hint: `Add ${store} to additionalimagestores by hand.`,
+  });
+}
+
+/** Returns the additional stores that the text of a storage.conf lists; undefined if it has no list. Throws `invalid-file`. */
+export function storesIn(text: string): string[] | undefined {
+  return stringsOf(readToml(text, storageFile), key);
+}
+
+/**
+ * Makes an additional store known to a host that nobody manages: writes storage.conf where there is none, or where this program wrote it, and
+ * makes the folder of the store first. Returns whether anything changed. Throws `conflict` where there is somebody else’s file.
+ */
+export async function configureStore(host: Host, store: string): Promise<boolean> {
+  if ((await readStorageConfig(host)).additionalStores.includes(store)) return false;
+  const before = await readIfThere(host, storageFile);
+  if (before !== undefined && !before.startsWith(header)) {
+    throw new PluginError('conflict', `${storageFile} belongs to somebody else, and is left as it is`, {
+      hint: 'Without --write it is shown as it should be: bring that there the way the file came, such as by a MachineConfig.',
+    });
+  }
+  const text = await describeStorage(host, store);
+  await writeMarker(host, store);
+  await writeWhole(pathOnHost(host, storageFile), text.startsWith(header) ? text : header + text);
+  return true;
+}
+
+/** Removes the storage.conf that this program wrote, and nobody else’s. Returns whether there was one. */
+export async function removeStoreConfig(host: Host): Promise<boolean> {
+  const text = await readIfThere(host, storageFile);
+  if (!text?.startsWith(header)) return false;
+  await rm(pathOnHost(host, storageFile));
+  return true;
+}
+
+/** Writes the file that keeps the folder of a store in being, and with it the folder. Throws `not-writable`. */
+export async function writeMarker(host: Host, path: string): Promise<void> {
+  const file = pathOnHost(host, join(path, storeMarker.name));
+  try {
+    await mkdir(dirname(file), { recursive: true, mode: 0o755 });
+    await writeFile(file, storeMarker.content);
+  } catch (error) {
+    throw describeWriteError(error, file);
+  }
+}

@@ -1,0 +1,35 @@
+import { parse, TomlError } from 'smol-toml';
+import { PluginError } from '../../errors.ts';
+
+/** The values of a TOML file by their keys: `storage.options.additionalimagestores`. */
+export type TomlValues = ReadonlyMap<string, readonly unknown[]>;
+
+/**
+ * Reads a TOML file, as container runtimes do. A key of several tables of the same name has the values of all of them. Throws
+ * `invalid-file`, with the line and never the text: the file may hold passwords.
+ */
+export function readToml(text: string, where: string): TomlValues {
+  const values = new Map<string, unknown[]>();
+  const collect = (value: unknown, key: string): void => {
+    if (Array.isArray(value) && value.some(isTable)) for (const each of value) collect(each, key);
+    else if (isTable(value))
+      for (const [name, each] of Object.entries(value)) collect(each, key === '' ? name : `${key}.${name}`);
+    else values.set(key, [...(values.get(key) ?? []), ...(Array.isArray(value) ? (value as unknown[]) : [value])]);
+  };
+  try {
+    collect(parse(text), '');
+  } catch (cause) {
+    if (!(cause instanceof TomlError)) throw cause;
+    throw new PluginError('invalid-file', `${where} is not valid TOML: line ${String(cause.line)}`);
+  }
+  return values;
+}
+
+/** Returns the strings among the values of a key; undefined if the file does not set it. */
+export function stringsOf(values: TomlValues, key: string): string[] | undefined {
+  return values.get(key)?.filter((value) => typeof value === 'string');
+}
+
+function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date);
+}

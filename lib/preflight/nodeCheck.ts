@@ -1,0 +1,146 @@
+import { goArchitecture, type Architecture } from '../release/version.ts';
+import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
+import { mayRunOn, type ClusterNode } from './node.ts';
+import { isByDigest, type PodTemplate } from './podTemplate.ts';
+
+/** What is known about the images and the disk of nodes besides their Node objects. */
+export interface NodeKnowledge {
+  /** How many images a kubelet lists at most, in any pool; -1 for all (`nodeStatusMaxImages`). */
+  readonly imageLimits: readonly number[];
+  /** Images that a node is known to hold and keep, by the node’s name: those that are pinned. */
+  readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
+  /** Bytes that are free for images, by the node’s name. */
+  readonly free: ReadonlyMap<string, number>;
+}
+
+/** What a bundle asks of each node. */
+export interface BundleNeeds {
+  readonly version: string;
+  readonly arch: Architecture;
+  /** Pullspecs by digest. */
+  readonly images: readonly string[];
+  /** The blobs of the bundle, in bytes. */
+  readonly size: number;
+}
+
+const gibibyte = 1024 ** 3;
+/** What the machine config operator wants to stay free when it pins images (its pinned_image_set.go). */
+const pinFloor = 16 * gibibyte;
+/** The share of the disk below which the kubelet evicts pods (`imagefs.available`). */
+const evictionShare = 0.15;
+/** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
+const unpackedFactor = 2;
+
+const advice = {
+  ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
+  cordon: 'Uncordon it (oc adm uncordon) if nothing speaks against it.',
+  pressure: 'Make room on the node: a kubelet in this state removes images.',
+  arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
+  space:
+    'Make room, or give the node a larger disk; oc adm prune and crictl rmi --prune remove images that nothing runs.',
+  stats: 'Look on the node (df /var/lib/containers), or run this as somebody who may get nodes/proxy.',
+  list: 'Look on the node (crictl images --digests), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
+  missing:
+    'Load them into the storage of the node before its registry is gone: a pod that is moved or started there needs them.',
+  next: 'They must be on every node, and pinned, before the update begins.',
+};
+
+/** Checks one node: whether it works, is of the right architecture, and has the room and the images that are needed. */
+export function checkNode(
+  node: ClusterNode,
+  templates: readonly PodTemplate[],
+  running: readonly string[],
+  bundle: BundleNeeds | undefined,
+  knowledge: NodeKnowledge,
+): Finding[] {
+  const find = (check: Check, severity: Severity, message: string, advised: string): Finding => ({
+    ...{ check, severity, subject: { kind: 'Node', name: node.name }, message, advice: advised },
+  });
+  return [
+    ...(node.ready ? [] : [find('nodes', 'blocks', 'is not ready', advice.ready)]),
+    ...(node.schedulable ? [] : [find('nodes', 'warns', 'is cordoned', advice.cordon)]),
+    ...(node.pressed ? [find('nodes', 'blocks', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
+    ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkSpace(node, bundle, knowledge, find)] : []),
+    ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
+    ...(bundle ? checkNext(node, bundle, knowledge, find) : []),
+  ];
+}
+
+type Find = (check: Check, severity: Severity, message: string, advised: string) => Finding;
+
+function checkArchitecture({ architecture }: ClusterNode, { version, arch }: BundleNeeds, find: Find): Finding[] {
+  const wanted = goArchitecture(arch);
+  if (wanted === undefined || architecture === '' || wanted === architecture) return [];
+  return [find('nodes', 'blocks', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
+}
+
+function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
+  const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
+  // The blobs themselves are there until every node has unpacked them. What is loaded already takes its space already.
+  const needed = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted)) + reserve;
+  const has = knowledge.free.get(node.name);
+  const room = has ?? node.allocatable;
+  const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(needed - reserve)} for the images, the rest stays free)`;
+  if (room !== undefined && room < needed) {
+    const what = has === undefined ? 'has a disk of which pods may use' : 'has';
+    return [find('space', 'blocks', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];
+  }
+  return has === undefined ? [find('space', 'notes', `does not tell how much is free; ${words}`, advice.stats)] : [];
+}
+
+function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running: readonly string[]): Set<string> {
+  const used = templates
+    .filter((each) => !each.idle && makesPods(each) && mayRunOn(each, node))
+    .flatMap(({ images }) => images);
+  return new Set([...used, ...(isControlPlane(node) ? running : [])]);
+}
+
+// Of pods, only static ones: the others are what their workloads make them.
+function makesPods({ subject, owner }: PodTemplate): boolean {
+  return subject.kind === 'Pod' ? owner?.startsWith('Node/') === true : subject.kind !== 'Job';
+}
+
+function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const missing = [...needed].filter((image) => !holds(node, image, knowledge)).sort();
+  if (missing.length === 0) return [];
+  if (isTruncated(node, knowledge)) {
+    const what = `lists its ${String(node.listed)} largest images only: whether it has ${String(missing.length)} that pods may need there cannot be told`;
+    return [find('images', 'notes', what, advice.list)];
+  }
+  const some = missing.slice(0, 2).join(', ');
+  const more = missing.length > 2 ? ` and ${String(missing.length - 2)} more` : '';
+  return [find('images', 'warns', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
+}
+
+function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+  const { present, wanted } = countNext(node, bundle, knowledge);
+  if (present === wanted) return [];
+  const unsure = isTruncated(node, knowledge) ? ', as far as it lists them' : '';
+  const what = `has ${String(present)} of the ${String(wanted)} images of ${bundle.version}${unsure}`;
+  return [find('images', 'notes', what, advice.next)];
+}
+
+/** How many images of a bundle a node is known to have, and of how many. */
+function countNext(node: ClusterNode, { images }: BundleNeeds, knowledge: NodeKnowledge) {
+  const wanted = images.filter(isByDigest);
+  return { present: wanted.filter((image) => holds(node, image, knowledge)).length, wanted: wanted.length };
+}
+
+function holds({ name, images }: ClusterNode, image: string, { pinned }: NodeKnowledge): boolean {
+  return images.has(image) || pinned.get(name)?.has(image) === true;
+}
+
+/** A list as long as the limit may have been cut there. */
+function isTruncated({ listed }: ClusterNode, { imageLimits }: NodeKnowledge): boolean {
+  return imageLimits.includes(listed);
+}
+
+/** Whether a node is one of those that run the cluster itself. */
+export function isControlPlane({ labels }: ClusterNode): boolean {
+  return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
+}
+
+function inGibibytes(bytes: number): string {
+  return `${(bytes / gibibyte).toFixed(bytes < 10 * gibibyte ? 1 : 0)} GiB`;
+}

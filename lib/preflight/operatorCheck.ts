@@ -1,0 +1,101 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { subjectOf, type Check, type Finding, type Severity } from '../kubernetes/finding.ts';
+import { isByDigest } from './podTemplate.ts';
+
+const advice = {
+  operator: 'See what it says (oc describe), and set that right first: an update waits for every operator.',
+  upgradeable: 'See what it says (oc describe): it keeps the cluster at this minor version.',
+  paused:
+    'Resume it (oc patch machineconfigpool NAME --type=merge -p {"spec":{"paused":false}}) unless it is meant to wait: its nodes stay as they are until then.',
+  updating: 'Wait until all its nodes are updated (oc get machineconfigpools).',
+  degraded: 'See which node it waits for, and why (oc describe machineconfigpool).',
+  defaults:
+    'Switch off the catalogs that come with OpenShift (oc patch operatorhub cluster --type=merge -p {"spec":{"disableAllDefaultSources":true}}); remove or do not poll your own.',
+  catalog:
+    'Name its image by digest and remove spec.updateStrategy, or remove the catalog: installed operators go on without it.',
+};
+
+/** Checks the operators of OpenShift; `minor` tells whether the update that is planned is to another minor version. */
+export function checkOperators(operators: readonly KubernetesObject[], minor: boolean): Finding[] {
+  return operators.flatMap((operator) => [
+    ...findCondition(operator, 'operators', ['Available', 'False', 'blocks', 'is not available', advice.operator]),
+    ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocks', 'is degraded', advice.operator]),
+    ...findCondition(operator, 'operators', [
+      ...([
+        'Upgradeable',
+        'False',
+        minor ? 'blocks' : 'notes',
+        'must not be updated to another minor version',
+      ] as const),
+      advice.upgradeable,
+    ]),
+  ]);
+}
+
+/** Checks the pools of nodes that the machine config operator keeps. */
+export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
+  return pools.flatMap((pool): Finding[] => {
+    const paused = fieldsOf(pool['spec'])['paused'] === true;
+    const subject = subjectOf(pool);
+    const degraded = findCondition(pool, 'pools', ['Degraded', 'True', 'blocks', 'is degraded', advice.degraded]);
+    const behind = findCondition(pool, 'pools', ['Updated', 'False', 'blocks', 'is not up to date', advice.updating]);
+    return [
+      ...(paused
+        ? [
+            {
+              check: 'pools' as const,
+              severity: 'warns' as const,
+              subject,
+              message: 'is paused',
+              advice: advice.paused,
+            },
+          ]
+        : []),
+      ...degraded,
+      // A pool that is paused cannot become up to date, and one that is degraded is not.
+      ...(paused || degraded.length > 0 ? [] : behind),
+    ];
+  });
+}
+
+/** Finds catalogs that need a registry: to poll for a newer image, or to know which image a tag means. */
+export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] {
+  return catalogs.flatMap((catalog): Finding[] => {
+    const { image, updateStrategy } = fieldsOf(catalog['spec']);
+    const pullspec = textOf(image);
+    if (pullspec === undefined) return [];
+    const interval = textOf(fieldsOf(fieldsOf(updateStrategy)['registryPoll'])['interval']);
+    const reasons = [
+      ...(interval === undefined ? [] : [`polls a registry every ${interval}`]),
+      ...(isByDigest(pullspec) ? [] : [`names its image by tag (${pullspec}), which its pods therefore always pull`]),
+    ];
+    if (reasons.length === 0) return [];
+    const isDefault = /^(?:redhat-operators|certified-operators|community-operators|redhat-marketplace)$/.test(
+      catalog.metadata.name,
+    );
+    const subject = subjectOf(catalog);
+    return [
+      {
+        check: 'catalogs',
+        severity: 'warns',
+        subject,
+        message: reasons.join(', and '),
+        advice: isDefault ? advice.defaults : advice.catalog,
+      },
+    ];
+  });
+}
+
+type Rule = readonly [type: string, status: string, severity: Severity, what: string, advised: string];
+
+function findCondition(
+  object: KubernetesObject,
+  check: Check,
+  [type, status, severity, what, advised]: Rule,
+): Finding[] {
+  const condition = conditionsOf(object).get(type);
+  if (condition?.status !== status) return [];
+  const message = [what, condition.message].filter((part) => part !== '').join(': ');
+  return [{ check, severity, subject: subjectOf(object), message, advice: advised }];
+}

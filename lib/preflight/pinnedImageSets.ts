@@ -1,0 +1,158 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { KubernetesObject } from '../config/manifest.ts';
+import { hexOf, type Digest } from '../oci/digest.ts';
+import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { isPinnedOn } from './survey.ts';
+
+/** The kind by which the machine config operator pins images on nodes: from OpenShift 4.19 on by default. */
+export const pinnedImageSetKind = {
+  apiVersion: 'machineconfiguration.openshift.io/v1',
+  kind: 'PinnedImageSet',
+} as const;
+
+/** What tells our own objects from those of others, and which bundle and release they are for. */
+export const ownership = {
+  label: 'app.kubernetes.io/managed-by',
+  value: 'oc-upgrade-bundle',
+  bundle: 'upgrade-bundle.openshift.io/bundle',
+  release: 'upgrade-bundle.openshift.io/release',
+} as const;
+
+const roleLabel = 'machineconfiguration.openshift.io/role';
+/** The API takes no more in one set. */
+const largestSet = 500;
+/** The rule of the API: a host with a dot, at most one folder, and a digest (openshift/api, ImageDigestFormat). */
+const pinnable =
+  /^([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?\/([a-zA-Z0-9-_]{0,61}\/)?[a-zA-Z0-9-_.]*@sha256:[a-f0-9]{64}$/;
+
+/** What is to be pinned, and for whom. */
+export interface PinnedBundle {
+  /** The name of the UpgradeBundle. */
+  readonly name: string;
+  readonly digest: Digest;
+  /** The release image by digest. */
+  readonly release: string;
+  readonly images: readonly string[];
+}
+
+/** The images that no PinnedImageSet can name, since the API refuses their names. */
+export function listUnpinnable(images: readonly string[]): string[] {
+  return images.filter((image) => !pinnable.test(image) || image.length > 447);
+}
+
+/** Makes the PinnedImageSets that pin the images of a bundle in all pools: one for each pool, or several where there are too many images. */
+export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly KubernetesObject[]): KubernetesObject[] {
+  const names = new Set(bundle.images.filter((image) => listUnpinnable([image]).length === 0));
+  const images = [...names].sort().map((name) => ({ name }));
+  const count = Math.ceil(images.length / largestSet);
+  const parts = Array.from({ length: count }, (_, index) => images.slice(index * largestSet, (index + 1) * largestSet));
+  return rolesOf(pools).flatMap((role) =>
+    parts.map((pinnedImages, index) => ({
+      ...pinnedImageSetKind,
+      metadata: {
+        name: `oc-upgrade-bundle-${hexOf(bundle.digest).slice(0, 12)}-${role}${index === 0 ? '' : `-${String(index + 1)}`}`,
+        labels: { [roleLabel]: role, [ownership.label]: ownership.value },
+        annotations: { [ownership.bundle]: bundle.name, [ownership.release]: bundle.release },
+      },
+      spec: { pinnedImages },
+    })),
+  );
+}
+
+/** Whether a set that is there is the one that was made. */
+export function isSameSet(made: KubernetesObject, stored: StoredObject | undefined): stored is StoredObject {
+  if (!stored) return false;
+  const { labels = {}, annotations = {} } = stored.metadata;
+  return (
+    isDeepStrictEqual(stored['spec'], made['spec']) &&
+    Object.entries(made.metadata.labels ?? {}).every(([key, value]) => labels[key] === value) &&
+    Object.entries(made.metadata.annotations ?? {}).every(([key, value]) => annotations[key] === value)
+  );
+}
+
+/** Lists the sets of a cluster that are our own; none where it does not serve the kind. */
+export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObject[]> {
+  const { apiVersion, kind } = pinnedImageSetKind;
+  if (!(await cluster.findKind(apiVersion, kind))) return [];
+  return await cluster.list(apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
+}
+
+/** How far the nodes of a cluster are with some sets. */
+export interface PinState {
+  /** The nodes that have not pinned all that is meant for them. */
+  readonly waiting: readonly string[];
+  /** What nodes say about sets that they cannot pin. */
+  readonly failures: readonly string[];
+}
+
+/** Reads from what the machine config daemons report how far nodes are with some sets. */
+export function readPinState(
+  sets: readonly StoredObject[],
+  pools: readonly StoredObject[],
+  poolNodes: readonly StoredObject[],
+  nodes: readonly string[],
+): PinState {
+  const selectors = new Map(pools.map((pool) => [pool.metadata.name, selectorOf(pool)]));
+  const own = new Set(sets.map(({ metadata }) => metadata.name));
+  const reports = new Map(poolNodes.map((report) => [report.metadata.name, report]));
+  const isPinned = (name: string): boolean => {
+    const report = reports.get(name);
+    const pool = textOf(fieldsOf(fieldsOf(report?.['spec'])['pool'])['name']);
+    const selector = selectors.get(pool ?? '');
+    if (!report || !selector) return false;
+    return sets.filter(({ metadata }) => isSelected(metadata.labels, selector)).every(isPinnedOn(report));
+  };
+  return {
+    waiting: nodes.filter((name) => !isPinned(name)),
+    failures: nodes.flatMap((name) => failuresOf(reports.get(name), own)),
+  };
+}
+
+function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>): string[] {
+  if (!report) return [];
+  const { metadata, status } = report;
+  const said = listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) =>
+    own.has(String(name)) ? (textOf(lastFailedGenerationError) ?? []) : [],
+  );
+  const degraded = conditionsOf(report).get('PinnedImageSetsDegraded');
+  if (degraded?.status !== 'True') return [];
+  return [`${metadata.name}: ${said[0] ?? degraded.message}`];
+}
+
+/** The roles to make sets for, such that each pool selects those of at least one: custom pools mostly select the role worker too. */
+function rolesOf(pools: readonly KubernetesObject[]): string[] {
+  const usual = ['master', 'worker'];
+  const rank = ({ metadata: { name } }: KubernetesObject): string => `${usual.includes(name) ? '0' : '1'}${name}`;
+  const roles: string[] = [];
+  for (const pool of pools.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))) {
+    const selector = selectorOf(pool);
+    if (!roles.some((role) => isSelected({ [roleLabel]: role }, selector))) roles.push(pool.metadata.name);
+  }
+  return roles;
+}
+
+/** What a pool selects machine configurations and sets by: its own role where it does not say. */
+function selectorOf({ spec, metadata }: KubernetesObject): Fields {
+  const selector = fieldsOf(fieldsOf(spec)['machineConfigSelector']);
+  return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
+}
+
+function isSelected(labels: Readonly<Record<string, string>> = {}, { matchLabels, matchExpressions }: Fields): boolean {
+  const isEqual = Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value);
+  return (
+    isEqual &&
+    listOf(matchExpressions).every(({ key, operator, values }) => {
+      const value = labels[String(key)];
+      if (operator === 'Exists' || operator === 'DoesNotExist')
+        return (operator === 'Exists') === (value !== undefined);
+      return (operator === 'In') === (value !== undefined && textsOf(values).includes(value));
+    })
+  );
+}
+
+/** Whether the cluster itself can pin images. */
+export async function servesPins(cluster: Cluster): Promise<boolean> {
+  return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
+}

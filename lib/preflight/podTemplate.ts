@@ -1,0 +1,123 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { formatReference, parseReference } from '../oci/reference.ts';
+import { fieldsOf, listOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { subjectOf, type Subject } from '../kubernetes/finding.ts';
+
+/** Every kind that makes pods, by apiVersion and kind, and pods themselves. */
+export const workloadKinds: readonly (readonly [apiVersion: string, kind: string])[] = [
+  ['v1', 'Pod'],
+  ['v1', 'ReplicationController'],
+  ['apps/v1', 'Deployment'],
+  ['apps/v1', 'DaemonSet'],
+  ['apps/v1', 'StatefulSet'],
+  ['apps/v1', 'ReplicaSet'],
+  ['batch/v1', 'Job'],
+  ['batch/v1', 'CronJob'],
+  ['apps.openshift.io/v1', 'DeploymentConfig'],
+];
+
+/** A container of a pod, whichever of its lists it stands in. */
+export interface Container {
+  readonly kind: 'container' | 'init container' | 'ephemeral container';
+  readonly name: string;
+  readonly image: string;
+  /** As the kubelet takes it: where the object is silent, what the API server would write. */
+  readonly policy: string;
+}
+
+/** A pod, or what a workload makes its pods of. */
+export interface PodTemplate {
+  readonly subject: Subject;
+  /** What made it, as keyOf has it. */
+  readonly owner: string | undefined;
+  readonly labels: Fields;
+  readonly spec: Fields;
+  readonly containers: readonly Container[];
+  /** Of all containers, as nodes list them. */
+  readonly images: readonly string[];
+  /** It runs nothing at present: scaled to zero or suspended. */
+  readonly idle: boolean;
+  /** The node that it is bound to; undefined for what only makes pods. */
+  readonly node: string | undefined;
+}
+
+const lists = [
+  ['containers', 'container'],
+  ['initContainers', 'init container'],
+  ['ephemeralContainers', 'ephemeral container'],
+] as const;
+
+/** Reads the pod template of a workload; undefined for another kind, and for pods and jobs that have ended. */
+export function readPodTemplate(object: KubernetesObject): PodTemplate | undefined {
+  if (!workloadKinds.some(([, kind]) => kind === object.kind) || hasEnded(object)) return undefined;
+  const { ownerReferences, labels } = fieldsOf(object.metadata);
+  const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
+  const { replicas, suspend } = fieldsOf(object['spec']);
+  const spec = podSpecOf(object);
+  const containers = lists.flatMap(([list, kind]) =>
+    listOf(spec[list]).map((container) => readContainer(container, kind)),
+  );
+  return {
+    subject: subjectOf(object),
+    owner: owner && keyOf({ kind: String(owner['kind']), name: String(owner['name']), ...namespaceOf(object) }),
+    labels: fieldsOf(labels),
+    spec,
+    containers,
+    images: containers.flatMap(({ image }) => (image === '' ? [] : [normalizeImage(image)])),
+    idle: replicas === 0 || suspend === true,
+    node: object.kind === 'Pod' ? textOf(spec['nodeName']) : undefined,
+  };
+}
+
+/** What tells an object from all others. */
+export function keyOf({ kind, name, namespace = '' }: Subject): string {
+  return `${kind}/${namespace}/${name}`;
+}
+
+/** An image’s name as nodes list it: with its registry, and without a tag where there is a digest. */
+export function normalizeImage(name: string): string {
+  try {
+    const { registry, repository, tag, digest } = parseReference(name);
+    const tagged =
+      tag === undefined && digest === undefined ? { tag: 'latest' } : { ...(tag !== undefined && { tag }) };
+    return formatReference({ registry, repository, ...(digest === undefined ? tagged : { digest }) });
+  } catch {
+    return name;
+  }
+}
+
+/** Whether an image is named by its digest, so that no registry is needed to know which it is. */
+export function isByDigest(image: string): boolean {
+  return image.includes('@sha256:');
+}
+
+function podSpecOf(object: KubernetesObject): Fields {
+  const spec = fieldsOf(object['spec']);
+  if (object.kind === 'Pod') return spec;
+  const { template } = object.kind === 'CronJob' ? fieldsOf(fieldsOf(spec['jobTemplate'])['spec']) : spec;
+  return fieldsOf(fieldsOf(template)['spec']);
+}
+
+function readContainer({ name, image, imagePullPolicy }: Fields, kind: Container['kind']): Container {
+  const pullspec = textOf(image) ?? '';
+  return { kind, name: String(name), image: pullspec, policy: textOf(imagePullPolicy) ?? defaultPolicy(pullspec) };
+}
+
+function defaultPolicy(image: string): string {
+  const last = image.slice(image.lastIndexOf('/') + 1);
+  const isLatest = !isByDigest(image) && (!last.includes(':') || last.endsWith(':latest'));
+  return isLatest ? 'Always' : 'IfNotPresent';
+}
+
+function hasEnded({ kind, status }: KubernetesObject): boolean {
+  const { phase, conditions } = fieldsOf(status);
+  if (kind === 'Pod') return phase === 'Succeeded' || phase === 'Failed';
+  return (
+    kind === 'Job' &&
+    listOf(conditions).some(({ type, status: is }) => (type === 'Complete' || type === 'Failed') && is === 'True')
+  );
+}
+
+function namespaceOf({ metadata: { namespace } }: KubernetesObject): { namespace?: string } {
+  return namespace === undefined ? {} : { namespace };
+}

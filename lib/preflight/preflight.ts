@@ -1,0 +1,133 @@
+import type { UpdatePlan } from '../bundle/verify/updatePlan.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { isSameMinor } from '../release/version.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
+import { fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { sortFindings, type Finding } from '../kubernetes/finding.ts';
+import { readNode } from './node.ts';
+import { checkNode } from './nodeCheck.ts';
+import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
+import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
+import { checkPullAdmission } from './pullAdmission.ts';
+import { checkManifests, checkWorkloads } from './pullPolicy.ts';
+import { imageLimitsOf, pinnedOf, surveyCluster, type Survey } from './survey.ts';
+import { checkPath, checkState } from './versionCheck.ts';
+
+/** Whether a cluster can boot, and where there is a plan update, without a registry. */
+export interface Preflight {
+  /** The context’s name. */
+  readonly cluster: string;
+  /** The version that the cluster runs. */
+  readonly version: string;
+  /** The version of the bundle. */
+  readonly target: string | undefined;
+  /** How many of them were looked at. */
+  readonly nodes: number;
+  readonly workloads: number;
+  /** Nothing blocks. */
+  readonly ready: boolean;
+  /** What matters most first. */
+  readonly findings: readonly Finding[];
+}
+
+/**
+ * Looks for what would keep a cluster from booting, and from the update that is planned, when no registry answers. Changes nothing.
+ * Throws `unsupported` for a cluster that is not OpenShift, and what keeps it from reading the cluster at all.
+ */
+export async function runPreflight(
+  cluster: Cluster,
+  plan: UpdatePlan | undefined,
+  context: Context,
+): Promise<Preflight> {
+  const survey = await surveyCluster(cluster);
+  checkInterrupted(context.signal);
+  const [clusterVersion] = survey.versions;
+  if (!clusterVersion) throw notOpenShift(cluster, survey);
+  const { version } = readClusterVersion(clusterVersion);
+  const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
+  const findings = [
+    ...survey.findings,
+    ...(plan ? checkPlan(plan, clusterVersion, survey) : []),
+    ...checkState(clusterVersion, plan),
+    ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
+    ...checkPools(survey.pools),
+    ...checkCatalogs(survey.catalogs),
+    ...(await checkPullAdmission(cluster)),
+    ...checkWorkloads(templates),
+    ...checkNodes(survey, templates, clusterVersion, plan),
+  ];
+  return {
+    ...{ cluster: cluster.name, version, target: plan?.version },
+    ...{ nodes: survey.nodes.length, workloads: templates.length },
+    ready: findings.every(({ severity }) => severity !== 'blocks'),
+    findings: sortFindings(findings),
+  };
+}
+
+function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Survey): Finding[] {
+  const { path, version, distrust, workloads } = plan;
+  const gate = survey.featureGates.find(({ metadata }) => metadata.name === 'cluster');
+  const supply = {
+    mirrored: hasMirrors(plan, survey),
+    pinsImages: survey.pinsImages,
+    featureSet: textOf(fieldsOf(gate?.['spec'])['featureSet']),
+  };
+  const templates = workloads.flatMap(({ file, object }) => {
+    const template = readPodTemplate(object);
+    return template ? [{ ...template, file }] : [];
+  });
+  const untrusted: Finding[] = distrust
+    ? [
+        {
+          check: 'bundle',
+          severity: 'blocks',
+          subject: { kind: 'Bundle', name: path },
+          message: distrust.message,
+          advice: distrust.hint ?? 'Take a bundle of a release that somebody trusted signed.',
+        },
+      ]
+    : [];
+  return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(templates, version)];
+}
+
+function checkNodes(
+  survey: Survey,
+  templates: readonly PodTemplate[],
+  clusterVersion: StoredObject,
+  plan: UpdatePlan | undefined,
+): Finding[] {
+  const knowledge = { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
+  const release = textOf(fieldsOf(fieldsOf(clusterVersion['status'])['desired'])['image']);
+  const running = release === undefined ? [] : [release];
+  return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+/** Whether some mirror is configured for the images of a release. */
+export function hasMirrors(
+  { images }: Pick<UpdatePlan, 'images'>,
+  { digestMirrors, contentPolicies }: Pick<Survey, 'digestMirrors' | 'contentPolicies'>,
+): boolean {
+  const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
+    ...listOf(fieldsOf(spec)['imageDigestMirrors']),
+    ...listOf(fieldsOf(spec)['repositoryDigestMirrors']),
+  ]);
+  const sources = rules.flatMap(({ source }) => textOf(source) ?? []);
+  return images.some((image) =>
+    sources.some((source) => image.startsWith(`${source}@`) || image.startsWith(`${source}/`)),
+  );
+}
+
+function notOpenShift(cluster: Cluster, { findings }: Survey): PluginError {
+  const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
+  if (denied) return new PluginError('denied', `ClusterVersion ${denied.message}`, { hint: denied.advice });
+  return new PluginError(
+    'unsupported',
+    `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,
+    {
+      hint: 'Choose another cluster with --context or --kubeconfig.',
+    },
+  );
+}

@@ -1,0 +1,49 @@
+import { isPluginError } from '../errors.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { fieldsOf, listOf } from '../kubernetes/fields.ts';
+import type { Finding } from '../kubernetes/finding.ts';
+
+const advice = {
+  always:
+    'Take AlwaysPullImages out of enable-admission-plugins (oc get kubeapiserver cluster -o yaml), or see which mutating webhook does it ' +
+    '(oc get mutatingwebhookconfigurations).',
+  unknown: 'Make sure that the admission plugin AlwaysPullImages is off: with it no pod starts without a registry.',
+};
+
+/**
+ * Finds out whether the cluster makes every pod pull its images, as the admission plugin AlwaysPullImages does: lets it check, in a dry run
+ * that keeps nothing, a pod that should not. So it does not matter who does it, nor whether its configuration may be read.
+ */
+export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
+  const subject = { kind: 'Pod', name: '*' };
+  try {
+    const { spec } = await cluster.create(probe, { dryRun: true });
+    const [container = {}] = listOf(fieldsOf(spec)['containers']);
+    if (container['imagePullPolicy'] !== 'Always') return [];
+    const message = 'the cluster makes every pod pull its images at every start (AlwaysPullImages, or a webhook)';
+    return [{ check: 'pull-policy', severity: 'blocks', subject, message, advice: advice.always }];
+  } catch (error) {
+    if (!isPluginError(error) || error.code === 'interrupted') throw error;
+    const message = `whether the cluster makes every pod pull its images cannot be told: ${error.message}`;
+    return [{ check: 'pull-policy', severity: 'notes', subject, message, advice: advice.unknown }];
+  }
+}
+
+const probe = {
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name: 'oc-disconnected-preflight', namespace: 'default' },
+  spec: {
+    restartPolicy: 'Never',
+    // What the strictest pod security standard asks for.
+    securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
+    containers: [
+      {
+        name: 'probe',
+        image: `quay.io/openshift-release-dev/ocp-release@sha256:${'0'.repeat(64)}`,
+        imagePullPolicy: 'IfNotPresent',
+        securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } },
+      },
+    ],
+  },
+};

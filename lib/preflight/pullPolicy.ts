@@ -1,0 +1,119 @@
+import type { Finding, Severity } from '../kubernetes/finding.ts';
+import { isByDigest, keyOf, type Container, type PodTemplate } from './podTemplate.ts';
+
+const advice = {
+  policy:
+    'Set imagePullPolicy: IfNotPresent in what makes the pods; a pod that must always pull does not start without a registry.',
+  idle: 'Set imagePullPolicy: IfNotPresent before it is started again.',
+  payload:
+    'The release brings it like this: keep a registry that has the image until the update is over, or take another release.',
+  tag: 'Name the image by digest: what a tag means is only known to a registry, and no bundle or pin holds it.',
+};
+
+/**
+ * Finds containers of live workloads that pull whenever they start, or whose image is named by a tag. Of pods and what makes them, the
+ * uppermost that says so is named. What belongs to OpenShift itself blocks, what the site runs is a warning.
+ */
+export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
+  const known = new Map(templates.map((template) => [keyOf(template.subject), template]));
+  return templates.flatMap((template) => {
+    const owner = template.owner === undefined ? undefined : known.get(template.owner);
+    // Former revisions of a deployment stay as empty replica sets.
+    if (owner && template.idle) return [];
+    const own = (isBad: (container: Container) => boolean): Container[] =>
+      template.containers.filter((container) => isBad(container) && !owner?.containers.some(like(container, isBad)));
+    const { subject, idle } = template;
+    const severity: Severity = idle ? 'notes' : isCritical(template) ? 'blocks' : 'warns';
+    const always = own(pullsAlways);
+    const tagged = own(isTagged);
+    return [
+      ...(always.length > 0
+        ? [{ check: 'pull-policy' as const, severity, subject, ...describeAlways(always, idle) }]
+        : []),
+      ...(tagged.length > 0
+        ? [{ check: 'tags' as const, severity: demote(severity), subject, ...describeTags(tagged) }]
+        : []),
+    ];
+  });
+}
+
+/** The same for the manifests of a release, by the names of their files: what they say is what the cluster will run. */
+export function checkManifests(
+  templates: readonly (PodTemplate & { readonly file: string })[],
+  version: string,
+): Finding[] {
+  return templates.flatMap(({ subject, containers, file }): Finding[] => {
+    const where = `${version} brings it (${file}), and `;
+    const always = containers.filter(pullsAlways);
+    const tagged = containers.filter(isTagged);
+    return [
+      ...(always.length > 0
+        ? [
+            {
+              check: 'pull-policy' as const,
+              severity: 'blocks' as const,
+              subject,
+              message: where + describeAlways(always, false).message,
+              advice: advice.payload,
+            },
+          ]
+        : []),
+      ...(tagged.length > 0
+        ? [
+            {
+              check: 'tags' as const,
+              severity: 'warns' as const,
+              subject,
+              message: where + describeTags(tagged).message,
+              advice: advice.payload,
+            },
+          ]
+        : []),
+    ];
+  });
+}
+
+/** Whether a namespace is one of OpenShift’s own. */
+function isPlatform(namespace: string | undefined): boolean {
+  return /^(?:openshift|kube)-/.test(namespace ?? '');
+}
+
+// What OLM makes for catalogs is told of with the catalogs; a cluster boots without it.
+function isCritical({ subject, labels }: PodTemplate): boolean {
+  return isPlatform(subject.namespace) && labels['olm.catalogSource'] === undefined;
+}
+
+function pullsAlways({ policy }: Container): boolean {
+  return policy === 'Always';
+}
+
+function isTagged({ image }: Container): boolean {
+  return image !== '' && !isByDigest(image);
+}
+
+function like(container: Container, isBad: (container: Container) => boolean) {
+  return (other: Container): boolean => other.name === container.name && isBad(other);
+}
+
+function demote(severity: Severity): Severity {
+  return severity === 'blocks' ? 'warns' : 'notes';
+}
+
+function describeAlways(containers: readonly Container[], idle: boolean): { message: string; advice: string } {
+  const message = `${name(containers, 'pull')} from a registry at every start (imagePullPolicy: Always)`;
+  return { message, advice: idle ? advice.idle : advice.policy };
+}
+
+function describeTags(containers: readonly Container[]): { message: string; advice: string } {
+  const images = [...new Set(containers.map(({ image }) => image))].join(', ');
+  return { message: `${name(containers, 'name')} an image by tag: ${images}`, advice: advice.tag };
+}
+
+/** `container a pulls`, `containers a, b pull`. */
+function name(containers: readonly Container[], verb: string): string {
+  const [first, second] = containers;
+  if (first && !second) return `${first.kind} ${first.name} ${verb}s`;
+  const kinds = new Set(containers.map(({ kind }) => kind));
+  const names = containers.map(({ name: each, kind }) => (kinds.size === 1 ? each : `${each} (${kind})`));
+  return `${kinds.size === 1 && first ? first.kind : 'container'}s ${names.join(', ')} ${verb}`;
+}

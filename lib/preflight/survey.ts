@@ -1,0 +1,135 @@
+import { isPluginError } from '../errors.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import type { Finding } from '../kubernetes/finding.ts';
+import { readNode } from './node.ts';
+import { workloadKinds } from './podTemplate.ts';
+
+const kinds = {
+  nodes: ['v1', 'Node'],
+  operators: ['config.openshift.io/v1', 'ClusterOperator'],
+  versions: ['config.openshift.io/v1', 'ClusterVersion'],
+  featureGates: ['config.openshift.io/v1', 'FeatureGate'],
+  digestMirrors: ['config.openshift.io/v1', 'ImageDigestMirrorSet'],
+  contentPolicies: ['operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'],
+  pools: ['machineconfiguration.openshift.io/v1', 'MachineConfigPool'],
+  kubeletConfigs: ['machineconfiguration.openshift.io/v1', 'KubeletConfig'],
+  pinnedSets: ['machineconfiguration.openshift.io/v1', 'PinnedImageSet'],
+  poolNodes: ['machineconfiguration.openshift.io/v1', 'MachineConfigNode'],
+  catalogs: ['operators.coreos.com/v1alpha1', 'CatalogSource'],
+} as const;
+
+type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
+
+/** The objects of a cluster that tell whether it can do without a registry. */
+export interface Survey extends Listing {
+  readonly workloads: readonly StoredObject[];
+  /** The cluster serves PinnedImageSet v1. */
+  readonly pinsImages: boolean;
+  /** Bytes that are free for images, by the name of the node, where it may be asked. */
+  readonly free: ReadonlyMap<string, number>;
+  /** What could not be read. */
+  readonly findings: readonly Finding[];
+}
+
+/** How many nodes are asked at once. */
+const batch = 16;
+
+/**
+ * Reads the objects that tell whether a cluster can do without a registry. What the user must not read is among the findings, what
+ * the cluster does not serve is empty. Throws whatever else keeps it from reading.
+ */
+export async function surveyCluster(cluster: Cluster): Promise<Survey> {
+  const findings: Finding[] = [];
+  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> => {
+    if (!(await cluster.findKind(apiVersion, kind))) return [];
+    try {
+      return await cluster.list(apiVersion, kind);
+    } catch (error) {
+      if (!isPluginError(error, 'denied')) throw error;
+      const message = `may not be listed by you, so nothing is known about them: ${error.message}`;
+      const advice = 'Run this as somebody who may (cluster-reader is enough, but for free space).';
+      findings.push({ check: 'rights', severity: 'warns', subject: { kind, name: '' }, message, advice });
+      return [];
+    }
+  };
+  const names = Object.keys(kinds) as (keyof typeof kinds)[];
+  const [workloads, ...lists] = await Promise.all([
+    Promise.all(workloadKinds.map(([apiVersion, kind]) => list(apiVersion, kind))),
+    ...names.map((name) => list(kinds[name][0], kinds[name][1])),
+  ]);
+  const listing = Object.fromEntries(names.map((name, index) => [name, lists[index] ?? []])) as unknown as Listing;
+  return {
+    ...listing,
+    workloads: workloads.flat(),
+    pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
+    // A node that is down keeps those waiting who ask it.
+    free: await askForSpace(
+      cluster,
+      listing.nodes.filter((node) => readNode(node).ready),
+    ),
+    findings,
+  };
+}
+
+async function askForSpace(cluster: Cluster, nodes: readonly StoredObject[]): Promise<Map<string, number>> {
+  const free = new Map<string, number>();
+  for (let at = 0; at < nodes.length; at += batch) {
+    const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
+      const bytes = await readFree(cluster, name);
+      if (bytes !== undefined) free.set(name, bytes);
+    });
+    await Promise.all(asked);
+  }
+  return free;
+}
+
+/** What the kubelet says is free where it keeps images (its Summary API); undefined where it does not, or we must not ask. */
+async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
+  try {
+    const answer = await cluster.get(`/api/v1/nodes/${encodeURIComponent(node)}/proxy/stats/summary`);
+    const { runtime, fs } = fieldsOf(fieldsOf(answer)['node']);
+    const known = [fieldsOf(fieldsOf(runtime)['imageFs']), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
+    return known.find((bytes) => typeof bytes === 'number');
+  } catch (error) {
+    // Then its space is told of as unknown.
+    if (isPluginError(error) && error.code !== 'interrupted') return undefined;
+    throw error;
+  }
+}
+
+/** The numbers of images that kubelets list at most: 50 unless a KubeletConfig says otherwise. */
+export function imageLimitsOf({ kubeletConfigs }: Pick<Survey, 'kubeletConfigs'>): number[] {
+  const given = kubeletConfigs
+    .map(({ spec }) => fieldsOf(fieldsOf(spec)['kubeletConfig'])['nodeStatusMaxImages'])
+    .filter((limit) => typeof limit === 'number');
+  return [50, ...given];
+}
+
+/** The images that nodes are known to hold by what the machine config operator pinned there, by the name of the node. */
+export function pinnedOf({
+  pinnedSets,
+  poolNodes,
+}: Pick<Survey, 'pinnedSets' | 'poolNodes'>): Map<string, Set<string>> {
+  const role = 'machineconfiguration.openshift.io/role';
+  return new Map(
+    poolNodes.map((node) => {
+      const pool = textOf(fieldsOf(fieldsOf(node['spec'])['pool'])['name']);
+      const sets = pinnedSets.filter(({ metadata: { labels } }) => pool !== undefined && labels?.[role] === pool);
+      const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
+      return [node.metadata.name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
+    }),
+  );
+}
+
+/** Tells of which sets a node (MachineConfigNode) reports that it has pinned them, as they are now. */
+export function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
+  const conditions = conditionsOf(node);
+  const settled = ['Progressing', 'Degraded'].every(
+    (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',
+  );
+  const reported = listOf(fieldsOf(node['status'])['pinnedImageSets']);
+  return ({ metadata: { name, generation } }) =>
+    settled && reported.some((each) => each['name'] === name && each['currentGeneration'] === generation);
+}

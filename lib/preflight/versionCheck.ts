@@ -1,0 +1,140 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { isOlder, isSameMinor } from '../release/version.ts';
+import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
+import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { subjectOf, type Finding, type Severity } from '../kubernetes/finding.ts';
+
+/** The release that is to be installed. */
+export interface Target {
+  readonly version: string;
+  readonly arch: string;
+  /** The versions that can be updated to it; empty where the release does not say. */
+  readonly previous: readonly string[];
+}
+
+/** How nodes of this cluster come by the images of a release. */
+export interface ImageSupply {
+  /** Mirrors are configured for release images. */
+  readonly mirrored: boolean;
+  /** The cluster serves PinnedImageSet v1. */
+  readonly pinsImages: boolean;
+  /** Features that are not on by default are: `TechPreviewNoUpgrade`; undefined for none. */
+  readonly featureSet: string | undefined;
+}
+
+/**
+ * The first version whose machine config operator takes the operating system of a node from the node’s own storage in the default
+ * feature set, where a pool has pinned images (updateLayeredOS, isPinnedImageSetConfigured); with PinnedImages switched on, 4.17.
+ */
+const firstLocalSystem = { byDefault: '4.19.0-0', preview: '4.17.0-0' };
+
+const advice = {
+  busy: 'Wait until the cluster version operator is done (oc adm upgrade), or help it: nothing is updated meanwhile.',
+  failing: 'See what the operator says (oc adm upgrade), and set that right first.',
+  upgradeable:
+    'See what it says: it keeps the cluster at this minor version. Updates to later patches are not concerned.',
+  path: 'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a bundle updates.',
+  older: 'A cluster cannot go back to an earlier version: take a bundle of a later one.',
+  same: 'There is nothing to update.',
+  unknown: 'Compare with the update graph where there is a network: the release itself says nothing.',
+  arch: 'Take the bundle for multi.',
+  system:
+    'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +
+    'Without one, update to 4.19 or later only.',
+  pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
+};
+
+/** Whether nodes that update to a version take its operating system from their own storage, where they have pinned images. */
+export function takesLocalSystem(version: string): boolean {
+  return !isOlder(version, firstLocalSystem.byDefault);
+}
+
+/** Checks what the cluster version operator says of itself. `target` is undefined where no update is planned yet. */
+export function checkState(object: KubernetesObject, target: Target | undefined): Finding[] {
+  const conditions = conditionsOf(object);
+  const { version } = readClusterVersion(object);
+  const isMinor = target !== undefined && !isSameMinor(target.version, version);
+  const keep: Severity = isMinor ? 'blocks' : target ? 'notes' : 'warns';
+  const rules: readonly (readonly [type: string, status: string, Severity, what: string, advised: string])[] = [
+    ['Available', 'False', 'blocks', 'is not available', advice.failing],
+    ['Failing', 'True', 'blocks', 'fails', advice.failing],
+    ['Progressing', 'True', 'blocks', 'is being updated', advice.busy],
+    ['ReleaseAccepted', 'False', 'warns', 'did not accept a release', advice.failing],
+    ['Upgradeable', 'False', keep, 'must not be updated to another minor version', advice.upgradeable],
+  ];
+  return rules.flatMap(([type, status, severity, what, advised]) => {
+    const condition = conditions.get(type);
+    if (condition?.status !== status) return [];
+    const message = [what, condition.message].filter((part) => part !== '').join(': ');
+    return [{ check: 'version' as const, severity, subject: subjectOf(object), message, advice: advised }];
+  });
+}
+
+/** Checks whether there is a way from the cluster’s version to the target, and what it takes. */
+export function checkPath(object: KubernetesObject, target: Target, supply: ImageSupply): Finding[] {
+  const { version, desired, multi } = readClusterVersion(object);
+  const find = (severity: Severity, message: string, advised: string): Finding => ({
+    ...{ check: 'version', severity, subject: subjectOf(object), message, advice: advised },
+  });
+  const asked = textOf(fieldsOf(fieldsOf(object['spec'])['desiredUpdate'])['version']);
+  if (target.version === version)
+    return [find('notes', `runs ${version} already, which is the version of the bundle`, advice.same)];
+  if (isOlder(target.version, version))
+    return [find('blocks', `runs ${version}, which is later than ${target.version}`, advice.older)];
+  return [
+    ...(asked !== undefined && asked !== desired ? [find('blocks', `was told to become ${asked}`, advice.busy)] : []),
+    ...(target.previous.length === 0
+      ? [
+          find(
+            'warns',
+            `runs ${version}; ${target.version} does not say from which versions it can be reached`,
+            advice.unknown,
+          ),
+        ]
+      : target.previous.includes(version)
+        ? []
+        : [
+            find(
+              'blocks',
+              `runs ${version}, from which there is no update to ${target.version}: only from ${nearest(target.previous)}`,
+              advice.path,
+            ),
+          ]),
+    ...(multi && target.arch !== 'multi'
+      ? [find('blocks', `is for several architectures, and the bundle is for ${target.arch}`, advice.arch)]
+      : []),
+    ...checkSystem(version, target, supply, find),
+  ];
+}
+
+function checkSystem(
+  version: string,
+  target: Target,
+  { mirrored, pinsImages, featureSet }: ImageSupply,
+  find: (severity: Severity, message: string, advised: string) => Finding,
+): Finding[] {
+  if (!takesLocalSystem(target.version)) {
+    const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19 and later take it from their own storage`;
+    if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
+      return [find('warns', `${what}; ${featureSet} may change that`, advice.system)];
+    }
+    if (mirrored)
+      return [find('warns', `${what}; the configured mirrors must answer during the update`, advice.system)];
+    return [find('blocks', what, advice.system)];
+  }
+  if (pinsImages) return [];
+  return [
+    find(
+      'warns',
+      `runs ${version}, which cannot pin images yet, as nodes have to before they update to ${target.version} without a registry`,
+      advice.pins,
+    ),
+  ];
+}
+
+/** The last versions of a list, at most three, the latest first. */
+function nearest(previous: readonly string[]): string {
+  const sorted = previous.toSorted((a, b) => (isOlder(a, b) ? 1 : -1));
+  const more = sorted.length > 3 ? ' and others' : '';
+  return sorted.slice(0, 3).join(', ') + more;
+}

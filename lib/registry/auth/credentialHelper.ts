@@ -1,0 +1,77 @@
+import { execFile } from 'node:child_process';
+import { PluginError } from '../../errors.ts';
+import type { Environment } from '../../http/proxy.ts';
+
+/** How long a helper may take, in milliseconds: some open a keyring that has to be unlocked first. */
+const patience = 60_000;
+
+/** Tells whether a text can be the name of a credential helper: the part of its file name after `docker-credential-`. */
+export function isHelperName(text: unknown): text is string {
+  return typeof text === 'string' && /^[\w.+-]+$/.test(text);
+}
+
+/**
+ * Asks the program `docker-credential-<name>` on the PATH of `environment` for the credential of a server, by the protocol of
+ * docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Undefined where it has none. Throws
+ * `bad-credentials-file` when it cannot be run, fails or answers something else; what it wrote is never shown.
+ */
+export async function askHelper(
+  name: string,
+  server: string,
+  environment: Environment,
+): Promise<Credential | undefined> {
+  const program = `docker-credential-${name}`;
+  const fail = (why: string) =>
+    new PluginError('bad-credentials-file', `The credential helper ${program} ${why} when asked about ${server}`, {
+      hint: 'Log in again with the tool that set the helper up, or give the credentials in a file with --pull-secret.',
+    });
+  const { error, output } = await run(program, server, environment);
+  // The helpers of docker say so on stdout, others on stderr, all with exit code 1.
+  if (error && /credentials not found/i.test(output)) return undefined;
+  if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
+  if (error) throw fail(error.killed ? `did not answer within ${String(patience / 1000)} seconds` : 'failed');
+  const { Username: username, Secret: secret } = parseAnswer(output);
+  if (typeof username !== 'string' || typeof secret !== 'string') throw fail('did not answer with a credential');
+  if (secret === '') return undefined;
+  const from = `the credential helper ${program}`;
+  return username === '<token>' ? { identityToken: secret, from } : { username, password: secret, from };
+}
+
+interface Outcome {
+  readonly error?: { readonly code: unknown; readonly killed: boolean };
+  readonly output: string;
+}
+
+async function run(program: string, input: string, environment: Environment): Promise<Outcome> {
+  return await new Promise((resolve) => {
+    const options = { env: { ...environment }, timeout: patience, maxBuffer: 1024 * 1024 };
+    const child = execFile(program, ['get'], options, (error, stdout, stderr) => {
+      if (!error) resolve({ output: stdout });
+      else resolve({ error: { code: error.code, killed: error.killed ?? false }, output: `${stdout}\n${stderr}` });
+    });
+    // A helper may end without reading what it was asked; its exit code says how it went.
+    child.stdin?.on('error', () => undefined);
+    child.stdin?.end(`${input}\n`);
+  });
+}
+
+function parseAnswer(output: string): Partial<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(output);
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** What proves to a registry who asks: a name and a password, or one of two kinds of token. */
+export interface Credential {
+  readonly username?: string;
+  readonly password?: string;
+  /** An OAuth2 refresh token, to be exchanged for access tokens. */
+  readonly identityToken?: string;
+  /** A bearer token that is sent to the registry as it is. */
+  readonly registryToken?: string;
+  /** The file or helper that it comes from, for a message. */
+  readonly from?: string;
+}

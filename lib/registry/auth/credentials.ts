@@ -1,0 +1,194 @@
+import { join } from 'node:path';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { askHelper, type Credential, isHelperName } from './credentialHelper.ts';
+import type { Environment } from '../../http/proxy.ts';
+import { readSmallFile } from '../../files/smallFile.ts';
+
+/** Where to look for credentials. */
+export interface CredentialsOptions {
+  /** The one file to use (`--pull-secret`, `--registry-config`). */
+  readonly file?: string | undefined;
+  /** Names the files to use otherwise, and is what helpers run with. */
+  readonly environment: Environment;
+  /** The user’s number, for /run/containers/<uid>/auth.json. */
+  readonly uid?: number | undefined;
+  /** The user’s home; HOME of the environment if absent. */
+  readonly home?: string | undefined;
+}
+
+/** One credentials file, in the format of ~/.docker/config.json. */
+interface CredentialsFile {
+  readonly path: string;
+  readonly auths: ReadonlyMap<string, unknown>;
+  readonly helpers: ReadonlyMap<string, unknown>;
+  readonly store: unknown;
+}
+
+/**
+ * The credentials of a run: finds the one for a repository, and asks each helper about a host once. The files are read when the
+ * first is asked for: the one given, else the one that REGISTRY_AUTH_FILE names, else all that exist of
+ * $XDG_RUNTIME_DIR/containers/auth.json, /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in
+ * XDG_CONFIG_HOME), ~/.docker/config.json (or in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
+ */
+export class Credentials {
+  readonly #options: CredentialsOptions;
+  readonly #answers = new Map<string, Promise<Credential | undefined>>();
+  #files: readonly CredentialsFile[] = [];
+  #loading: Promise<void> | undefined;
+
+  constructor(options: CredentialsOptions) {
+    this.#options = options;
+  }
+
+  /** Reads the files now. Throws `bad-credentials-file` for a named file that is missing and for any that cannot be read or parsed. */
+  load(): Promise<void> {
+    return (this.#loading ??= this.#load());
+  }
+
+  /** The paths of the files that were read, in the order they are looked through. */
+  get files(): readonly string[] {
+    return this.#files.map(({ path }) => path);
+  }
+
+  /**
+   * The credential for a repository, undefined where there is none. The first file that has one wins; within a file, a helper
+   * named for the registry, then the entry with the longest path (`host/a/b`, `host/a`, `host`, compared whole), then
+   * the file’s credentials store. Throws what `load` does, and `bad-credentials-file` when the entry or the helper that applies is unusable.
+   */
+  async find(registry: string, repository: string): Promise<Credential | undefined> {
+    await this.load();
+    const host = canonicalHost(registry);
+    for (const file of this.#files) {
+      const credential =
+        (await this.#ask(file, file.helpers.get(host), host)) ??
+        findEntry(file, host, repository) ??
+        (await this.#ask(file, file.store, host));
+      if (credential) return credential;
+    }
+    return undefined;
+  }
+
+  async #load(): Promise<void> {
+    const { file, environment } = this.#options;
+    const named = file ?? (environment['REGISTRY_AUTH_FILE'] || undefined);
+    const paths = named === undefined ? defaultPaths(this.#options) : [named];
+    const files = await Promise.all(paths.map((path) => readCredentialsFile(path, named === undefined)));
+    this.#files = files.filter((each) => each !== undefined);
+  }
+
+  async #ask(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
+    if (helper === undefined || helper === '') return undefined;
+    if (!isHelperName(helper)) throw unusable(file.path, `names a credential helper for ${host} that cannot be one`);
+    // Docker keeps its own registry’s credentials under this address.
+    const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
+    const key = `${helper} ${server}`;
+    const answer = this.#answers.get(key) ?? askHelper(helper, server, this.#options.environment);
+    this.#answers.set(key, answer);
+    return await answer;
+  }
+}
+
+function defaultPaths({ environment, uid, home = environment['HOME'] }: CredentialsOptions): string[] {
+  const under = (folder: string | undefined, ...parts: string[]) => (folder ? [join(folder, ...parts)] : []);
+  const atHome = (...parts: string[]) => under(home, ...parts);
+  return [
+    ...under(environment['XDG_RUNTIME_DIR'], 'containers/auth.json'),
+    ...(uid === undefined ? [] : [`/run/containers/${String(uid)}/auth.json`]),
+    ...under(environment['XDG_CONFIG_HOME'] || atHome('.config')[0], 'containers/auth.json'),
+    ...under(environment['DOCKER_CONFIG'] || atHome('.docker')[0], 'config.json'),
+    ...atHome('.dockercfg'),
+  ];
+}
+
+/** A pull secret has a few kilobytes. */
+const sizeLimit = 4 * 1024 * 1024;
+
+async function readCredentialsFile(path: string, optional: boolean): Promise<CredentialsFile | undefined> {
+  let text: string;
+  try {
+    text = (await readSmallFile(path, sizeLimit)).toString();
+  } catch (cause) {
+    if (isPluginError(cause, 'not-found') && optional) return undefined;
+    throw unusable(path, messageOf(cause).replace(`${path} `, ''), cause);
+  }
+  const value = parseObject(text);
+  if (!value) throw unusable(path, 'is not a JSON object');
+  const { auths, credHelpers = {}, credsStore } = value;
+  // ~/.dockercfg is the content of `auths` alone.
+  const bare = !('auths' in value || 'credHelpers' in value || 'credsStore' in value);
+  const entries = bare ? value : (auths ?? {});
+  if (!isObject(entries)) throw unusable(path, 'has “auths” that are not an object');
+  if (!isObject(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
+  return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore };
+}
+
+function parseObject(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text.replace(/^\uFEFF/, ''));
+    return isObject(value) ? value : undefined;
+  } catch {
+    // The parser’s own words quote the text, which is secret.
+    return undefined;
+  }
+}
+
+/** The entries under the hosts and paths they are for; a key written plainly goes before a URL that means the same host. */
+function byHost(entries: Record<string, unknown>): Map<string, unknown> {
+  const result = new Map<string, unknown>();
+  for (const [key, value] of Object.entries(entries)) {
+    const [, address] = /^https?:\/\/([^/]+)/i.exec(key) ?? [];
+    const name = canonicalName(address ?? key.replace(/(?<!\/)\/+$/, ''));
+    if (address === undefined || !result.has(name)) result.set(name, value);
+  }
+  return result;
+}
+
+const dockerHost = 'docker.io';
+
+function canonicalHost(host: string): string {
+  const name = host.toLowerCase();
+  return name === 'index.docker.io' || name === 'registry-1.docker.io' ? dockerHost : name;
+}
+
+function canonicalName(name: string): string {
+  const slash = name.indexOf('/');
+  return slash < 0 ? canonicalHost(name) : canonicalHost(name.slice(0, slash)) + name.slice(slash);
+}
+
+function findEntry(file: CredentialsFile, host: string, repository: string): Credential | undefined {
+  for (let name = `${host}/${repository}`; ; name = name.slice(0, name.lastIndexOf('/'))) {
+    const entry = file.auths.get(name);
+    const credential = isObject(entry) ? readEntry(entry, name, file.path) : undefined;
+    if (credential ?? !name.includes('/')) return credential;
+  }
+}
+
+/** Reads one entry of `auths`; one without a secret, as Docker leaves it behind for its helpers, is none. */
+function readEntry(entry: Record<string, unknown>, name: string, path: string): Credential | undefined {
+  const text = (key: string) => (typeof entry[key] === 'string' && entry[key] !== '' ? entry[key] : undefined);
+  const [auth, identityToken, registryToken] = [text('auth'), text('identitytoken'), text('registrytoken')];
+  let [username, password] = [text('username'), text('password')];
+  if (auth !== undefined) {
+    // Docker pads the text with zero bytes in some versions.
+    const decoded = Buffer.from(auth, 'base64')
+      .toString('utf8')
+      .replace(/(?<!\0)\0+$/, '');
+    const colon = decoded.indexOf(':');
+    if (colon < 0) throw unusable(path, `has an “auth” for ${name} that is not base64 of user:password`);
+    [username, password] = [decoded.slice(0, colon), decoded.slice(colon + 1)];
+  }
+  const pair = username !== undefined && password ? { username, password } : undefined;
+  if (!pair && identityToken === undefined && registryToken === undefined) return undefined;
+  return { ...pair, ...(identityToken && { identityToken }), ...(registryToken && { registryToken }), from: path };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function unusable(path: string, why: string, cause?: unknown): PluginError {
+  return new PluginError('bad-credentials-file', `The credentials file ${path} ${why}`, {
+    hint: 'It should be a pull secret as downloaded from Red Hat, or a file that `podman login` or `docker login` wrote.',
+    cause,
+  });
+}

@@ -1,0 +1,150 @@
+import { PluginError } from '../../errors.ts';
+import { readBody } from '../../http/answerBody.ts';
+import type { Connections, ReadResponse } from '../../http/connections.ts';
+import { redirectOf } from '../../http/redirect.ts';
+import { keepsSecret } from '../../http/redirect.ts';
+import type { Credential } from './credentialHelper.ts';
+import { printable } from '../../http/networkErrors.ts';
+import { parseJson } from '../../oci/syntax.ts';
+import { explainStatus } from '../../http/patience.ts';
+
+/** What is asked of a token server, and for whom. */
+export interface TokenRequest {
+  readonly registry: string;
+  readonly repository: string;
+  readonly realm: URL;
+  readonly service: string;
+  /** Scopes with blanks between, such as `repository:a/b:pull`. */
+  readonly scope: string;
+  /** Absent for an anonymous token. */
+  readonly credential: Credential | undefined;
+}
+
+/** A token as the header that carries it; `renewAt` is when another should be had, in milliseconds since the epoch. */
+export interface Token {
+  readonly header: string;
+  readonly renewAt: number;
+}
+
+type Exchange = Pick<Connections, 'exchange'>;
+
+/** No answer of a token server is longer than this, in bytes. */
+const sizeLimit = 1024 * 1024;
+
+const redirectLimit = 5;
+
+/**
+ * Gets a token: with a GET (distribution, “Token Authentication Specification”) for a password or nobody, and with the OAuth2
+ * POST for an identity token, or for a password where the server has nothing but OAuth2. A GET follows redirects, without the
+ * password to another origin. Does not try again. Throws
+ * `unauthorized`, `denied`, a TransientError or `server-error`, and what Connections throws.
+ */
+export async function requestToken(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<Token> {
+  const { username, password, identityToken } = request.credential ?? {};
+  const since = Date.now();
+  let answer: ReadResponse;
+  if (identityToken !== undefined) {
+    answer = await post(request, { grant_type: 'refresh_token', refresh_token: identityToken }, connections, signal);
+  } else {
+    answer = await get(request, connections, signal);
+    if (username !== undefined && password !== undefined && wantsOAuth(answer)) {
+      answer = await post(request, { grant_type: 'password', username, password }, connections, signal);
+    }
+  }
+  if (answer.status !== 200) throw explainFailure(request, answer);
+  return readToken(request, answer, since);
+}
+
+/** The Authorization header of a user name and a password, undefined where the credential has none. */
+export function basicHeader(credential: Credential | undefined): string | undefined {
+  const { username, password } = credential ?? {};
+  if (username === undefined || password === undefined) return undefined;
+  return `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
+}
+
+async function get(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<ReadResponse> {
+  const url = new URL(request.realm);
+  if (request.service !== '') url.searchParams.set('service', request.service);
+  for (const scope of request.scope.split(' ').filter(Boolean)) url.searchParams.append('scope', scope);
+  const authorization = basicHeader(request.credential);
+  let place: URL = url;
+  let own = true;
+  for (let hops = 0; ; hops += 1) {
+    const headers = { Accept: 'application/json', ...(own && authorization && { Authorization: authorization }) };
+    const answer = await read(await connections.exchange({ method: 'GET', url: place, headers, signal }));
+    const next = redirectOf('GET', place, answer);
+    if (!next || hops === redirectLimit || !keepsSecret(place, next)) return answer;
+    // Led back, it would still be somebody else who chose what the credentials are sent to.
+    own &&= next.origin === place.origin;
+    place = next;
+  }
+}
+
+async function post(
+  { realm, service, scope }: TokenRequest,
+  grant: Record<string, string>,
+  connections: Exchange,
+  signal: AbortSignal,
+): Promise<ReadResponse> {
+  const form = new URLSearchParams({
+    ...grant,
+    client_id: 'oc-disconnected',
+    ...(service && { service }),
+    ...(scope && { scope }),
+  });
+  const body = Buffer.from(form.toString());
+  const headers = {
+    Accept: 'application/json',
+    'Content-Type': 'application/x-www-form-urlencoded',
+    'Content-Length': String(body.length),
+  };
+  return await read(await connections.exchange({ method: 'POST', url: realm, headers, body, signal }));
+}
+
+async function read(response: Awaited<ReturnType<Connections['exchange']>>): Promise<ReadResponse> {
+  const { status, headers } = response;
+  return { status, headers, body: await readBody(response, sizeLimit + 1) };
+}
+
+/** Tells whether a server that was asked with GET speaks OAuth2 alone. */
+function wantsOAuth({ status, body }: ReadResponse): boolean {
+  return status === 404 || status === 405 || (status === 401 && typeof fieldsOf(body)['error'] === 'string');
+}
+
+function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadResponse, since: number): Token {
+  const fields = body.length > sizeLimit ? {} : fieldsOf(body);
+  const token = fields['token'] || fields['access_token'];
+  // Anything else could not be sent in a header.
+  if (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)) {
+    throw new PluginError('server-error', `${printable(realm)} answered without a token for ${registry}`);
+  }
+  const said = Number(fields['expires_in']);
+  const lifetime = (said > 0 ? said : 60) * 1000;
+  // Both times are the server's, so that a clock that is wrong here or there does no harm.
+  const age = Date.parse(headers.date ?? '') - Date.parse(String(fields['issued_at']));
+  const left = age > 0 && age < lifetime ? lifetime - age : lifetime;
+  return { header: `Bearer ${token}`, renewAt: since + left - Math.min(10_000, left / 10) };
+}
+
+function fieldsOf(body: Buffer): Partial<Record<string, unknown>> {
+  try {
+    const value: unknown = parseJson(body.toString('utf8'));
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+function explainFailure(request: TokenRequest, response: ReadResponse): PluginError {
+  const { status, body } = response;
+  const { registry, repository, realm } = request;
+  const invalidGrant = status === 400 && fieldsOf(body)['error'] === 'invalid_grant';
+  if (status === 401 || invalidGrant) return new PluginError('unauthorized', `${registry} refuses to log in`);
+  if (status === 403) {
+    return new PluginError('denied', `${registry} does not allow this user to access ${repository}`, {
+      hint: 'Ask for access to the repository, or give the credentials of a user who has it with --pull-secret.',
+    });
+  }
+  const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${String(status)}`;
+  return explainStatus(response, message);
+}

@@ -1,0 +1,138 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { parseChallenge, type Challenge } from './challenges.ts';
+import type { Connections } from '../../http/connections.ts';
+import type { Credentials } from './credentials.ts';
+import type { Credential } from './credentialHelper.ts';
+import { printable } from '../../http/networkErrors.ts';
+import { isLoopback } from '../../http/proxy.ts';
+import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
+
+/** What an Authorization header is wanted for. Plain data, so that it can come from another thread. */
+export interface AuthorizationRequest {
+  /** Host, with its port where one is given. */
+  readonly registry: string;
+  /** The repository whose credential is to be used. */
+  readonly repository: string;
+  /** What a token has to allow, as `repository:a/b:pull`; several with blanks between. '' for what the challenge names. */
+  readonly scope: string;
+  /** The WWW-Authenticate header of the 401 answer that the request got. */
+  readonly challenge?: string | undefined;
+  /** The Authorization header of the request that got it. */
+  readonly rejected?: string | undefined;
+}
+
+/** Knows who may do what at registries. A run has one, for all its stores and threads. */
+export interface Authorizer {
+  /**
+   * The Authorization header to send; undefined for none. Without a challenge it is what is known already, or undefined. With
+   * one, a login: a header that was rejected is replaced, unless somebody else has replaced it. Throws `unauthorized`,
+   * `denied`, and what asking a token server may throw.
+   */
+  authorize(request: AuthorizationRequest): Promise<string | undefined>;
+}
+
+/** How careful Tokens is. */
+export interface TokensOptions {
+  /** Send passwords to token servers over plain http too. */
+  readonly insecure?: boolean;
+}
+
+/**
+ * Logs in at registries, by Basic or by Bearer tokens. Remembers how each wants it, so that only its first request is made in
+ * vain, keeps tokens until shortly before they expire, and asks for one token of a scope at a time.
+ */
+export class Tokens implements Authorizer {
+  readonly #credentials: Credentials;
+  readonly #connections: Pick<Connections, 'exchange'>;
+  readonly #context: Context;
+  readonly #insecure: boolean;
+  readonly #challenges = new Map<string, Challenge>();
+  readonly #tokens = new Map<string, Promise<Token>>();
+
+  constructor(
+    credentials: Credentials,
+    connections: Pick<Connections, 'exchange'>,
+    context: Context,
+    { insecure = false }: TokensOptions = {},
+  ) {
+    this.#credentials = credentials;
+    this.#connections = connections;
+    this.#context = context;
+    this.#insecure = insecure;
+  }
+
+  async authorize(request: AuthorizationRequest): Promise<string | undefined> {
+    const { registry, repository, challenge, rejected } = request;
+    if (challenge !== undefined) this.#challenges.set(registry, parseChallenge(challenge, registry));
+    const wanted = this.#challenges.get(registry);
+    if (!wanted) return undefined;
+    const credential = await this.#credentials.find(registry, repository);
+    const header =
+      wanted.scheme === 'basic' ? basicHeader(credential) : await this.#bearer(request, wanted, credential);
+    if (challenge !== undefined && (header === undefined || header === rejected)) {
+      throw this.#unauthorized(request, credential);
+    }
+    return header;
+  }
+
+  async #bearer(
+    { registry, repository, scope: asked, rejected }: AuthorizationRequest,
+    challenge: Challenge & { scheme: 'bearer' },
+    credential: Credential | undefined,
+  ): Promise<string> {
+    if (credential?.registryToken !== undefined) return `Bearer ${credential.registryToken}`;
+    const scope = asked || challenge.scope;
+    const key = JSON.stringify([registry, repository, scope]);
+    const known = this.#tokens.get(key);
+    if (known) {
+      const { header, renewAt } = await known;
+      if (header !== rejected && Date.now() < renewAt) return header;
+      // Another caller may have replaced it while this one waited.
+      if (this.#tokens.get(key) === known) this.#tokens.delete(key);
+    }
+    const token = this.#tokens.get(key) ?? this.#obtain({ registry, repository, scope }, challenge, credential);
+    this.#tokens.set(key, token);
+    try {
+      return (await token).header;
+    } catch (error) {
+      // What failed once may succeed when the transport tries again.
+      if (this.#tokens.get(key) === token) this.#tokens.delete(key);
+      throw error;
+    }
+  }
+
+  async #obtain(
+    request: AuthorizationRequest,
+    { realm, service }: Challenge & { scheme: 'bearer' },
+    credential: Credential | undefined,
+  ): Promise<Token> {
+    const { registry, repository, scope } = request;
+    if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
+      throw new PluginError('tls', `${registry} wants the credentials sent to ${printable(realm)}, unencrypted`, {
+        hint: 'Only --insecure allows that.',
+      });
+    }
+    this.#context.log('debug', `asking ${printable(realm)} for a token for ${scope || 'no scope'}`);
+    try {
+      const asked = { registry, repository, realm, service, scope, credential };
+      return await requestToken(asked, this.#connections, this.#context.signal);
+    } catch (error) {
+      throw isPluginError(error, 'unauthorized') ? this.#unauthorized(request, credential) : error;
+    }
+  }
+
+  #unauthorized({ registry, repository }: AuthorizationRequest, credential: Credential | undefined): PluginError {
+    if (credential) {
+      const from = credential.from ?? 'it was given';
+      return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository} from ${from}`, {
+        hint: `They may have expired or been replaced: give current ones with --pull-secret, or log in with podman login ${registry}.`,
+      });
+    }
+    const files = this.#credentials.files.join(', ');
+    const found = files ? `there are none for it in ${files}` : 'no credentials file was found';
+    return new PluginError('unauthorized', `${registry} wants credentials for ${repository}, and ${found}`, {
+      hint: `Give a pull secret with --pull-secret=FILE, or log in with podman login ${registry}.`,
+    });
+  }
+}

@@ -1,0 +1,85 @@
+import { isPluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { ContentPlace } from '../store/store.ts';
+import { describeWriteError } from '../files/disk.ts';
+import { readPieces, writePieces } from '../files/fileRange.ts';
+import { tryEach } from './mirrored.ts';
+import { Verifier } from '../store/store.ts';
+import { WriteTurn } from '../archive/writeTurn.ts';
+
+/** A place that content can be had from in synchronous chunks, from an offset in bytes on: a Registry. */
+export interface DownloadSource {
+  readonly name: string;
+  download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
+}
+
+/** Progress is told after so many bytes, and not more often than so many milliseconds apart; on a slow line after fewer, but then seldom. */
+const noteEvery = [
+  { bytes: 1024 * 1024, time: 200 },
+  { bytes: 256 * 1024, time: 1000 },
+] as const;
+const chunkSize = 1024 * 1024;
+
+/**
+ * Brings content into its place in a file, verified as it comes, from the first of the sources that has it right. What
+ * is there already counts, and is hashed first. `onProgress` is told how many bytes are in place, every megabyte or so, on a slow line every second.
+ * Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and whatever the sources say.
+ */
+export async function downloadInto(
+  place: ContentPlace,
+  descriptor: Descriptor,
+  sources: readonly DownloadSource[],
+  onProgress: (present: number) => void,
+): Promise<void> {
+  await tryEach(sources, async (source) => {
+    try {
+      await receiveInto(place, descriptor, source, onProgress);
+    } catch (error) {
+      if (place.present === 0 || !isPluginError(error, 'digest-mismatch')) throw error;
+      // What an earlier run left may be at fault.
+      await receiveInto({ ...place, present: 0 }, descriptor, source, onProgress);
+    }
+  });
+}
+
+async function receiveInto(
+  place: ContentPlace,
+  descriptor: Descriptor,
+  source: DownloadSource,
+  onProgress: (present: number) => void,
+): Promise<void> {
+  const verifier = new Verifier(descriptor, source.name);
+  const turn = new WriteTurn(place.writing);
+  const present = Math.min(place.present, descriptor.size);
+  const buffer = Buffer.allocUnsafe(Math.min(chunkSize, present));
+  while (verifier.length < present) {
+    const length = Math.min(buffer.length, present - verifier.length);
+    readPieces(place.pieces, buffer.subarray(0, length), verifier.length);
+    verifier.update(buffer.subarray(0, length));
+  }
+  let noted = { bytes: present, time: 0 };
+  await source.download(descriptor, present, (chunk) => {
+    const offset = verifier.length;
+    turn.writeAnd(
+      () => {
+        write(place, chunk, offset);
+      },
+      () => {
+        verifier.update(chunk);
+      },
+    );
+    const fresh = { bytes: verifier.length - noted.bytes, time: performance.now() - noted.time };
+    if (!noteEvery.some(({ bytes, time }) => fresh.bytes >= bytes && fresh.time >= time)) return;
+    noted = { bytes: verifier.length, time: performance.now() };
+    onProgress(noted.bytes);
+  });
+  verifier.finish();
+}
+
+function write({ path, pieces }: ContentPlace, chunk: Buffer, offset: number): void {
+  try {
+    writePieces(pieces, chunk, offset);
+  } catch (error) {
+    throw describeWriteError(error, path);
+  }
+}

@@ -1,0 +1,157 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { PluginError, type ErrorCode } from '../errors.ts';
+import type { ReadResponse } from '../http/connections.ts';
+import { printable } from '../http/networkErrors.ts';
+import { parseJson } from '../oci/syntax.ts';
+import { explainStatus, TransientError } from '../http/patience.ts';
+
+/** What a request was about, for the words of an error. */
+export interface Subject {
+  readonly method: string;
+  readonly registry: string;
+  readonly repository: string;
+  /** `blob sha256:…`, `manifest 4.12.0`. */
+  readonly what: string;
+}
+
+/** An answer with the URL that gave it, after redirects, and the Authorization header that the request carried. */
+export interface Reply extends ReadResponse {
+  readonly url: URL;
+  readonly authorization: string | undefined;
+  /** Whether redirects led away from the registry’s own origin. */
+  readonly elsewhere: boolean;
+}
+
+/** The error codes that a registry's answer gives (distribution-spec, “Error Codes”): `MANIFEST_UNKNOWN`. */
+export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
+  return errorsOf(reply.body).map(({ code }) => code);
+}
+
+/** The error that an answer means, in the registry's own words; a TransientError where another attempt may succeed. */
+export function explainRefusal(subject: Subject, reply: Reply): PluginError {
+  const { status, url } = reply;
+  const { method, registry, repository, what } = subject;
+  const words = wordsOf(reply);
+  const said = words && ` (${words})`;
+  const code = codeOf(reply);
+  const whole = `${registry}/${repository}`;
+  if (reply.elsewhere && [401, 403].includes(status)) {
+    // Signed locations expire; the registry gives a new one.
+    return new TransientError('denied', `${url.host}, where ${registry} keeps ${what}, refuses to give it${said}`, {});
+  }
+  if (code === 'unauthorized') {
+    const message = reply.authorization
+      ? `${registry} does not accept the credentials it was given for ${what} of ${repository}`
+      : `${registry} wants credentials for ${what} of ${repository}`;
+    const hint = `Give credentials for ${registry} with --pull-secret, or log in with podman login ${registry}.`;
+    return new PluginError(code, message + said, { hint });
+  }
+  if (code === 'denied') {
+    return new PluginError(
+      code,
+      `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${said}`,
+      {
+        hint: 'Ask for access to the repository, or give the credentials of a user who has it with --pull-secret.',
+      },
+    );
+  }
+  if (refusesUploads(method, status)) {
+    return new PluginError('denied', `${whole} takes no images: it answered ${String(status)} to an upload${said}`, {
+      hint:
+        status === 404
+          ? 'Make the repository there first, or check its name.'
+          : 'It may be read-only, or a cache of another registry: name one that takes images.',
+    });
+  }
+  if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
+    return new PluginError(code, `${whole} has no ${what}${said}`);
+  const where = reply.elsewhere ? `${printable(url)} (for ${whole})` : whole;
+  const message = `${where} answered ${String(status)} when asked to ${verb(method)} ${what}${said}`;
+  return explainStatus(reply, message, code);
+}
+
+// An upload is begun by POST, before anything is said of what it is to be: such a refusal concerns all images alike.
+function refusesUploads(method: string, status: number): boolean {
+  return method === 'POST' ? [400, 404, 405, 501].includes(status) : status === 405 && verb(method) === 'write';
+}
+
+/** Throws `server-error` for an answer whose body was compressed on the way: its bytes are not the content’s. */
+export function refuseEncoding({ registry, repository, what }: Subject, headers: IncomingHttpHeaders): void {
+  const encoding = headers['content-encoding'] ?? 'identity';
+  if (encoding === 'identity') return;
+  const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which nobody asked for`;
+  throw new PluginError('server-error', message, { hint: 'A proxy on the way may do that: bypass it with NO_PROXY.' });
+}
+
+function codeOf(reply: ReadResponse): ErrorCode {
+  for (const code of errorCodesOf(reply)) {
+    const meaning = meanings[code];
+    if (meaning && reply.status >= 400 && reply.status < 500) return meaning;
+  }
+  return statuses[reply.status] ?? 'server-error';
+}
+
+const statuses: Readonly<Record<number, ErrorCode>> = {
+  401: 'unauthorized',
+  403: 'denied',
+  404: 'not-found',
+  429: 'rate-limited',
+};
+
+const meanings: Readonly<Record<string, ErrorCode | undefined>> = {
+  MANIFEST_BLOB_UNKNOWN: 'not-found',
+  MANIFEST_INVALID: 'invalid-manifest',
+  DIGEST_INVALID: 'digest-mismatch',
+  SIZE_INVALID: 'size-mismatch',
+  DENIED: 'denied',
+};
+
+function verb(method: string): string {
+  return method === 'GET' || method === 'HEAD' ? 'read' : method === 'DELETE' ? 'delete' : 'write';
+}
+
+interface RegistryError {
+  readonly code: string;
+  readonly text: string;
+}
+
+function errorsOf(body: Buffer): RegistryError[] {
+  try {
+    const { errors } = parseJson(body.toString()) as { errors?: unknown };
+    if (!Array.isArray(errors)) return [];
+    return (errors as unknown[]).map((entry) => {
+      const { code, message, detail } = (entry ?? {}) as Record<string, unknown>;
+      const digest = (detail as { digest?: unknown } | null | undefined)?.digest;
+      const texts = [code, message, digest, detail].filter((text) => typeof text === 'string' && text !== '');
+      return { code: typeof code === 'string' ? code : '', text: [...new Set(texts)].join(': ') };
+    });
+  } catch {
+    return [];
+  }
+}
+
+/** What an answer says, as one short line that holds no secret: a registry's errors, S3's code and message, or the title of a page. */
+function wordsOf({ body, authorization }: Reply): string {
+  const text = body.toString();
+  const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
+  const words =
+    errorsOf(body)
+      .map((error) => error.text)
+      .join('; ') ||
+    marked.join(': ') ||
+    (/^\s*[<{[]/.test(text) ? '' : text);
+  return secretsOf(authorization)
+    .reduce((shown, secret) => shown.replaceAll(secret, '…'), words)
+    .slice(0, 4096)
+    .replace(/(https?:\/\/[^\s?"']*)\?[^\s"']*/g, '$1')
+    .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\s]+/g, ' ')
+    .trim()
+    .slice(0, 300);
+}
+
+/** What must not be shown of an Authorization header: the token, or the password as it is and as it was sent. */
+function secretsOf(authorization: string | undefined): string[] {
+  const [scheme = '', token = ''] = authorization?.split(' ') ?? [];
+  const [, ...password] = scheme === 'Basic' ? Buffer.from(token, 'base64').toString().split(':') : [];
+  return [token, password.join(':')].filter((secret) => secret !== '');
+}

@@ -1,0 +1,214 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
+import type { Reference } from '../oci/reference.ts';
+import type { RegistryRequest } from './conversations.ts';
+import type { Reply } from './refusals.ts';
+import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
+import { readTags } from './tags.ts';
+import type { ContentRequest, Transport } from './transport.ts';
+import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
+
+const accepted = Object.values(mediaTypes).join(', ');
+
+/** What is not there, as registries say of it that know no HEAD, too: to push it once more does no harm. */
+const absences = [404, 405, 501];
+
+/** How much of the manifests that were read or pushed is kept for a fetch or a tag of them, in bytes. */
+const manifestsKept = 8 * 1024 * 1024;
+
+/** A repository in a registry (distribution-spec, version 2). The transport and its connections are the caller’s to close. */
+export class Registry implements ContentStore {
+  readonly name: string;
+  readonly #repository: Pick<Reference, 'registry' | 'repository'>;
+  readonly #transport: Transport;
+  readonly #context: Context;
+  readonly #options: UploadOptions;
+  readonly #manifests = new Map<Digest, Buffer>();
+
+  constructor(
+    { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
+    transport: Transport,
+    context: Context,
+    options: UploadOptions = {},
+  ) {
+    this.name = `${registry}/${repository}`;
+    this.#repository = { registry, repository };
+    this.#transport = transport;
+    this.#context = context;
+    this.#options = options;
+  }
+
+  /**
+   * As ContentSource has it. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB. The manifest
+   * is read whole and kept for the fetch that follows as a rule: one request for each image instead of two.
+   */
+  async resolve(tagOrDigest: string): Promise<Descriptor> {
+    const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
+    this.#checkManifest(reply, tagOrDigest);
+    const digest = digestOf(reply.body);
+    const where = `${this.name}: manifest ${tagOrDigest}`;
+    const stated = isDigest(tagOrDigest) ? tagOrDigest : (reply.headers['docker-content-digest'] ?? digest);
+    if (digest !== stated) {
+      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest}, not ${String(stated)})`);
+    }
+    this.#keep(digest, reply.body);
+    const named = mediaTypeOf(reply);
+    const mediaType = isManifest({ mediaType: named }) ? named : parseManifest(reply.body, where).mediaType;
+    return { mediaType, digest, size: reply.body.length };
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    const kept = this.#manifests.get(descriptor.digest);
+    const stream = kept
+      ? Readable.from([kept.subarray(start)], { objectMode: false })
+      : await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start);
+    return verifyStream(stream, descriptor, this.name, start);
+  }
+
+  /** The bytes of content as a stream; they are for the caller to verify. Throws `not-found`. */
+  async open(descriptor: Descriptor): Promise<Readable> {
+    return this.#transport.open(this.#contentRequest(descriptor), descriptor.size);
+  }
+
+  /**
+   * Hands the bytes from `start` on to `receive`, synchronously, in order, each once; they are for the caller to verify. A chunk is
+   * valid during the call only. Throws `not-found`, `size-mismatch`, and what `receive` throws.
+   */
+  async download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void> {
+    await this.#transport.download(this.#contentRequest(descriptor), descriptor.size, start, receive);
+  }
+
+  async exists(descriptor: Descriptor): Promise<boolean> {
+    const ask = (actions: RegistryRequest['actions']): Promise<Reply> =>
+      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absences });
+    const reply = await ask('pull').catch((error: unknown) => {
+      // A repository that does not exist yet cannot be read by anybody, but by those who may create it.
+      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return ask('pull,push');
+      throw error;
+    });
+    const size = reply.headers['content-length'];
+    return reply.status < 300 && (size === undefined || Number(size) === descriptor.size);
+  }
+
+  async tags(): Promise<string[]> {
+    return await readTags(this.#transport, this.#repository);
+  }
+
+  async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
+    if (!isManifest(descriptor)) {
+      await new BlobUpload(this.#transport, this.#repository, this.#context, descriptor, open, this.#options).run();
+      return;
+    }
+    const fetch = async (): Promise<Readable> => verifyStream(await open(), descriptor, this.name);
+    const bytes = await readContent({ name: this.name, fetch }, descriptor);
+    await this.#put(descriptor, descriptor.digest, bytes);
+    this.#keep(descriptor.digest, bytes);
+  }
+
+  async tag(descriptor: Descriptor, tag: string): Promise<void> {
+    const pushed = this.#manifests.get(descriptor.digest);
+    // What was there before may have its tag too, and some registries let nobody put a tag twice.
+    if (!pushed && (await this.#isTagged(descriptor, tag))) return;
+    await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
+  }
+
+  /**
+   * Has the registry take a blob over from another of its repositories. Returns false where it does not: it lacks the blob
+   * there, does not allow it, or does not know mounts.
+   */
+  async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
+    const query = new URLSearchParams({ mount: descriptor.digest, from: fromRepository }).toString();
+    const request = { target: `blobs/uploads/?${query}`, what: `blob ${descriptor.digest}`, from: fromRepository };
+    const accept = [400, 401, 403, 404, 405];
+    const begun = await this.#send('POST', { ...request, actions: 'pull,push' }, { accept }).catch((error: unknown) => {
+      // The login may refuse the other repository before the registry does.
+      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return undefined;
+      throw error;
+    });
+    if (!begun) return false;
+    if (begun.status === 201) return true;
+    // What was begun instead is an upload, and not needed.
+    const location = begun.status === 202 ? locationOf(begun) : undefined;
+    if (location) {
+      const cancel = { target: location, what: request.what, actions: 'pull,push' } as const;
+      await this.#send('DELETE', cancel, { accept: [400, 404, 405] });
+    }
+    return false;
+  }
+
+  /** Nothing is held back: what was pushed is there. */
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  #checkManifest(reply: Reply, tagOrDigest: string): void {
+    const where = `${this.name}: manifest ${tagOrDigest}`;
+    if (mediaTypeOf(reply).startsWith('application/vnd.docker.distribution.manifest.v1+')) {
+      throw new PluginError('invalid-manifest', `${where} is an image of Docker’s old schema 1`, {
+        hint: 'Push the image again with a current tool, which makes it schema 2 or OCI.',
+      });
+    }
+    if (reply.body.length > manifestSizeLimit) {
+      const limit = String(manifestSizeLimit);
+      throw new PluginError('too-large', `${where} has more than the ${limit} bytes that manifests may have`);
+    }
+  }
+
+  async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
+    const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
+    const reply = await this.#send('HEAD', request, { accept: absences });
+    return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
+  }
+
+  async #put(descriptor: Descriptor, tagOrDigest: string, bytes: Buffer): Promise<void> {
+    const headers = { 'Content-Type': descriptor.mediaType };
+    const request = { ...manifestRequest(tagOrDigest), headers, actions: 'pull,push' } as const;
+    const reply = await this.#send('PUT', request, { body: bytes });
+    const stored = reply.headers['docker-content-digest'];
+    if (stored === undefined || stored === descriptor.digest) return;
+    throw new PluginError('digest-mismatch', `${this.name} changed ${request.what}: it has another digest there`);
+  }
+
+  #keep(digest: Digest, bytes: Buffer): void {
+    this.#manifests.set(digest, bytes);
+    let size = [...this.#manifests.values()].reduce((sum, { length }) => sum + length, 0);
+    for (const [oldest, { length }] of this.#manifests) {
+      if (size <= manifestsKept) return;
+      this.#manifests.delete(oldest);
+      size -= length;
+    }
+  }
+
+  #contentRequest(descriptor: Descriptor): ContentRequest {
+    return { ...this.#repository, ...targetOf(descriptor) };
+  }
+
+  #send(
+    method: string,
+    request: Omit<ContentRequest, 'method' | 'registry' | 'repository'>,
+    more: Partial<RegistryRequest> = {},
+  ): Promise<Reply> {
+    return this.#transport.send({ ...this.#repository, ...request, ...more, method });
+  }
+}
+
+function manifestRequest(tagOrDigest: string) {
+  return {
+    target: `manifests/${tagOrDigest}`,
+    what: `manifest ${tagOrDigest}`,
+    headers: { Accept: accepted },
+    actions: 'pull',
+  } as const;
+}
+
+function targetOf({ mediaType, digest }: Descriptor): Omit<ContentRequest, 'registry' | 'repository'> {
+  if (isManifest({ mediaType })) return manifestRequest(digest);
+  return { target: `blobs/${digest}`, what: `blob ${digest}`, actions: 'pull' };
+}
+
+function mediaTypeOf({ headers }: Reply): string {
+  return (headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
+}

@@ -1,0 +1,103 @@
+import { pipeline, Readable, Transform } from 'node:stream';
+import { isPluginError, type PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { DownloadSource } from './download.ts';
+import { tryEach } from './mirrored.ts';
+import type { ContentStore } from '../store/store.ts';
+
+/** A place that content can be had from unverified, as a stream or in synchronous chunks: a Registry. */
+export interface RelaySource extends DownloadSource {
+  open(descriptor: Descriptor): Promise<Readable>;
+}
+
+type Destination = Pick<ContentStore, 'push'>;
+
+/** Says that a relay failed at its destination, and not at one of its sources; `failure` is why. */
+export class DestinationError extends Error {
+  readonly failure: PluginError;
+
+  constructor(failure: PluginError) {
+    super(failure.message, { cause: failure });
+    this.failure = failure;
+  }
+}
+
+const noteEvery = 4 * 1024 * 1024;
+
+/** Content up to this size, in bytes, is taken over whole before it is sent: that is less work than a stream, and fits in memory several times. */
+const wholeLimit = 32 * 1024 * 1024;
+
+/** Memory for content that is taken over whole, to be used again: to get it and give it back each time is half the work. */
+const spare: Buffer[] = [];
+
+/**
+ * Streams content into a store from the first of the sources that has it right; the store verifies it. `onProgress` is told
+ * how many bytes were sent, every few megabytes. Throws DestinationError for what the store says, and what the sources say.
+ */
+export async function relayInto(
+  destination: Destination,
+  descriptor: Descriptor,
+  sources: readonly RelaySource[],
+  onProgress: (present: number) => void,
+): Promise<void> {
+  await tryEach(sources, (source) =>
+    descriptor.size > wholeLimit
+      ? relayStream(destination, descriptor, source, onProgress)
+      : relayWhole(destination, descriptor, source),
+  );
+}
+
+async function relayWhole(destination: Destination, descriptor: Descriptor, source: RelaySource): Promise<void> {
+  const memory = spare.pop() ?? Buffer.allocUnsafeSlow(wholeLimit);
+  let length = 0;
+  await source.download(descriptor, 0, (chunk) => {
+    length += chunk.copy(memory, length);
+  });
+  const open = (): Promise<Readable> =>
+    Promise.resolve(Readable.from([memory.subarray(0, length)], { objectMode: false }));
+  await destination.push(descriptor, open).catch(blameDestination);
+  // Only now: where something failed, a connection may still be reading it.
+  spare.push(memory);
+}
+
+async function relayStream(
+  destination: Destination,
+  descriptor: Descriptor,
+  source: RelaySource,
+  onProgress: (present: number) => void,
+): Promise<void> {
+  let atSource: Error | undefined;
+  const open = async (): Promise<Readable> => {
+    atSource = undefined;
+    const content = await source.open(descriptor).catch((error: unknown) => {
+      atSource = error as Error;
+      throw error;
+    });
+    const counted = countInto(onProgress);
+    // When the destination gives up, it destroys what it reads, and thereby this stream too: that is not the source's doing.
+    content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
+    return pipeline(content, counted, () => undefined);
+  };
+  await destination.push(descriptor, open).catch((error: unknown) => {
+    if (atSource !== undefined) throw atSource;
+    blameDestination(error);
+  });
+}
+
+function blameDestination(error: unknown): never {
+  // What arrived altered was altered at the source.
+  if (!isPluginError(error) || /^(?:digest|size)-mismatch$|^interrupted$/.test(error.code)) throw error;
+  throw new DestinationError(error);
+}
+
+function countInto(onProgress: (present: number) => void): Transform {
+  let [position, noted] = [0, 0];
+  return new Transform({
+    readableHighWaterMark: 1024 * 1024,
+    transform(chunk: Buffer, _encoding, done) {
+      position += chunk.length;
+      if (position - noted >= noteEvery) onProgress((noted = position));
+      done(null, chunk);
+    },
+  });
+}

@@ -1,0 +1,110 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { isPluginError, PluginError } from '../errors.ts';
+import { networkCode } from '../http/networkErrors.ts';
+import { TransientError } from '../http/patience.ts';
+import { refuseEncoding, type Subject } from './refusals.ts';
+
+/** Where the download of content of a known size stands, over as many answers as it takes. Sizes and offsets are in bytes. */
+export class Resumption {
+  readonly #subject: Subject;
+  readonly #size: number;
+  #offset: number;
+  #skip = 0;
+  /** Whether a body of the content is under way. */
+  #begun = false;
+  /** Where the last body was cut off. */
+  #cutAt: number | undefined;
+
+  constructor(subject: Subject, size: number, start: number) {
+    this.#subject = subject;
+    this.#size = size;
+    this.#offset = start;
+  }
+
+  /** Whether all of the content has come. */
+  get isComplete(): boolean {
+    return this.#offset === this.#size;
+  }
+
+  /** The header that asks for what is missing. */
+  get headers(): Record<string, string> {
+    return this.#offset === 0 ? {} : { Range: `bytes=${String(this.#offset)}-` };
+  }
+
+  /**
+   * Looks at the head of an answer. Returns whether its body is the content, or goes on with it. Throws `size-mismatch` when the
+   * content is announced with another size, `server-error` when it is not what was asked for.
+   */
+  begin(status: number, headers: IncomingHttpHeaders): boolean {
+    if (status === 416 && this.#offset > 0) {
+      throw this.#mismatch(`ends before byte ${String(this.#offset)}, though it should have`);
+    }
+    if (status !== 200 && status !== 206) return false;
+    refuseEncoding(this.#subject, headers);
+    let announced = headers['content-length'] && Number(headers['content-length']);
+    // A server that ignores Range sends everything again.
+    this.#skip = status === 200 ? this.#offset : 0;
+    if (status === 206) {
+      const [, first, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? [];
+      if (Number(first) !== this.#offset) {
+        throw this.#error('server-error', `was sent from another place than byte ${String(this.#offset)}`);
+      }
+      announced = total === '*' ? undefined : Number(total);
+    }
+    if (typeof announced === 'number' && announced !== this.#size) {
+      throw this.#mismatch(`has ${String(announced)} bytes, not`);
+    }
+    this.#begun = true;
+    return true;
+  }
+
+  /** Takes a chunk of a body and returns what is new in it, often nothing or all. Throws `size-mismatch` for more than the content. */
+  take(chunk: Buffer): Buffer {
+    const fresh = this.#skip === 0 ? chunk : chunk.subarray(Math.min(this.#skip, chunk.length));
+    this.#skip -= chunk.length - fresh.length;
+    this.#offset += fresh.length;
+    if (this.#offset > this.#size) throw this.#mismatch('has more than');
+    return fresh;
+  }
+
+  /** Notes that a body has ended. Throws a TransientError when the content has not. */
+  finish(): void {
+    if (!this.isComplete) throw this.#cutOff();
+  }
+
+  /** Says of a connection that was lost in the middle of a body how far the content came; other errors stay as they are. */
+  explain(error: unknown): unknown {
+    const isCut = this.#begun && isPluginError(error, 'unreachable') && losses.includes(networkCode(error));
+    this.#begun = false;
+    return isCut ? this.#cutOff(error) : error;
+  }
+
+  #cutOff(cause?: unknown): TransientError {
+    // A network loses connections anywhere; what ends at the same byte again is not whole where it comes from.
+    const again = this.#cutAt === this.#offset;
+    this.#cutAt = this.#offset;
+    const message = `was cut off after ${String(this.#offset)} of ${String(this.#size)} bytes${again ? ' each time' : ''}`;
+    return new TransientError(again ? 'size-mismatch' : 'unreachable', this.#sentence(message), {
+      hint: again
+        ? 'The registry, or a proxy before it, does not have it whole: push the image there again, or name another source.'
+        : 'Check the network, then run the same command again: it goes on where it stopped.',
+      cause,
+    });
+  }
+
+  #mismatch(has: string): PluginError {
+    return this.#error('size-mismatch', `${has} the ${String(this.#size)} bytes of its descriptor`);
+  }
+
+  #error(code: 'size-mismatch' | 'server-error', says: string): PluginError {
+    return new PluginError(code, this.#sentence(says));
+  }
+
+  #sentence(says: string): string {
+    const { registry, repository, what } = this.#subject;
+    return `${registry}/${repository}: ${what} ${says}`;
+  }
+}
+
+/** What is said of a connection that ended too early. */
+const losses = ['ECONNRESET', 'EPIPE'];

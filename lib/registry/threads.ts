@@ -1,0 +1,183 @@
+import { availableParallelism } from 'node:os';
+import { Worker } from 'node:worker_threads';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { interrupted } from '../http/networkErrors.ts';
+import type { RegistrySettings } from './session.ts';
+import type { Authorizer } from './auth/tokens.ts';
+import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';
+
+/** The code of the download thread, where the program is one file (see the build). */
+declare const __WORKER_SOURCE__: string | undefined;
+
+interface Task {
+  readonly download: Download | Relay;
+  readonly onProgress: (present: number) => void;
+  readonly done: PromiseWithResolvers<void>;
+  /** What the caller threw when it was told of progress. */
+  thrown?: { readonly error: unknown };
+}
+
+interface Thread {
+  readonly worker: Worker;
+  /** How many downloads it may have under way: its share of what one registry is asked at a time. */
+  readonly share: number;
+  readonly tasks: Map<number, Task>;
+  /** What it died of. */
+  failure?: PluginError;
+}
+
+/**
+ * Threads that download, hash and write, each its own pieces of content. Hashing is most of the work where
+ * processors have no instructions for it, so that one thread is not enough for a fast network. They know no
+ * credentials: for each Authorization header they ask the authorizer of the main thread.
+ */
+export class DownloadThreads {
+  readonly #threads: Set<Thread>;
+  readonly #queue: Task[] = [];
+  readonly #authorizer: Authorizer;
+  readonly #context: Context;
+  /** Why there are no more downloads. */
+  #end: PluginError | undefined;
+  #count = 0;
+
+  constructor(settings: RegistrySettings, authorizer: Authorizer, context: Context) {
+    this.#authorizer = authorizer;
+    this.#context = context;
+    const count = Math.min(2, availableParallelism(), settings.maxPerRegistry);
+    const shares = Array.from({ length: count }, (_, index) => Math.floor((settings.maxPerRegistry + index) / count));
+    this.#threads = new Set(shares.map((share) => this.#start({ ...settings, maxPerRegistry: share }, share)));
+    context.signal.addEventListener('abort', this.#interrupt);
+    if (context.signal.aborted) this.#interrupt();
+  }
+
+  /** Brings content into its place as downloadInto does, or into a repository as relayInto does, on one of the threads, when it is its turn. */
+  download(download: Download | Relay, onProgress: (present: number) => void): Promise<void> {
+    if (this.#end) return Promise.reject(this.#end);
+    const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
+    this.#queue.push(task);
+    this.#dispatch();
+    return task.done.promise;
+  }
+
+  /** Ends the threads, wherever they are; what they were at rejects with `interrupted`. Nothing is written after that. */
+  async close(): Promise<void> {
+    this.#context.signal.removeEventListener('abort', this.#interrupt);
+    await this.#stop(new PluginError('interrupted', 'The downloads were stopped.'));
+  }
+
+  readonly #interrupt = (): void => {
+    void this.#stop(interrupted());
+  };
+
+  async #stop(reason: PluginError): Promise<void> {
+    this.#end ??= reason;
+    await Promise.all([...this.#threads].map(({ worker }) => worker.terminate()));
+  }
+
+  // Only here, where the thread is no more, can it be said that nothing will be written any more.
+  #lose(thread: Thread): void {
+    this.#threads.delete(thread);
+    const reason = this.#end ?? thread.failure ?? new PluginError('internal', 'a download thread has ended');
+    for (const task of thread.tasks.values()) task.done.reject(reason);
+    if (this.#threads.size > 0) return;
+    this.#end ??= reason;
+    for (const task of this.#queue.splice(0)) task.done.reject(reason);
+  }
+
+  #start(settings: RegistrySettings, share: number): Thread {
+    const options = {
+      workerData: settings,
+      stdin: false,
+      stdout: true,
+      stderr: true,
+      resourceLimits: { maxYoungGenerationSizeMb: 8 },
+    };
+    const worker =
+      typeof __WORKER_SOURCE__ === 'string'
+        ? new Worker(__WORKER_SOURCE__, { ...options, eval: true })
+        : new Worker(new URL('./worker.ts', import.meta.url), options);
+    // Nothing of ours writes there: it is warnings of Node.js and of packages.
+    for (const stream of [worker.stdout, worker.stderr]) {
+      stream.on('data', (chunk: Buffer) => {
+        this.#context.log('debug', chunk.toString().trimEnd());
+      });
+    }
+    const thread: Thread = { worker, share, tasks: new Map() };
+    worker.on('message', (message: FromWorker) => {
+      this.#hear(thread, message);
+    });
+    worker.on('error', (error) => {
+      thread.failure = new PluginError('internal', `a download thread failed: ${messageOf(error)}`, { cause: error });
+    });
+    worker.on('exit', () => {
+      this.#lose(thread);
+    });
+    return thread;
+  }
+
+  #hear(thread: Thread, message: FromWorker): void {
+    switch (message.kind) {
+      case 'log':
+        this.#context.log(message.level, message.message);
+        return;
+      case 'authorize': {
+        const answer = (reply: ToWorker): void => {
+          thread.worker.postMessage(reply);
+        };
+        const { id, request } = message;
+        this.#authorizer.authorize(request).then(
+          (header) => {
+            answer({ kind: 'authorized', id, header });
+          },
+          (error: unknown) => {
+            answer({ kind: 'refused', id, error: toPlainError(error) });
+          },
+        );
+        return;
+      }
+      case 'progress':
+        this.#report(thread.tasks.get(message.id), message.present);
+        return;
+      case 'finished':
+      case 'failed': {
+        const task = thread.tasks.get(message.id);
+        thread.tasks.delete(message.id);
+        if (task?.thrown) task.done.reject(task.thrown.error);
+        else if (message.kind === 'finished') task?.done.resolve();
+        else this.#fail(task, fromPlainError(message.error));
+        this.#dispatch();
+      }
+    }
+  }
+
+  #fail(task: Task | undefined, error: Error): void {
+    task?.done.reject(error);
+    // Nothing else will find room where this did not.
+    if (isPluginError(error, 'disk-full') || isPluginError(error, 'not-writable')) void this.#stop(error);
+  }
+
+  #report(task: Task | undefined, present: number): void {
+    try {
+      task?.onProgress(present);
+    } catch (error) {
+      // The thread still writes: it is told to the caller when that has ended.
+      if (task) task.thrown ??= { error };
+    }
+  }
+
+  #dispatch(): void {
+    // The least busy first, so that a few large pieces spread over the threads.
+    const free = [...this.#threads]
+      .filter(({ tasks, share }) => tasks.size < share)
+      .sort((a, b) => a.tasks.size - b.tasks.size);
+    const thread = free[0];
+    const task = thread && this.#queue.shift();
+    if (!task) return;
+    this.#count += 1;
+    thread.tasks.set(this.#count, task);
+    const message: ToWorker = { kind: 'download', id: this.#count, download: task.download };
+    thread.worker.postMessage(message);
+    this.#dispatch();
+  }
+}

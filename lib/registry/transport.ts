@@ -1,0 +1,232 @@
+import { Readable } from 'node:stream';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import { errorBodyLimit, readBody } from '../http/answerBody.ts';
+import type { Connections } from '../http/connections.ts';
+import { Conversations, type RegistryRequest } from './conversations.ts';
+import { GivenUp } from './givenUp.ts';
+import { networkCode } from '../http/networkErrors.ts';
+import { Patience, TransientError, type PatienceOptions, type WaitWarnings } from '../http/patience.ts';
+import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
+import { Resumption } from './resumption.ts';
+import type { Authorizer } from './auth/tokens.ts';
+
+/** How a transport behaves. */
+export interface TransportOptions extends PatienceOptions {
+  /** Allow plain http: where a server speaks it instead of https, and as the target of a redirect. */
+  readonly insecure?: boolean;
+  /** How long a registry that was given up is not asked, in milliseconds; default one minute. */
+  readonly pause?: number;
+}
+
+/** A request for content. */
+export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
+
+/**
+ * Conversations with registries: logs in, follows redirects, tries again, resumes. Throws PluginError; its methods end with
+ * `interrupted` when the context's signal is aborted.
+ */
+export class Transport {
+  readonly #connections: Connections;
+  readonly #conversations: Conversations;
+  readonly #context: Context;
+  readonly #options: TransportOptions;
+  readonly #givenUp: GivenUp;
+  /** When each registry was last warned of. */
+  readonly #warnings = new Map<string, WaitWarnings>();
+  /** How many answers a registry had given when patience with a request was tried first. */
+  readonly #answers = new WeakMap<Patience, number>();
+
+  constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
+    this.#connections = connections;
+    this.#conversations = new Conversations(authorizer, context, options.insecure ?? false);
+    this.#context = context;
+    this.#options = options;
+    this.#givenUp = new GivenUp(options.pause);
+  }
+
+  /** Sends a request, again when that may help, and reads the answer's body. */
+  async send(request: RegistryRequest): Promise<Reply> {
+    return await this.persist(request.registry, () => this.sendOnce(request));
+  }
+
+  /** Sends a request a single time (a login and redirects aside): a part of what `persist` repeats as a whole. */
+  async sendOnce(request: RegistryRequest): Promise<Reply> {
+    const reply = await this.#conversations.hold(request, async (exchange) => {
+      const response = await this.#connections.exchange(exchange);
+      const limit = isSuccess(response.status) ? (request.limit ?? errorBodyLimit) : errorBodyLimit;
+      return { ...response, body: await readBody(response, limit) };
+    });
+    if (isSuccess(reply.status)) refuseEncoding(request, reply.headers);
+    else if (!request.accept?.includes(reply.status)) throw explainRefusal(request, reply);
+    this.#givenUp.noteAnswer(request.registry);
+    return reply;
+  }
+
+  /**
+   * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the patience of
+   * its progress.
+   */
+  async persist<T>(registry: string, action: (patience: Patience) => Promise<T>): Promise<T> {
+    this.#givenUp.check(registry);
+    const patience = this.#patienceWith(registry);
+    for (;;) {
+      try {
+        return await action(patience);
+      } catch (error) {
+        await this.#endure(patience, registry, error);
+      }
+    }
+  }
+
+  /**
+   * GETs content of a known size from `start` (bytes) as a stream, which resumes where a connection dropped. Throws
+   * `size-mismatch` as soon as the server announces or sends another size.
+   */
+  async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
+    const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
+    const patience = this.#patienceWith(request.registry);
+    const endure = (error: unknown): Promise<void> =>
+      this.#endure(patience, request.registry, resumption.explain(error));
+    const noteAnswer = (): void => {
+      this.#givenUp.noteAnswer(request.registry);
+    };
+    let body: Readable;
+    const connect = async (): Promise<void> => {
+      for (;;) {
+        try {
+          body = await this.#openOnce(request, resumption);
+          return;
+        } catch (error) {
+          await endure(error);
+        }
+      }
+    };
+    async function* read(): AsyncGenerator<Buffer> {
+      for (;;) {
+        try {
+          for await (const chunk of body as AsyncIterable<Buffer>) {
+            const fresh = resumption.take(chunk);
+            patience.progress(fresh.length);
+            noteAnswer();
+            if (fresh.length > 0) yield fresh;
+          }
+          resumption.finish();
+        } catch (error) {
+          if (!resumption.isComplete) await endure(error);
+        }
+        if (resumption.isComplete) return;
+        await connect();
+      }
+    }
+    if (start > 0 && resumption.isComplete) return Readable.from([]);
+    this.#givenUp.check(request.registry);
+    await connect();
+    // A reader who leaves before the first byte has not entered the loop that would end the answer.
+    return Readable.from(read(), { objectMode: false }).once('close', () => {
+      body.destroy();
+    });
+  }
+
+  /**
+   * GETs content of a known size from `start` (bytes) and hands it to `receive`, synchronously, in order, each byte once,
+   * resuming where a connection dropped. A chunk is valid during the call only. What `receive` throws ends the download.
+   */
+  async download(
+    request: ContentRequest,
+    size: number,
+    start: number,
+    receive: (chunk: Buffer) => void,
+  ): Promise<void> {
+    const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
+    if (start > 0 && resumption.isComplete) return;
+    this.#givenUp.check(request.registry);
+    const patience = this.#patienceWith(request.registry);
+    let thrown: { error: unknown } | undefined;
+    const take = (chunk: Buffer): void => {
+      const fresh = resumption.take(chunk);
+      patience.progress(fresh.length);
+      this.#givenUp.noteAnswer(request.registry);
+      try {
+        if (fresh.length > 0) receive(fresh);
+      } catch (error) {
+        thrown = { error };
+        throw error;
+      }
+    };
+    for (;;) {
+      try {
+        const content = toGet(request, resumption);
+        const reply = await this.#conversations.hold(content, (exchange) =>
+          this.#connections.receive(exchange, (...head) => (this.#begin(request, resumption, head) ? take : undefined)),
+        );
+        if (![200, 206].includes(reply.status)) throw explainRefusal(content, reply);
+        resumption.finish();
+        return;
+      } catch (error) {
+        // The receiver's trouble (a full disk) is not the server's.
+        if (thrown) throw thrown.error;
+        if (resumption.isComplete && start < size) return;
+        await this.#endure(patience, request.registry, resumption.explain(error));
+      }
+    }
+  }
+
+  #patienceWith(registry: string): Patience {
+    const warnings = this.#warnings.get(registry) ?? { last: -Infinity };
+    this.#warnings.set(registry, warnings);
+    return new Patience(this.#options, this.#context, warnings);
+  }
+
+  async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
+    const content = toGet(request, resumption);
+    let stream: Readable | undefined;
+    const reply = await this.#conversations.hold(content, async (exchange) => {
+      const response = await this.#connections.exchange(exchange);
+      try {
+        if (this.#begin(request, resumption, [response.status, response.headers])) stream = response.body;
+        return { ...response, body: stream ? Buffer.alloc(0) : await readBody(response, errorBodyLimit) };
+      } catch (error) {
+        response.body.destroy();
+        throw error;
+      }
+    });
+    if (!stream) throw explainRefusal(content, reply);
+    return stream;
+  }
+
+  #begin({ registry }: ContentRequest, resumption: Resumption, head: Parameters<Resumption['begin']>): boolean {
+    const begun = resumption.begin(...head);
+    if (begun) this.#givenUp.noteAnswer(registry);
+    return begun;
+  }
+
+  /** Endures a failure; not for long where nothing answers under a name that may well be misspelt, or the registry was given up. */
+  async #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
+    const { attempts = 6 } = this.#options;
+    const answers = this.#answers.get(patience) ?? this.#givenUp.answersOf(registry);
+    this.#answers.set(patience, answers);
+    const dubious = !this.#conversations.hasAnswered(registry) && absent.includes(networkCode(error));
+    const most = this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
+    try {
+      await patience.endure(error, most);
+    } catch (final) {
+      // Whoever refuses something is at work.
+      if (!(error instanceof TransientError || isPluginError(error, 'unreachable'))) this.#givenUp.noteAnswer(registry);
+      else if (final === error || isPluginError(final, 'rate-limited')) {
+        this.#givenUp.giveUp(registry, isPluginError(final) ? final : error, answers);
+      }
+      throw final;
+    }
+  }
+}
+
+const absent = ['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH'];
+
+function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
+function toGet(request: ContentRequest, resumption: Resumption): RegistryRequest {
+  return { ...request, method: 'GET', headers: { ...request.headers, ...resumption.headers } };
+}

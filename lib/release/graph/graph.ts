@@ -1,0 +1,167 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { formatReference, parseReference } from '../../oci/reference.ts';
+import { parseJson } from '../../oci/syntax.ts';
+import { printable } from '../../http/networkErrors.ts';
+import type { FetchFile } from '../signature/signatureStore.ts';
+import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
+
+/** Where clusters ask for updates unless they are told otherwise. */
+export const publicGraph = 'https://api.openshift.com/api/upgrades_info/v1/graph';
+
+/** What a cluster knows of updates, from its ClusterVersion. */
+export interface ClusterUpdates {
+  /** `spec.upstream`; undefined where the cluster asks the public graph. */
+  readonly upstream?: string | undefined;
+  readonly channel?: string | undefined;
+  readonly arch: Architecture;
+  /** Pullspecs by version: of `status.desired`, of the available and conditional updates, and of the history. */
+  readonly known: ReadonlyMap<string, string>;
+}
+
+/** How versions are to be found. */
+export interface ResolveOptions {
+  /** The only graph to ask. */
+  readonly graphUrl?: string | undefined;
+  readonly cluster?: ClusterUpdates | undefined;
+  readonly fetchFile: FetchFile;
+}
+
+/** A release in an update graph. */
+interface Node {
+  readonly version: string;
+  readonly payload: string;
+}
+
+/** What a graph server answered: the releases of the channels that were asked for, or what kept it from answering. */
+interface Answer {
+  readonly where: string;
+  readonly nodes: readonly Node[];
+  readonly problem?: PluginError;
+}
+
+// The public graph of a channel has 1 to 3 MB.
+const graphLimit = 64 * 1024 * 1024;
+
+/**
+ * Finds the image of a version: among the updates that the cluster knows, without any network; then in the cluster's own update
+ * graph, then in the public one, or in the given one alone. In a graph the cluster's channel is asked for first, then
+ * those that have the version (Cincinnati protocol: `channel` and `arch`, nodes with a version and a payload). Returns the
+ * pullspec by digest. Throws `unknown-version`, naming versions near it; when no graph could be read,
+ * `unreachable`, `server-error`, `too-large` or what else kept the first from being read.
+ */
+export async function resolveVersion(
+  version: string,
+  arch: Architecture | undefined,
+  { graphUrl, cluster, fetchFile }: ResolveOptions,
+  context: Context,
+): Promise<string> {
+  const wanted = parseVersion(version);
+  const architecture = arch ?? cluster?.arch ?? 'x86_64';
+  const known = cluster?.arch === architecture ? cluster.known.get(wanted) : undefined;
+  const pullspec = known === undefined ? undefined : byDigest(known);
+  if (pullspec !== undefined) return pullspec;
+
+  const graphs = graphUrl === undefined ? [...new Set([cluster?.upstream || publicGraph, publicGraph])] : [graphUrl];
+  const own = cluster?.channel ? [cluster.channel] : [];
+  const channels = [...new Set([...own, ...channelsOf(wanted)])];
+  const answers: Answer[] = [];
+  for (const graph of graphs) {
+    const answer = await askGraph(parseGraphUrl(graph), channels, wanted, architecture, fetchFile, context);
+    if (typeof answer === 'string') return answer;
+    if (answer.problem) context.log('warn', answer.problem.message);
+    answers.push(answer);
+  }
+  throw notFound(wanted, architecture, answers);
+}
+
+async function askGraph(
+  graph: URL,
+  channels: readonly string[],
+  version: string,
+  arch: Architecture,
+  fetchFile: FetchFile,
+  context: Context,
+): Promise<string | Answer> {
+  const where = printable(graph);
+  const nodes: Node[] = [];
+  for (const channel of channels) {
+    checkInterrupted(context.signal);
+    const url = new URL(graph);
+    url.searchParams.set('channel', channel);
+    url.searchParams.set('arch', goArchitecture(arch) ?? arch);
+    context.log('debug', `asking ${where} for the releases of ${channel}, ${arch}`);
+    try {
+      const found = await readGraph(url, where, arch, fetchFile);
+      const node = found.find((candidate) => candidate.version === version);
+      if (node) return byDigest(node.payload) ?? refuse(where, `names ${version} by ${node.payload}, not by digest`);
+      nodes.push(...found);
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      // A server that fails would fail for the next channel too, perhaps as slowly.
+      return { where, nodes, problem: error };
+    }
+  }
+  return { where, nodes };
+}
+
+async function readGraph(url: URL, where: string, arch: Architecture, fetchFile: FetchFile): Promise<Node[]> {
+  const bytes = await fetchFile(url, graphLimit);
+  if (!bytes) return refuse(where, 'has no update graph');
+  let nodes: unknown;
+  try {
+    ({ nodes } = parseJson(bytes.toString('utf8')) as { nodes?: unknown });
+  } catch (cause) {
+    return refuse(where, `answered with what is no update graph: ${messageOf(cause).slice(0, 100)}`, cause);
+  }
+  if (!Array.isArray(nodes)) return refuse(where, 'answered with what is no update graph: it has no nodes');
+  return nodes.flatMap((node: unknown) => {
+    const { version, payload } = (node ?? {}) as Partial<Record<keyof Node, unknown>>;
+    if (typeof version !== 'string' || typeof payload !== 'string') return [];
+    // Some graphs tell architectures apart by the build metadata of the version.
+    const [name = '', build] = version.split('+');
+    return build === undefined || build === arch || build === goArchitecture(arch) ? [{ version: name, payload }] : [];
+  });
+}
+
+function byDigest(pullspec: string): string | undefined {
+  try {
+    const { registry, repository, digest } = parseReference(pullspec);
+    return digest && formatReference({ registry, repository, digest });
+  } catch {
+    return undefined;
+  }
+}
+
+function parseGraphUrl(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url && /^https?:$/.test(url.protocol)) return url;
+  throw new PluginError('usage', `“${url ? printable(url) : text}” cannot be the address of an update graph`, {
+    hint: `Give an http or https URL such as ${publicGraph}.`,
+  });
+}
+
+function notFound(version: string, arch: Architecture, answers: readonly Answer[]): PluginError {
+  const nodes = answers.flatMap((answer) => answer.nodes);
+  const problem = answers.find((answer) => answer.problem)?.problem;
+  const answered = answers.filter((answer) => !answer.problem || answer.nodes.length > 0);
+  if (answered.length === 0 && problem) {
+    return new PluginError(problem.code, `${version} cannot be looked up: ${problem.message}`, {
+      hint:
+        // What is wrong on this side keeps the release image from being reached as well.
+        problem.code === 'usage'
+          ? problem.hint
+          : 'Without a graph, name the release image itself: --from=REGISTRY/REPOSITORY@sha256:DIGEST.',
+      cause: problem,
+    });
+  }
+  const tags = nodes.map((node) => releaseTag(node.version, arch));
+  return unknownVersion(version, arch, [...new Set(tags)], answered.map(({ where }) => where).join(' and '), problem);
+}
+
+function refuse(where: string, what: string, cause?: unknown): never {
+  throw new PluginError('server-error', `${where} ${what}`, {
+    hint: 'An address of an update graph ends in /api/upgrades_info/v1/graph: see --graph-url.',
+    cause,
+  });
+}

@@ -1,0 +1,198 @@
+import { open } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { createGunzip } from 'node:zlib';
+import { Parser, type ReadEntry } from 'tar';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { printable } from '../../http/networkErrors.ts';
+import type { FetchFile } from '../signature/signatureStore.ts';
+
+/** Where the graph data of all releases is published, as a gzipped tar. */
+const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';
+
+/** The files of a graph-data archive by their paths in it: `version`, `channels/stable-4.12.yaml`. */
+export type GraphData = ReadonlyMap<string, Buffer>;
+
+// The published archive: 1 MB packed, 3000 files, 5 MB of tar.
+const archiveLimit = 64 * 1024 * 1024;
+const tarLimit = 256 * 1024 * 1024;
+const entryLimit = 50_000;
+const depthLimit = 16;
+const pathLimit = 512;
+
+/** What the update service reads besides `version` and `channels`; without them it does not start. */
+const expected = ['blocked-edges/', 'raw/metadata.json'];
+
+/**
+ * Gets a graph-data archive: a path, or a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large` above 64 MiB, `usage` for another kind of
+ * address, and whatever `fetchFile` does.
+ */
+export async function fetchGraphData(
+  location: string,
+  fetchFile: FetchFile,
+): Promise<{ bytes: Buffer; /** The location, fit for a message. */ where: string }> {
+  const url = /^[a-z][a-z0-9+.-]+:/i.test(location) && URL.canParse(location) ? new URL(location) : undefined;
+  if (!url) return readArchive(resolve(location));
+  if (url.protocol === 'file:' && url.host === '') return readArchive(fileURLToPath(url));
+  if (!/^https?:$/.test(url.protocol)) {
+    throw new PluginError('usage', `${url.protocol}//${url.host}/… cannot be the address of a graph-data archive`, {
+      hint: `Give the path of a tar, a URL such as file:///home/me/graph-data.tar.gz, or ${publicGraphData}.`,
+    });
+  }
+  const bytes = await fetchFile(url, archiveLimit);
+  if (bytes) return { bytes, where: printable(url) };
+  throw new PluginError('not-found', `${printable(url)} has no graph data`, {
+    hint: `All graph data is at ${publicGraphData}.`,
+  });
+}
+
+/**
+ * Reads a tar, gzipped or not, of graph data: its files by path, sorted, without a folder that holds everything (as
+ * archives of repositories have one). It may hold nothing but files and folders below its root, and needs a `version` of the
+ * schema 1 and at least one channel; `warn` is told what else is missing. Throws `invalid-file`, and `too-large` for archives that are larger unpacked than any
+ * sound one. `where` is for the message.
+ */
+export async function readGraphData(
+  archive: Buffer,
+  where: string,
+  warn: (message: string) => void,
+): Promise<GraphData> {
+  const files = withoutRoot(await unpack(archive, where));
+  const version = files.get('version')?.toString('utf8').trim();
+  if (version === undefined) throw invalid(where, 'it has no file “version”');
+  if (!/^1\.\d+\.\d+$/.test(version)) {
+    throw invalid(where, `its schema version is “${version.slice(0, 50)}”, and only 1 is known`);
+  }
+  const has = (prefix: string): boolean => [...files.keys()].some((path) => path.startsWith(prefix));
+  if (!has('channels/')) throw invalid(where, 'it has no channels');
+  for (const path of expected) {
+    if (!has(path)) warn(`${where} has no ${path}: the update service may refuse it`);
+  }
+  return new Map([...files].sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+async function readArchive(path: string): Promise<{ bytes: Buffer; where: string }> {
+  try {
+    await using file = await open(path);
+    const { size } = await file.stat();
+    if (size > archiveLimit) {
+      throw new PluginError('too-large', `${path} is larger than the ${String(archiveLimit)} bytes that it may have`);
+    }
+    return { bytes: await file.readFile(), where: path };
+  } catch (cause) {
+    if (isPluginError(cause)) throw cause;
+    throw new PluginError('not-readable', `the graph data ${path} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffer>> {
+  const files = new Map<string, Buffer>();
+  let entries = 0;
+  let problem: PluginError | undefined;
+  const check = (): void => {
+    if (problem) throw problem;
+  };
+  const readEntry = (entry: ReadEntry): void => {
+    // Without the look back, a run of slashes would be searched from each of them on.
+    const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/(?<!\/)\/+$/, '');
+    problem ??= checkEntry(entry, path, where);
+    if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${String(entryLimit)} entries`);
+    if (files.has(path)) problem ??= invalid(where, `it has ${quote(path)} twice`);
+    if (problem || entry.type === 'Directory') {
+      entry.resume();
+      return;
+    }
+    const chunks: Buffer[] = [];
+    files.set(path, Buffer.alloc(0));
+    entry.on('data', (chunk) => chunks.push(chunk));
+    entry.on('end', () => files.set(path, Buffer.concat(chunks)));
+  };
+  const parser = new Parser({
+    onReadEntry: readEntry,
+    onwarn: (code, message) => {
+      if (code !== 'TAR_ENTRY_INFO') problem ??= invalid(where, messageOf(message));
+    },
+  });
+  parser.on('error', (cause: unknown) => (problem ??= invalid(where, messageOf(cause), cause)));
+  let length = 0;
+  let ended = false as boolean;
+  parser.on('eof', () => (ended = true));
+  try {
+    for await (const chunk of inflate(archive)) {
+      // The parser would unpack what is packed twice, to any size.
+      if (length === 0 && !isTar(chunk)) throw invalid(where, 'it is not a tar, nor a gzipped one');
+      length += chunk.length;
+      if (length > tarLimit) throw tooLarge(where, `more than ${String(tarLimit)} bytes when it is unpacked`);
+      // The parser takes its time over what follows the end.
+      if (!ended) parser.write(chunk);
+      check();
+    }
+  } catch (cause) {
+    throw isPluginError(cause) ? cause : invalid(where, messageOf(cause), cause);
+  }
+  const closed = new Promise<void>((done) => parser.once('close', done).once('error', () => done()));
+  parser.end();
+  await closed;
+  check();
+  checkFolders(files, where);
+  return files;
+}
+
+function inflate(archive: Buffer): AsyncIterable<Buffer> {
+  const bytes = Readable.from([archive]);
+  const packed = archive[0] === 0x1f && archive[1] === 0x8b;
+  return packed ? bytes.pipe(createGunzip()) : bytes;
+}
+
+/** Whether bytes begin with a tar header that says so, or with nothing at all: no packed format begins like that. */
+function isTar(start: Buffer): boolean {
+  return start.toString('latin1', 257, 262) === 'ustar';
+}
+
+function checkEntry({ type }: ReadEntry, path: string, where: string): PluginError | undefined {
+  if (!['File', 'OldFile', 'ContiguousFile', 'Directory'].includes(type)) {
+    return invalid(where, `${quote(path)} is neither a file nor a folder (${type})`);
+  }
+  if (path === '' || path === '.')
+    return type === 'Directory' ? undefined : invalid(where, 'it has a file without a name');
+  const parts = path.split('/');
+  if (parts.some((part) => part === '' || part === '.' || part === '..' || /[\u0000-\u001f\u007f\\]/.test(part))) {
+    return invalid(where, `${quote(path)} is not a path below its root`);
+  }
+  if (parts.length > depthLimit || Buffer.byteLength(path) > pathLimit) {
+    return invalid(where, `it has a path longer than any sound one: ${quote(path)}`);
+  }
+  return undefined;
+}
+
+function checkFolders(files: ReadonlyMap<string, Buffer>, where: string): void {
+  for (const path of files.keys()) {
+    for (let slash = path.indexOf('/'); slash >= 0; slash = path.indexOf('/', slash + 1)) {
+      const folder = path.slice(0, slash);
+      if (files.has(folder)) throw invalid(where, `${quote(folder)} is a file and a folder`);
+    }
+  }
+}
+
+function withoutRoot(files: ReadonlyMap<string, Buffer>): ReadonlyMap<string, Buffer> {
+  const roots = new Set([...files.keys()].map((path) => path.slice(0, path.indexOf('/') + 1)));
+  const [root = ''] = roots;
+  if (roots.size !== 1 || !files.has(`${root}version`)) return files;
+  return new Map([...files].map(([path, bytes]) => [path.slice(root.length), bytes]));
+}
+
+function quote(path: string): string {
+  return JSON.stringify(path.slice(0, 200));
+}
+
+function tooLarge(where: string, what: string): PluginError {
+  return new PluginError('too-large', `${where} has ${what}: it is no graph data`);
+}
+
+function invalid(where: string, why: string, cause?: unknown): PluginError {
+  return new PluginError('invalid-file', `${where} is not a graph-data archive: ${why}`, {
+    hint: `Graph data is published at ${publicGraphData}.`,
+    cause,
+  });
+}

@@ -1,0 +1,81 @@
+import { crc32 } from 'node:zlib';
+import { digestOf, hexOf, type Digest } from '../../oci/digest.ts';
+import { layOutTar, type TarEntry } from '../../archive/tarLayout.ts';
+import type { GraphData } from './graphArchive.ts';
+
+/** Release signatures by the digests of the releases. */
+export type ReleaseSignatures = ReadonlyMap<Digest, readonly Uint8Array[]>;
+
+/** A layer of an image. */
+export interface Layer {
+  readonly bytes: Buffer;
+  /** The digest of what is packed in it. */
+  readonly diffId: Digest;
+}
+
+/** Where a graph-data image has its data, from the root. */
+export const graphDataFolder = 'var/lib/cincinnati-graph-data';
+
+/**
+ * Makes the layer of graph data, with release signatures as `signatures/sha256/<hex>/signature-N`, where the update service
+ * (cincinnati, metadata-helper) looks for them. Everything belongs to root and can be read by everybody; the same content gives the same bytes.
+ */
+export function makeLayer(data: GraphData, signatures: ReleaseSignatures): Layer {
+  const tar = makeTar(addSignatures(data, signatures));
+  return { bytes: packTar(tar), diffId: digestOf(tar) };
+}
+
+/** Puts signatures to those of the data, each once. */
+function addSignatures(data: GraphData, signatures: ReleaseSignatures): GraphData {
+  const files = new Map(data);
+  for (const [digest, list] of signatures) {
+    const prefix = `signatures/sha256/${hexOf(digest)}/signature-`;
+    let number = 1;
+    for (const signature of list) {
+      const bytes = Buffer.from(signature);
+      const taken = (): Buffer | undefined => files.get(`${prefix}${String(number)}`);
+      while (taken() && !taken()?.equals(bytes)) number += 1;
+      files.set(`${prefix}${String(number)}`, bytes);
+    }
+  }
+  return files;
+}
+
+function makeTar(files: GraphData): Buffer {
+  const paths = [...files.keys()].map((path) => `${graphDataFolder}/${path}`);
+  const folders = new Set(paths.flatMap((path) => [...path.matchAll(/\//g)].map(({ index }) => path.slice(0, index))));
+  const entries: (TarEntry & { readonly path: string })[] = [
+    ...[...folders].map((path) => ({ path: `${path}/`, folder: true }) as const),
+    ...[...files].map(([path, content]) => ({ path: `${graphDataFolder}/${path}`, content })),
+  ];
+  // By path, so that a folder comes before what is in it.
+  entries.sort((a, b) => (a.path < b.path ? -1 : 1));
+  const layout = layOutTar(entries);
+  const tar = Buffer.alloc(layout.size);
+  for (const { entry, header, position, start } of layout.entries) {
+    header.copy(tar, position);
+    if ('content' in entry) entry.content.copy(tar, start);
+  }
+  return tar;
+}
+
+/**
+ * Packs as gzip (RFC 1952) with stored blocks (RFC 1951, 3.2.4). What zlib compresses to depends on the processor and on the version of Node,
+ * and the digest of the image with it.
+ */
+function packTar(tar: Buffer): Buffer {
+  const most = 0xffff;
+  const parts: Buffer[] = [Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])];
+  for (let start = 0; start < tar.length; start += most) {
+    const block = tar.subarray(start, start + most);
+    const header = Buffer.alloc(5);
+    header.writeUInt8(start + most >= tar.length ? 1 : 0, 0);
+    header.writeUInt16LE(block.length, 1);
+    header.writeUInt16LE(most - block.length, 3);
+    parts.push(header, block);
+  }
+  const trailer = Buffer.alloc(8);
+  trailer.writeUInt32LE(crc32(tar), 0);
+  trailer.writeUInt32LE(tar.length % 2 ** 32, 4);
+  return Buffer.concat([...parts, trailer]);
+}

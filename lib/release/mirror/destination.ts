@@ -1,0 +1,119 @@
+import { resolve } from 'node:path';
+import { isPluginError, PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { formatReference, isRepository, isTag, parseReference } from '../../oci/reference.ts';
+import { releaseRepository } from '../../store/directory.ts';
+import type { Release } from '../release.ts';
+import { componentTag, releaseTag } from '../version.ts';
+
+/** A repository, in a registry or in a mirror directory (`root` is absolute). */
+export type Place =
+  | { readonly kind: 'registry'; readonly registry: string; readonly repository: string }
+  | { readonly kind: 'directory'; readonly root: string; readonly repository: string };
+
+/** Where an image goes, and the tag that it gets there; without one it is there by digest only. */
+export interface Target {
+  readonly place: Place;
+  readonly tag?: string | undefined;
+}
+
+/** The name that the release image has among those of its components. */
+export const releaseName = 'release';
+
+/** Tells where an image of a release goes, by the component’s name or `releaseName`. */
+export type Destination = (name: string, release: Pick<Release, 'version' | 'arch'>) => Target;
+
+/** What somebody wrote about where a release goes. */
+export interface DestinationRequest {
+  /** A repository, `file://` for one in `toDir`; it may contain `${component}` and `${version}`. */
+  readonly to?: string | undefined;
+  readonly toDir?: string | undefined;
+  /** Where the release image goes instead, tag and all. */
+  readonly toReleaseImage?: string | undefined;
+}
+
+const component = '${component}';
+const version = '${version}';
+
+/**
+ * Reads where a release goes, as `oc adm release mirror` does: all images into one repository, by the tags `<version>-<arch>` and
+ * `<version>-<arch>-<component>`; or, by a template with `${component}`, each to a tag or a repository of its own, where a tag in the template
+ * is followed by the architecture. Throws `usage` for what cannot be one, before anything is asked for.
+ */
+export function parseDestination(request: DestinationRequest): Destination {
+  const { toDir = '.', toReleaseImage } = request;
+  const to = request.to ?? `file://${releaseRepository}`;
+  const single = toReleaseImage === undefined ? undefined : parseTarget('--to-release-image', toReleaseImage, toDir);
+  const isTemplate = to.includes(component);
+  const { tag } = parseTarget('--to', fillIn(to, 'etcd', '4.12.4'), toDir, to);
+  if (tag !== undefined && !isTemplate) {
+    throw new PluginError('usage', `--to ${to} has a tag, and every image needs one of its own`, {
+      hint: `Give a repository without a tag, or a template such as ${to.slice(0, to.lastIndexOf(':'))}:\${version}-\${component}.`,
+    });
+  }
+  return (name, release) => {
+    if (name === releaseName && single) return single;
+    const target = parseTarget('--to', fillIn(to, name, release.version), toDir);
+    if (target.tag !== undefined) return { ...target, tag: `${target.tag}-${release.arch}` };
+    const isAlone = isTemplate || name === releaseName;
+    const own = isAlone ? releaseTag(release.version, release.arch) : componentTag(release.version, release.arch, name);
+    return { ...target, tag: own };
+  };
+}
+
+/** A target in the form of a pullspec, with `file://` in front where it is in a directory; by the digest when one is given. */
+export function formatTarget({ place, tag }: Target, digest?: Digest): string {
+  const suffix = digest !== undefined ? `@${digest}` : tag !== undefined ? `:${tag}` : '';
+  return formatPlace(place) + suffix;
+}
+
+/** A repository as text: `registry/repository`, or `file://repository`, which leaves out the directory as `oc` does. */
+export function formatPlace(place: Place): string {
+  return place.kind === 'registry' ? formatReference(place) : `file://${place.repository}`;
+}
+
+function fillIn(template: string, name: string, versionText: string): string {
+  return template.replaceAll(component, name).replaceAll(version, versionText);
+}
+
+/** Reads one target; `shown` is how somebody wrote it. */
+function parseTarget(option: string, text: string, toDir: string, shown = text): Target {
+  const scheme = /^([a-z0-9]+):\/\//.exec(text)?.[1];
+  if (scheme !== undefined && scheme !== 'file' && scheme !== 'docker') {
+    throw new PluginError('usage', `${option} ${shown}: ${scheme}:// is no place that images can be written to`, {
+      hint: 'Give REGISTRY/REPOSITORY, or file://REPOSITORY with --to-dir.',
+    });
+  }
+  if (scheme === 'file') {
+    const { repository, tag } = splitTag(text.slice('file://'.length).replace(/^\//, ''));
+    if (!isRepository(repository) || (tag !== undefined && !isTag(tag))) {
+      throw new PluginError('usage', `${option} ${shown} cannot be a repository in a directory`, {
+        hint: 'It is file:// and a relative path in lower case; the directory itself is for --to-dir.',
+      });
+    }
+    return { place: { kind: 'directory', root: resolve(toDir), repository }, tag };
+  }
+  const named = text.replace(/^docker:\/\//, '');
+  if (!named.includes('/')) throw invalid(option, shown, 'it names no registry');
+  try {
+    const { registry, repository, tag, digest } = parseReference(named);
+    if (digest !== undefined) throw invalid(option, shown, 'it has a digest, and images keep those they have');
+    return { place: { kind: 'registry', registry, repository }, tag };
+  } catch (error) {
+    throw isPluginError(error, 'invalid-reference') ? invalid(option, shown, error.message, error) : error;
+  }
+}
+
+function splitTag(text: string): { repository: string; tag?: string } {
+  const colon = text.lastIndexOf(':');
+  return colon > text.lastIndexOf('/')
+    ? { repository: text.slice(0, colon), tag: text.slice(colon + 1) }
+    : { repository: text };
+}
+
+function invalid(option: string, text: string, why: string, cause?: unknown): PluginError {
+  return new PluginError('usage', `${option} ${text} cannot be used: ${why}`, {
+    hint: 'Give a registry and a repository, such as registry.example.com:5000/openshift/release.',
+    cause,
+  });
+}

@@ -1,0 +1,173 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { copyImages, type Image } from '../../copy/copy.ts';
+import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
+import { isPluginError } from '../../errors.ts';
+import type { Descriptor } from '../../oci/descriptor.ts';
+import type { Reference } from '../../oci/reference.ts';
+import { Directory } from '../../store/directory.ts';
+import { DestinationError } from '../../registry/relay.ts';
+import type { ContentPlace, ContentSource, ContentStore } from '../../store/store.ts';
+import { formatPlace, type Place } from './destination.ts';
+import { isList, readImageTree } from '../../store/imageTree.ts';
+import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
+import { MirrorTally, type MirrorCounts } from './mirrorTally.ts';
+
+/** How to mirror. */
+export interface MirrorOptions {
+  /** How many transfers may be under way at a time. */
+  readonly concurrency: number;
+  /** Opens a repository for writing; asked once for each. */
+  readonly openStore: (place: Place) => ContentStore;
+  /** Brings a blob from a registry into a file or into another registry, faster than a stream would, and verifies it. */
+  readonly download: (
+    blob: Descriptor,
+    references: readonly Reference[],
+    place: ContentPlace | Pick<Reference, 'registry' | 'repository'>,
+    onProgress: (present: number) => void,
+  ) => Promise<void>;
+}
+
+/** What a mirror run did. */
+export interface MirrorResult extends MirrorCounts {
+  readonly images: number;
+  readonly attachments: number;
+  /** The images that have sigstore attachments. */
+  readonly attached: ReadonlySet<MirrorImage>;
+  /** Whether any of the images is a list: other tools may need to be told to keep it whole. */
+  readonly hasLists: boolean;
+}
+
+/**
+ * Reads the manifests of images and of their sigstore attachments, and sorts them by the repositories they go to. Throws one error for
+ * all images that failed, before anything is written.
+ */
+export async function planMirror(images: readonly MirrorImage[], context: Context): Promise<MirrorGroup[]> {
+  const trees = await Promise.allSettled(images.map(({ source, digest }) => readImageTree(source, digest)));
+  checkInterrupted(context.signal);
+  const failures = new Map<CopyFailure, string[]>();
+  const read = images.flatMap((image, index) => {
+    const tree = trees[index];
+    if (tree?.status === 'fulfilled') return [{ image, tree: tree.value }];
+    failures.set(new CopyFailure('source', image.source.name, image.digest, tree?.reason), [image.name]);
+    return [];
+  });
+  if (failures.size > 0) throw firstOfAll(failures, images.length);
+  const groups = Map.groupBy(read, ({ image }) => keyOf(image.target.place));
+  return [...groups.values()].flatMap((group) =>
+    group[0] ? [{ place: group[0].image.target.place, images: group }] : [],
+  );
+}
+
+/**
+ * Copies what was planned: lists with all that is in them, sigstore attachments by their tags. What is there is skipped, and what
+ * another repository of the same registry or directory has is taken over from there. Throws what copyImages throws.
+ */
+export async function runMirror(
+  groups: readonly MirrorGroup[],
+  options: MirrorOptions,
+  context: Context,
+): Promise<MirrorResult> {
+  const stores = groups.map(({ place }) => options.openStore(place));
+  // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
+  for (const [index, { images }] of groups.entries()) {
+    if (index === 0 && images[0]) await stores[index]?.exists(images[0].tree.root);
+  }
+  const tally = new MirrorTally(groups, context.onEvent);
+  for (const [index, group] of groups.entries()) {
+    const store = stores[index];
+    if (!store) continue;
+    const neighbours = neighboursOf(group, groups.slice(0, index));
+    const counting = { ...context, onEvent: tally.listenTo(group) };
+    const { concurrency } = options;
+    const moveBlob = moveInto(store, group, options, counting);
+    const copying = { concurrency, mountFrom: () => neighbours, moveBlob };
+    await copyImages(listCopies(group), store, copying, counting);
+    await store.close();
+  }
+  const all = groups.flatMap(({ images }) => images);
+  return {
+    images: all.length,
+    attachments: all.reduce((sum, { tree }) => sum + tree.attachments.size, 0),
+    attached: new Set(all.flatMap(({ image, tree }) => (tree.attachments.size > 0 ? [image] : []))),
+    hasLists: all.some(({ tree }) => isList(tree)),
+    ...tally.counts(),
+  };
+}
+
+/** Tells which images of a plan are at their place already. */
+export async function findPresent(
+  groups: readonly MirrorGroup[],
+  openStore: MirrorOptions['openStore'],
+): Promise<ReadonlySet<MirrorImage>> {
+  const present = new Set<MirrorImage>();
+  for (const { place, images } of groups) {
+    const store = openStore(place);
+    const look = async ({ image, tree }: MirrorGroup['images'][number]): Promise<void> => {
+      if (await store.exists(tree.root)) present.add(image);
+    };
+    await Promise.all(images.map(look));
+  }
+  return present;
+}
+
+function firstOfAll(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): Error {
+  // What keeps everything from being read, such as a registry that is down, is told once.
+  const [first, ...others] = failures.keys();
+  const same = first && others.length > 0 && others.every(({ message }) => message === first.message);
+  return same && isPluginError(first.cause) ? first.cause : describeFailures(failures, total);
+}
+
+function keyOf(place: Place): string {
+  return place.kind === 'directory' ? `${place.root} ${place.repository}` : formatPlace(place);
+}
+
+function listCopies({ images }: MirrorGroup): Image[] {
+  return images.flatMap(({ image: { name, source, target }, tree }) => [
+    { name, source, root: tree.root, tags: target.tag === undefined ? [] : [target.tag] },
+    ...[...tree.attachments].map(([tag, root]) => ({
+      name: `the sigstore signature of ${name}`,
+      source,
+      root,
+      tags: [tag],
+    })),
+  ]);
+}
+
+/** The repositories beside a group’s that may have its blobs: those it comes from, and those that were filled before. */
+function neighboursOf({ place, images }: MirrorGroup, filled: readonly MirrorGroup[]): string[] {
+  const sources = images.flatMap(({ image: { reference } }) =>
+    reference && place.kind === 'registry' && reference.registry === place.registry ? [reference.repository] : [],
+  );
+  const earlier = filled
+    .map((group) => group.place)
+    .filter((other) =>
+      other.kind === 'directory'
+        ? place.kind === 'directory' && other.root === place.root
+        : place.kind === 'registry' && other.registry === place.registry,
+    )
+    .map(({ repository }) => repository);
+  return [...new Set([...sources, ...earlier])].filter((repository) => repository !== place.repository);
+}
+
+function moveInto(store: ContentStore, { place, images }: MirrorGroup, { download }: MirrorOptions, context: Context) {
+  const references = Map.groupBy(images, ({ image }) => image.source);
+  return async (blob: Descriptor, source: ContentSource): Promise<void> => {
+    let reported = 0;
+    const report = (present: number): void => {
+      context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: present - reported });
+      reported = present;
+    };
+    const reference = references.get(source)?.find(({ image }) => image.reference)?.image.reference;
+    try {
+      if (!reference) await store.push(blob, () => source.fetch(blob));
+      else if (store instanceof Directory)
+        await store.receive(blob, (file) => download(blob, [reference], file, report));
+      else if (place.kind === 'registry') await download(blob, [reference], place, report);
+    } catch (error) {
+      const cause = error instanceof DestinationError ? error.failure : error;
+      const isOurs = cause !== error || isPluginError(cause, 'disk-full') || isPluginError(cause, 'not-writable');
+      throw isOurs ? new CopyFailure('destination', store.name, blob.digest, cause) : error;
+    }
+    report(blob.size);
+  };
+}

@@ -1,0 +1,101 @@
+import { createHash, verify } from 'node:crypto';
+import type { Key } from 'openpgp';
+import { messageOf } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import { Refusal, type RefusalKind } from './refusal.ts';
+import { readSignature, type SignaturePacket } from './signaturePacket.ts';
+import { readSignedMessage } from './signedMessage.ts';
+import { findSigningKey, type SigningKey } from './signingKey.ts';
+import { checkStatement } from './statement.ts';
+
+/** A release signature that a key vouches for. Whether that key is trusted is another question. */
+export interface VerifiedSignature {
+  readonly good: true;
+  /** The signature as the store has it. */
+  readonly bytes: Buffer;
+  /** What it signs: the digest of a release image. */
+  readonly digest: Digest;
+  /** The fingerprint of the primary key in upper-case hex, also where one of its subkeys signed. */
+  readonly fingerprint: string;
+  /** The ID of the key or subkey that signed, in upper-case hex. */
+  readonly keyId: string;
+  /** The name on the key. */
+  readonly userId: string;
+  readonly created: Date;
+}
+
+/** A release signature that none of the keys vouches for, and why: the rest of a sentence that begins with “the signature”. */
+export interface RejectedSignature {
+  readonly good: false;
+  readonly reason: string;
+  readonly kind: RefusalKind;
+}
+
+// The names that node:crypto gives to P-256, P-384 and P-521.
+const curveBits: Readonly<Record<string, number>> = { prime256v1: 256, secp384r1: 384, secp521r1: 521 };
+
+/**
+ * Verifies a signed message against some keys for the digest of a release. It is good only if the cluster’s own verifier
+ * (golang.org/x/crypto/openpgp) and gpg would accept it too, so that what is verified here also updates there. The end of
+ * a key's validity does not reject a signature, its own end does, as in the cluster. Never throws.
+ */
+export async function verifySignature(
+  bytes: Buffer,
+  digest: Digest,
+  keys: readonly Key[],
+): Promise<VerifiedSignature | RejectedSignature> {
+  try {
+    const { onePass, data, signature } = readSignedMessage(bytes);
+    const packet = readSignature(signature, onePass);
+    checkStatement(data, digest);
+    const signer = await findSigningKey(packet, keys);
+    checkNumbers(packet, data, signer);
+    checkTime(packet);
+    return {
+      good: true,
+      bytes,
+      digest,
+      fingerprint: fingerprintOf(signer.key),
+      keyId: packet.keyId,
+      userId: signer.key.getUserIDs()[0] ?? '',
+      created: packet.created,
+    };
+  } catch (error) {
+    return { good: false, reason: messageOf(error), kind: error instanceof Refusal ? error.kind : 'other' };
+  }
+}
+
+function checkNumbers(packet: SignaturePacket, data: Buffer, { publicKey }: SigningKey): void {
+  const { hash, suffix, hashTag, numbers } = packet;
+  const hashed = createHash(hash).update(data).update(suffix).digest();
+  if (!hashed.subarray(0, 2).equals(hashTag)) throw new Refusal('does not match its statement: the hash tag differs');
+  const { modulusLength, namedCurve } = publicKey.asymmetricKeyDetails ?? {};
+  const bits = modulusLength ?? curveBits[namedCurve ?? ''] ?? 0;
+  // gpg takes no hash that is shorter than the curve; of P-521 it asks for SHA-512.
+  if (modulusLength === undefined && hashed.length * 8 < Math.min(bits, 512)) {
+    throw new Refusal('uses a hash shorter than its ECDSA key');
+  }
+  const width = Math.ceil(bits / 8);
+  const signature = Buffer.concat(numbers.map((number) => padNumber(number, width)));
+  const key = { key: publicKey, dsaEncoding: 'ieee-p1363' as const };
+  if (!verify(hash, Buffer.concat([data, suffix]), key, signature)) {
+    throw new Refusal('is not genuine: the key did not make it for this statement');
+  }
+}
+
+// Numbers are stored without leading zeros as a rule; node:crypto wants them as long as the modulus or the curve.
+function padNumber(number: Buffer, width: number): Buffer {
+  if (number.length > width) throw new Refusal('has a number of a wrong length');
+  return Buffer.concat([Buffer.alloc(width - number.length), number]);
+}
+
+// A clock that is behind must not reject what was signed "tomorrow": sites without a network often have one.
+function checkTime({ created, expires }: SignaturePacket): void {
+  const now = Math.max(Date.now(), created.getTime());
+  if (expires && expires.getTime() <= now) throw new Refusal(`expired on ${expires.toISOString()}`, 'expired');
+}
+
+/** The fingerprint of a primary key, in upper-case hex. */
+export function fingerprintOf(key: Key): string {
+  return key.getFingerprint().toUpperCase();
+}

@@ -1,0 +1,128 @@
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import type { Digest } from '../../oci/digest.ts';
+import type { Keyring } from './keyring.ts';
+import { verifySignature, type RejectedSignature, type VerifiedSignature } from './signature.ts';
+import { findSignatures, type FetchFile, type StoreAnswer } from './signatureStore.ts';
+
+/** By what a release is judged. */
+export interface TrustOptions {
+  readonly keyring: Keyring;
+  /** Signatures that are at hand, out of a `config` folder or a bundle. Where one of them is good, no store is asked. */
+  readonly known?: readonly Buffer[];
+  /** Signature stores: http(s) or file URLs, or paths of folders. */
+  readonly stores?: readonly string[];
+  readonly fetchFile: FetchFile;
+}
+
+/** What is known about the signatures of one digest. */
+export interface SignatureFindings {
+  /** The good ones by trusted keys, each once: those at hand first, then those of the stores in the stores' order. */
+  readonly good: readonly VerifiedSignature[];
+  /** The good ones by keys that are not trusted. */
+  readonly untrusted: readonly VerifiedSignature[];
+  /** The others, and why each is not good. */
+  readonly rejected: readonly RejectedSignature[];
+  /** What the stores answered; empty where none was asked. */
+  readonly answers: readonly StoreAnswer[];
+}
+
+/**
+ * Looks for the signatures of a release and judges them, without an opinion on what has to be there: for the images
+ * inside a multi-architecture release, which need none of their own. Throws `usage` and `interrupted` only.
+ */
+export async function collectSignatures(
+  digest: Digest,
+  options: TrustOptions,
+  context: Context,
+): Promise<SignatureFindings> {
+  const { keyring, known = [], stores = [], fetchFile } = options;
+  const atHand = await judge(known, digest, keyring);
+  if (atHand.good.length > 0) return { ...atHand, answers: [] };
+  const answers = await findSignatures(digest, stores, fetchFile, context);
+  for (const { problem } of answers) if (problem) context.log('debug', `signature store: ${problem.message}`);
+  const all = [...known, ...answers.flatMap(({ signatures }) => signatures)];
+  return { ...(await judge(all, digest, keyring)), answers };
+}
+
+/**
+ * Finds the signatures of a release that trusted keys vouch for: all of them, in an order that does not depend on
+ * which store answered first. Throws `unsigned` when there is none, and `untrusted` when none is good.
+ */
+export async function verifyRelease(
+  digest: Digest,
+  options: TrustOptions,
+  context: Context,
+): Promise<readonly VerifiedSignature[]> {
+  const findings = await collectSignatures(digest, options, context);
+  if (findings.good.length > 0) return findings.good;
+  if (findings.untrusted.length > 0 || findings.rejected.length > 0) throw untrusted(digest, findings, options.keyring);
+  throw unsigned(digest, findings.answers);
+}
+
+async function judge(
+  signatures: readonly Buffer[],
+  digest: Digest,
+  keyring: Keyring,
+): Promise<Omit<SignatureFindings, 'answers'>> {
+  const good: VerifiedSignature[] = [];
+  const untrusted: VerifiedSignature[] = [];
+  const rejected: RejectedSignature[] = [];
+  // Two stores have the same signatures as a rule.
+  const distinct = new Map(signatures.map((bytes) => [bytes.toString('base64'), bytes])).values();
+  for (const bytes of distinct) {
+    const verdict = await verifySignature(bytes, digest, keyring.trusted);
+    const second = verdict.good ? verdict : await verifySignature(bytes, digest, keyring.untrusted);
+    if (verdict.good) good.push(verdict);
+    else if (second.good) untrusted.push(second);
+    else rejected.push(verdict);
+  }
+  return { good, untrusted, rejected };
+}
+
+function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring): PluginError {
+  const [signature] = findings.untrusted;
+  if (signature) {
+    const { fingerprint, userId } = signature;
+    return new PluginError(
+      'untrusted',
+      `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`,
+      {
+        hint:
+          `Get the fingerprint from the owner of the key by another way, compare all its digits, and only if they are the same add ` +
+          `--trust-fingerprint=${fingerprint}`,
+      },
+    );
+  }
+  const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
+  return new PluginError('untrusted', `cannot verify ${digest}: ${reasons.join('; ')}`, {
+    hint: adviseOn(findings.rejected, keyring),
+  });
+}
+
+function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): string {
+  const kinds = rejected.map(({ kind }) => kind);
+  if (kinds.includes('expired')) {
+    return 'Get a newer signature from the signer of the release (--signature-store), and check the clock of this machine.';
+  }
+  if (kinds.includes('unsupported')) {
+    return 'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: clusters verify no others.';
+  }
+  if (keyring.trusted.length === 0) {
+    return 'No trusted key was found: name a file that holds one with --signature-keyring.';
+  }
+  return 'Give the key that signs such releases with --signature-keyring and --trust-fingerprint. If the key is the right one, do not use this release.';
+}
+
+function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError {
+  const asked = answers.map(({ store, problem }) => problem?.message ?? `${store} has none`);
+  const failed = answers.filter(({ problem }) => problem).length;
+  const where = asked.length > 0 ? asked.join('; ') : 'no signature store is known';
+  const offline = failed > 0 && failed === answers.length;
+  return new PluginError('unsigned', `no signature of ${digest} was found: ${where}`, {
+    hint: offline
+      ? 'No store could be asked. Without a network give a copy of one by --signature-store=FOLDER (it holds sha256=<digest>/signature-1), or go without by --allow-unsigned.'
+      : 'Official releases are signed; CI and nightly builds are not. Name another store by --signature-store, or accept an unsigned release by --allow-unsigned.',
+    cause: answers.find(({ problem }) => problem)?.problem,
+  });
+}

@@ -1,0 +1,111 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, messageOf, type ErrorCode } from '../../errors.ts';
+import { fetchBundle } from '../../node/replica.ts';
+import { hexOf, type Digest } from '../../oci/digest.ts';
+import { Connections } from '../../http/connections.ts';
+import { clientTlsOf, derivePreSharedKey } from '../../http/preSharedKey.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
+
+/** There are other nodes to ask: one that does not answer, or has enough to do, is not insisted on. */
+const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
+/** How many nodes are asked before it is time to look at the cluster again. */
+const mostAsked = 4;
+/** At how many parts of the nodes it is looked for them. */
+const mostLooks = 3;
+
+/** The path under which agents serve a bundle to each other. */
+export function peerPath(digest: Digest): string {
+  return `/bundles/${hexOf(digest)}.tar`;
+}
+
+/** Opens connections to agents that have the same token, and to no others. `name` is what they are told of this one. */
+export function connectToPeers(token: string, name?: string): Connections {
+  const certificates = clientTlsOf(derivePreSharedKey(token));
+  return new Connections({ certificates, ...(name !== undefined && { userAgent: name }) });
+}
+
+/** The other agents of a cluster, as a source of bundles. */
+export class AgentPeers {
+  readonly #cluster: Cluster;
+  readonly #node: string;
+  readonly #connections: Connections;
+
+  constructor(cluster: Cluster, node: string, connections: Connections) {
+    this.#cluster = cluster;
+    this.#node = node;
+    this.#connections = connections;
+  }
+
+  /**
+   * Brings a bundle from any node that has it into a folder, and gives its path; undefined where no node gives it at present. A transfer that was cut off is gone on with, from whichever node. Throws `busy`, `disk-full`,
+   * `not-writable`, `interrupted`, and what asking the cluster throws.
+   */
+  async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
+    return this.#ask(digest, context, (origin) => {
+      const source = { url: new URL(peerPath(digest), origin), token: undefined, digest, patience };
+      return fetchBundle(source, folder, this.#connections, context);
+    });
+  }
+
+  /** Asks the nodes that say they have the bundle, in an order of chance, until one gives something. */
+  async #ask<T>(
+    digest: Digest,
+    context: Context,
+    ask: (origin: string) => Promise<T | undefined>,
+  ): Promise<T | undefined> {
+    for await (const { name, origin } of this.#chooseHolders(digest)) {
+      try {
+        const answer = await ask(origin);
+        if (answer !== undefined) return answer;
+      } catch (error) {
+        if (!isPluginError(error) || ownFaults.has(error.code)) throw error;
+        context.log('debug', `${name} does not give the bundle: ${messageOf(error)}`);
+      }
+    }
+    return undefined;
+  }
+
+  /** A few of the nodes that offer a bundle. Where many do, nobody need know them all: it is parts of them that are looked at. */
+  async *#chooseHolders(digest: Digest): AsyncGenerator<Holder> {
+    const given = new Set<string>();
+    for (let look = 0; look < mostLooks; look += 1) {
+      const some = await this.#listOffers(digest, 'some');
+      const isAll = some.length === 0;
+      for (const holder of shuffle(isAll ? await this.#listOffers(digest, 'all') : some)) {
+        if (given.size === mostAsked) return;
+        if (!given.has(holder.name)) yield holder;
+        given.add(holder.name);
+      }
+      if (isAll) return;
+    }
+  }
+
+  async #listOffers(digest: Digest, which: 'all' | 'some'): Promise<Holder[]> {
+    const { apiVersion, kind, namespace } = reportKind;
+    const labelSelector = selectOffers(digest, which);
+    const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
+    return leases.flatMap((lease) => {
+      const { origin, progress } = parseReport(lease) ?? {};
+      // An agent of an earlier version serves by plain HTTP, until the DaemonSet has replaced it.
+      if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
+      return [{ name: progress.name, origin }];
+    });
+  }
+}
+
+/** A node that offers a bundle, and where it is reached. */
+interface Holder {
+  readonly name: string;
+  readonly origin: string;
+}
+
+/** What is not the fault of the node that was asked. */
+const ownFaults: ReadonlySet<ErrorCode> = new Set(['interrupted', 'busy', 'disk-full', 'not-writable', 'internal']);
+
+function shuffle<T>(items: readonly T[]): T[] {
+  return items
+    .map((item) => ({ item, order: Math.random() }))
+    .sort((a, b) => a.order - b.order)
+    .map(({ item }) => item);
+}

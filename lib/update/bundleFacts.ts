@@ -1,0 +1,126 @@
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
+import type { Bundle } from '../bundle/bundle.ts';
+import { readSignatures } from '../bundle/bundledConfig.ts';
+import { checkRelease } from '../bundle/signedBundle.ts';
+import type { VerifyTrust } from '../bundle/vouching.ts';
+import type { SignaturesByDigest } from '../config/signatures.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf } from '../errors.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { parseJson } from '../oci/syntax.ts';
+import type { VerifiedSignature } from '../release/signature/signature.ts';
+import { writeWhole } from '../files/disk.ts';
+import { isFields } from '../kubernetes/kubeconfigMerge.ts';
+import { keepContent, KeptContent } from './keptContent.ts';
+
+/** Facts about a bundle whose digest and signature are verified: enough to update a cluster with it. */
+export interface BundleFacts {
+  /** Of the whole file. */
+  readonly digest: Digest;
+  /** It agrees with the signed release. */
+  readonly metadata: BundleMetadata;
+  /** The good signatures of the release, and of the images in a multi-architecture release. */
+  readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
+}
+
+/** The bytes from which facts can be verified again without the bundle. */
+interface Evidence {
+  readonly digest: Digest;
+  readonly metadata: Buffer;
+  readonly signatures: SignaturesByDigest;
+  readonly contents: ReadonlyMap<Digest, Buffer>;
+}
+
+/**
+ * Verifies who signed the release of a bundle that has the digest, and that its metadata agrees with the release. Writes the bytes of that proof to a
+ * file that only root can read. Throws what checkRelease does, `not-writable` and `disk-full`.
+ */
+export async function gatherFacts(
+  bundle: Bundle,
+  digest: Digest,
+  file: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<BundleFacts> {
+  const { path, metadata } = bundle;
+  const contents = new Map<Digest, Buffer>();
+  const signatures = await readSignatures(bundle, context);
+  const content = keepContent(bundle.content, contents);
+  const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
+  const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
+  await writeWhole(file, formatEvidence(evidence), 0o600);
+  return { digest, metadata, signatures: signed.signatures };
+}
+
+/**
+ * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again. Undefined if there is no such file, or if
+ * another account can write or read it. Throws what checkRelease does.
+ */
+export async function recallFacts(
+  file: string,
+  digest: Digest,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<BundleFacts | undefined> {
+  const bytes = await readPrivateFile(file, context);
+  const evidence = bytes && parseEvidence(bytes);
+  if (evidence?.digest !== digest) return undefined;
+  const { signatures, contents } = evidence;
+  try {
+    const metadata = parseMetadata(evidence.metadata, file);
+    const content = new KeptContent(file, contents);
+    const signed = await checkRelease({ path: file, metadata, content, signatures }, trust, context);
+    return { digest, metadata, signatures: signed.signatures };
+  } catch (error) {
+    // The bundle itself tells the same again; a file that is damaged is none.
+    if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
+    context.log('warn', `${file} is ignored: ${messageOf(error)}`);
+    return undefined;
+  }
+}
+
+async function readPrivateFile(path: string, context: Context): Promise<Buffer | undefined> {
+  try {
+    await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const found = await file.stat();
+    if (found.isFile() && found.uid === process.geteuid?.() && (found.mode & 0o077) === 0) return await file.readFile();
+    context.log('warn', `${path} is ignored: other accounts can access it`);
+    return undefined;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      context.log('warn', `${path} is ignored: ${messageOf(error)}`);
+    return undefined;
+  }
+}
+
+function formatEvidence({ digest, metadata, signatures, contents }: Evidence): string {
+  const encode = (bytes: Buffer): string => bytes.toString('base64');
+  return JSON.stringify({
+    digest,
+    metadata: encode(metadata),
+    signatures: Object.fromEntries([...signatures].map(([signed, list]) => [signed, list.map(encode)])),
+    contents: Object.fromEntries([...contents].map(([name, bytes]) => [name, encode(bytes)])),
+  });
+}
+
+function parseEvidence(bytes: Buffer): Evidence | undefined {
+  const decode = (text: unknown): Buffer => Buffer.from(String(text), 'base64');
+  const entries = (value: unknown): [Digest, unknown][] =>
+    Object.entries(isFields(value) ? value : {}).flatMap(([name, each]) => (isDigest(name) ? [[name, each]] : []));
+  try {
+    const { digest, metadata, signatures, contents } = parseJson(bytes.toString()) as Record<string, unknown>;
+    if (typeof digest !== 'string' || !isDigest(digest) || typeof metadata !== 'string') return undefined;
+    return {
+      digest,
+      metadata: decode(metadata),
+      signatures: new Map(
+        entries(signatures).map(([signed, list]) => [signed, Array.isArray(list) ? list.map(decode) : []]),
+      ),
+      contents: new Map(entries(contents).map(([name, text]) => [name, decode(text)])),
+    };
+  } catch {
+    return undefined;
+  }
+}

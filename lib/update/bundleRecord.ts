@@ -1,0 +1,234 @@
+import type { Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import type { Digest } from '../oci/digest.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { ApiError } from '../kubernetes/refusals.ts';
+import {
+  abortAnnotation,
+  activeBundle,
+  hasEnded,
+  phaseOf,
+  upgradeBundleKind,
+  type UpgradeBundle,
+} from './upgradeBundle.ts';
+import { awaitDone } from '../kubernetes/waiting.ts';
+
+const { apiVersion, kind } = upgradeBundleKind;
+
+/** What is wanted of a bundle. */
+export interface BundleRequest {
+  /** The name of its UpgradeBundle, unless one that the agents have made takes its place. */
+  readonly name: string;
+  /** Of the whole bundle: which one is allowed. */
+  readonly digest: Digest;
+  /** A device or file on some node. */
+  readonly file?: string | undefined;
+  /** Stop before the update itself begins; undefined leaves it as it is. */
+  readonly hold?: boolean | undefined;
+  readonly store?: UpgradeBundle['spec']['store'] | undefined;
+  /** Digests of the extra images to load; undefined leaves it as it is. */
+  readonly allowExtraImages?: readonly Digest[] | undefined;
+}
+
+/** What became of a request. */
+export interface RecordChange {
+  readonly bundle: UpgradeBundle;
+  readonly outcome: 'created' | 'configured' | 'unchanged';
+}
+
+/** Reads all UpgradeBundles, by name. Throws `not-served` with what to do where the kind is not installed. */
+export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
+  try {
+    return (await cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+  } catch (error) {
+    if (!isPluginError(error, 'not-served')) throw error;
+    throw new PluginError('not-served', `${cluster.name} does not know UpgradeBundles`, {
+      hint: 'Nothing is installed there yet: oc adm-upgrade-bundle install.',
+      cause: error,
+    });
+  }
+}
+
+/** Gives all UpgradeBundles, and again after each change, until the signal ends it; see Cluster.watch. */
+export async function* watchRecords(cluster: Cluster): AsyncGenerator<readonly UpgradeBundle[]> {
+  // For the error that says what to do where there is no such kind.
+  await listRecords(cluster);
+  for await (const objects of cluster.watch(apiVersion, kind)) yield objects as unknown as UpgradeBundle[];
+}
+
+/**
+ * Chooses the UpgradeBundle of a name; without one that which the cluster is at work on, else the newest. Throws `not-found`.
+ */
+export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | undefined): UpgradeBundle {
+  const names = bundles.map(({ metadata }) => metadata.name).join(', ');
+  if (name !== undefined) {
+    const found = bundles.find(({ metadata }) => metadata.name === name);
+    if (found) return found;
+    throw new PluginError('not-found', `There is no UpgradeBundle ${name}`, {
+      hint: names === '' ? 'There is none at all.' : `There is ${names}.`,
+    });
+  }
+  const ageOf = ({ metadata }: UpgradeBundle): string => metadata.creationTimestamp ?? '';
+  const newest = bundles.toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1))[0];
+  const found = activeBundle(bundles) ?? newest;
+  if (found) return found;
+  throw new PluginError('not-found', 'No bundle has been detected or applied', {
+    hint: 'Insert a stick with a bundle into a node, or allow one: oc adm-upgrade-bundle apply.',
+  });
+}
+
+/**
+ * Allows a bundle by its digest: makes its UpgradeBundle, or completes the one that the agents made when they detected it. What is not stated
+ * stays. Throws `conflict` where another bundle is under way, or the record is that of another one.
+ */
+export async function allowBundle(
+  cluster: Cluster,
+  request: BundleRequest,
+  { dryRun = false }: { readonly dryRun?: boolean } = {},
+): Promise<RecordChange> {
+  const { name, digest, file, hold, store, allowExtraImages } = request;
+  const known = await listRecords(cluster);
+  const active = activeBundle(known);
+  const own = known.find(({ metadata }) => metadata.name === name);
+  const detected = active && [undefined, digest].includes(active.spec.bundle.digest as Digest) ? active : undefined;
+  if (active && !detected && active !== own) throw occupied(active);
+  const before = detected ?? own;
+  if (before?.spec.bundle.digest !== undefined && before.spec.bundle.digest !== digest) throw another(before);
+  if (before && before !== active) throw ended(before);
+  const stated = {
+    ...(hold !== undefined && { hold }),
+    ...(store !== undefined && { store }),
+    ...(allowExtraImages !== undefined && { allowExtraImages }),
+  };
+  const bundle = { digest, ...(file !== undefined && { file }) };
+  if (!before) {
+    const object = { apiVersion, kind, metadata: { name }, spec: { bundle, ...stated } };
+    const created = await cluster.create(object, { dryRun });
+    return { bundle: created as unknown as UpgradeBundle, outcome: 'created' };
+  }
+  const after = await change(cluster, before, { spec: { bundle, ...stated } }, { dryRun });
+  return { bundle: after, outcome: isSame(before, after) ? 'unchanged' : 'configured' };
+}
+
+/** Lets a held update begin. Throws `conflict` for one that has ended. */
+export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
+  if (hasEnded(bundle)) throw ended(bundle);
+  const after = await change(cluster, bundle, { spec: { hold: false } });
+  return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
+}
+
+/**
+ * Asks the controller to give an update up, which leaves the cluster as it was. Throws `conflict` when the update itself has begun, which
+ * nobody can take back, or has ended, with what to do instead.
+ */
+export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
+  const phase = bundle.status?.phase;
+  if (phase === 'Upgrading') throw begun(bundle);
+  if (hasEnded(bundle)) throw ended(bundle);
+  try {
+    // Only of the object that was looked at: in the meantime the update may have begun.
+    const metadata = { annotations: { [abortAnnotation]: 'true' }, resourceVersion: versionOf(bundle) };
+    const after = await change(cluster, bundle, { metadata });
+    return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.reason !== 'Conflict') throw error;
+    return await abortUpdate(cluster, chooseRecord(await listRecords(cluster), bundle.metadata.name));
+  }
+}
+
+/**
+ * Waits until an update that was aborted has been given up, its record removed included. Throws `not-ready` when the time (milliseconds) is up, and `conflict` when the update has
+ * begun all the same.
+ */
+export async function awaitAbort(
+  cluster: Cluster,
+  name: string,
+  { timeout, interval = 1000 }: { readonly timeout: number; readonly interval?: number },
+  context: Context,
+): Promise<void> {
+  const look = async (): Promise<PluginError | undefined> => {
+    const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
+    if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
+    if (['Upgrading', 'Completed'].includes(phaseOf(bundle))) throw begun(bundle);
+    return new PluginError('not-ready', `Nobody has given ${name} up yet; it is ${phaseOf(bundle)}`, {
+      hint: 'One of the agents does that. See whether they run: oc -n oc-upgrade-bundle get pods. It is given up as soon as they do.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
+}
+
+/**
+ * Removes the records of updates that have ended; what is kept for them on the nodes goes with them. `name` chooses one. Gives their names. Throws `conflict` for one that is
+ * under way.
+ */
+export async function cleanRecords(
+  cluster: Cluster,
+  name: string | undefined,
+  { dryRun = false }: { readonly dryRun?: boolean } = {},
+): Promise<string[]> {
+  const known = await listRecords(cluster);
+  const chosen = name === undefined ? known.filter(hasEnded) : [chooseRecord(known, name)];
+  const active = chosen.find((bundle) => !hasEnded(bundle));
+  if (active) {
+    throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
+      hint: 'Give it up first: oc adm-upgrade-bundle abort.',
+    });
+  }
+  for (const { metadata } of chosen)
+    await cluster.delete({ apiVersion, kind, metadata: { name: metadata.name } }, { dryRun });
+  return chosen.map(({ metadata }) => metadata.name);
+}
+
+async function change(
+  cluster: Cluster,
+  { metadata }: UpgradeBundle,
+  patch: Readonly<Record<string, unknown>>,
+  options: { readonly dryRun?: boolean } = {},
+): Promise<UpgradeBundle> {
+  const reference = { apiVersion, kind, metadata: { name: metadata.name } };
+  return (await cluster.patch(reference, patch, options)) as unknown as UpgradeBundle;
+}
+
+function versionOf({ metadata }: UpgradeBundle): string | undefined {
+  return (metadata as { resourceVersion?: string }).resourceVersion;
+}
+
+function isSame(before: UpgradeBundle, after: UpgradeBundle): boolean {
+  return (
+    JSON.stringify([before.spec, before.metadata.annotations]) ===
+    JSON.stringify([after.spec, after.metadata.annotations])
+  );
+}
+
+function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
+  return new PluginError(
+    'conflict',
+    `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`,
+    {
+      hint: 'A cluster updates with one bundle at a time. Let it end, or give it up: oc adm-upgrade-bundle abort.',
+    },
+  );
+}
+
+function another({ metadata, spec }: UpgradeBundle): PluginError {
+  return new PluginError('conflict', `${metadata.name} is allowed with another digest, ${String(spec.bundle.digest)}`, {
+    hint: 'Which of the two is right? To take the other one, abort and clean this first.',
+  });
+}
+
+function ended(bundle: UpgradeBundle): PluginError {
+  const { name } = bundle.metadata;
+  return new PluginError('conflict', `${name} has ended: ${phaseOf(bundle)}`, {
+    hint: `To begin anew, remove its record and apply it again: oc adm-upgrade-bundle clean ${name}.`,
+  });
+}
+
+function begun({ metadata, status }: UpgradeBundle): PluginError {
+  const version = status?.version ?? metadata.name;
+  return new PluginError('conflict', `The update to ${version} has begun, and cannot be aborted`, {
+    hint:
+      'The cluster version operator is at work: follow it with “oc adm upgrade” and “oc get clusteroperators”. It goes on after every interruption, and ' +
+      'what it waits for is in its conditions. Back to the version before is possible with “oc adm upgrade rollback” within one minor version only, while the images ' +
+      'of that version are on the nodes.',
+  });
+}

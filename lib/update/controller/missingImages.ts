@@ -1,0 +1,33 @@
+import { digestIn } from '../../oci/reference.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
+
+/** An image that nodes tried to pull, and in vain. */
+export interface MissingImage {
+  readonly image: string;
+  /** A pod that needs it: `namespace/name`. */
+  readonly pod: string;
+  /** The bundle has it: it is not missed, but pulled all the same. */
+  readonly bundled: boolean;
+}
+
+/** Finds the images that nodes tried to pull in vain since some moment, by what kubelets tell. */
+export async function findMissingImages(
+  cluster: Cluster,
+  images: readonly string[],
+  since: Date,
+): Promise<MissingImage[]> {
+  const fieldSelector = 'involvedObject.kind=Pod,reason=Failed';
+  const events = await cluster.list('v1', 'Event', { fieldSelector });
+  const digests = new Set(images.map(digestIn));
+  const found = events.flatMap((event): [string, MissingImage][] => {
+    const { message, lastTimestamp, eventTime, involvedObject } = event;
+    const image = /^Failed to pull image "([^"]+)"/.exec(textOf(message) ?? '')?.[1];
+    const time = Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '');
+    if (image === undefined || time < since.getTime()) return [];
+    const { namespace, name } = fieldsOf(involvedObject);
+    const bundled = image.includes('@') && digests.has(digestIn(image));
+    return [[image, { image, pod: `${String(namespace)}/${String(name)}`, bundled }]];
+  });
+  return [...new Map(found).values()].sort((a, b) => (a.image < b.image ? -1 : 1));
+}

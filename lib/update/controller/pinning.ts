@@ -1,0 +1,60 @@
+import type { BundleFacts } from '../bundleFacts.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { nameSome, type BundleCondition } from '../conditions.ts';
+import {
+  isSameSet,
+  listUnpinnable,
+  makePinnedImageSets,
+  readPinState,
+  servesPins,
+  type PinState,
+} from '../../preflight/pinnedImageSets.ts';
+import type { Look } from './observation.ts';
+
+/** What pinning has to know of the cluster and the bundle. */
+export type Pinnable = Pick<Look, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
+
+/** Pins the images by sets of the machine config operator, or sees whether the agents have, where there is no such kind. */
+export async function pinImages(look: Pinnable): Promise<BundleCondition> {
+  const waiting = (reason: string, message: string): BundleCondition => ({
+    type: 'Pinned',
+    status: 'False',
+    reason,
+    message,
+  });
+  if (!(await servesPins(look.cluster))) {
+    const left = look.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
+    if (left.length > 0) return waiting('Pinning', `${nameSome(left)} have not pinned the images yet`);
+    return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
+  }
+  const facts = await look.facts();
+  if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
+  const { waiting: left, failures } = await applySets(look, facts);
+  if (failures.length > 0) return waiting('PinningFailed', nameSome(failures, '; '));
+  if (left.length > 0) return waiting('Pinning', `${nameSome(left)} have not pinned the images yet`);
+  const unpinnable = listUnpinnable(facts.metadata.images);
+  const but =
+    unpinnable.length > 0 ? `, but for those whose names no PinnedImageSet takes: ${nameSome(unpinnable)}` : '';
+  return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
+}
+
+/** Makes the sets of a bundle where they are not as they should be, and reads how far the nodes are with them. */
+export async function applySets(
+  { cluster, bundle, site, load: state }: Pinnable,
+  facts: BundleFacts,
+): Promise<PinState> {
+  const { release, images } = facts.metadata;
+  const wanted = makePinnedImageSets({ name: bundle.metadata.name, digest: facts.digest, release, images }, site.pools);
+  const known = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
+  const sets: StoredObject[] = [];
+  for (const set of wanted) {
+    const found = known.get(set.metadata.name);
+    sets.push(isSameSet(set, found) ? found : await cluster.apply(set, { manager: 'controller', force: true }));
+  }
+  return readPinState(
+    sets,
+    site.pools,
+    site.poolNodes,
+    state.nodes.map(({ name }) => name),
+  );
+}

@@ -1,0 +1,73 @@
+import type { BundleMetadata } from '../../bundle/metadata.ts';
+import { isSameMinor, parseArchitecture } from '../../release/version.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { readClusterVersion } from '../../kubernetes/clusterVersion.ts';
+import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
+import { formatSubject, type Finding } from '../../kubernetes/finding.ts';
+import { readNode } from '../../preflight/node.ts';
+import { checkNode } from '../../preflight/nodeCheck.ts';
+import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
+import { hasMirrors } from '../../preflight/preflight.ts';
+import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
+import type { NodeProgress } from '../upgradeBundle.ts';
+import { checkPath, checkState } from '../../preflight/versionCheck.ts';
+
+/** What of a cluster decides about an update, as it is now. */
+export interface Site {
+  readonly clusterVersion: StoredObject;
+  readonly operators: readonly StoredObject[];
+  readonly pools: readonly StoredObject[];
+  readonly poolNodes: readonly StoredObject[];
+  readonly pinnedSets: readonly StoredObject[];
+  readonly nodes: readonly StoredObject[];
+}
+
+/**
+ * Finds what blocks an update with a bundle, by the checks of preflight: version path, operators, pools, nodes; their architecture and, as they
+ * report it themselves, their space where `reports` are given, which is before anything is loaded.
+ */
+export async function findObstacles(
+  cluster: Cluster,
+  site: Site,
+  metadata: BundleMetadata,
+  reports: readonly NodeProgress[] | undefined,
+): Promise<Finding[]> {
+  const { version, previous, images, blobs } = metadata;
+  const target = { version, previous, arch: parseArchitecture(metadata.arch) };
+  const isMinor = !isSameMinor(readClusterVersion(site.clusterVersion).version, version);
+  const free = (reports ?? []).flatMap((each) => (each.free === undefined ? [] : [[each.name, each.free] as const]));
+  const knowledge = { imageLimits: [], pinned: new Map<string, Set<string>>(), free: new Map(free) };
+  const needs = { ...target, images, size: blobs.reduce((sum, { size }) => sum + size, 0) };
+  const findings = [
+    ...checkPath(site.clusterVersion, target, await readSupply(cluster, images)),
+    ...checkState(site.clusterVersion, target),
+    ...checkOperators(site.operators, isMinor),
+    ...checkPools(site.pools),
+    ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], reports && needs, knowledge)),
+  ];
+  return findings.filter(({ severity }) => severity === 'blocks');
+}
+
+/** One line about what blocks: `clusterversion/version runs 4.19.3, from which …`. */
+export function describeObstacle({ subject, message }: Finding): string {
+  return `${formatSubject(subject)} ${message}`;
+}
+
+async function readSupply(cluster: Cluster, images: readonly string[]) {
+  const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> =>
+    (await cluster.findKind(apiVersion, kind)) ? await cluster.list(apiVersion, kind) : [];
+  const config = 'config.openshift.io/v1';
+  const [digestMirrors, contentPolicies, gates, pinning] = await Promise.all([
+    list(config, 'ImageDigestMirrorSet'),
+    list('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy'),
+    list(config, 'FeatureGate'),
+    cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
+  ]);
+  const gate = gates.find(({ metadata }) => metadata.name === 'cluster');
+  return {
+    mirrored: hasMirrors({ images }, { digestMirrors, contentPolicies }),
+    pinsImages: pinning !== undefined,
+    featureSet: textOf(fieldsOf(gate?.['spec'])['featureSet']),
+  };
+}

@@ -1,0 +1,61 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { messageOf } from '../../errors.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { ClusterView } from '../../kubernetes/clusterView.ts';
+import { leadWithLease } from '../../kubernetes/lease.ts';
+import { Rollout, watchedKinds } from './rolloutRound.ts';
+import type { RolloutOptions } from './observation.ts';
+
+const usualPace = 15_000;
+
+/**
+ * Leads UpgradeBundles through their phases, whenever it has the Lease `controller`, until the signal is aborted. All that it knows is in the cluster:
+ * it may end at any moment, and another one goes on.
+ */
+export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
+  const { identity, namespace, lease, pace: lookPeriod = usualPace } = options;
+  try {
+    await leadWithLease(cluster, { lookPeriod, ...lease, name: 'controller', namespace, identity }, context, (signal) =>
+      leadRollout(cluster.within(signal), options, { ...context, signal }),
+    );
+  } catch (error) {
+    if (!context.signal.aborted) throw error;
+  }
+}
+
+async function leadRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
+  const { signal } = context;
+  const { pace = usualPace } = options;
+  let bell = new AbortController();
+  const ring = (): void => {
+    bell.abort();
+  };
+  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: pace }, ring, context);
+  const watching = view.run();
+  const rollout = new Rollout(cluster, view, options, context);
+  const look = async (): Promise<boolean> => {
+    try {
+      return await rollout.look();
+    } catch (error) {
+      checkInterrupted(signal);
+      const words = `the rollout cannot go on: ${messageOf(error)}`;
+      context.log('warn', words);
+      await rollout.tellTrouble(words);
+      return false;
+    }
+  };
+  try {
+    for (;;) {
+      bell = new AbortController();
+      const moved = view.complete && (await look());
+      // What nodes report comes in many small changes: they are looked at together.
+      await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
+      if (!moved)
+        await sleep(pace, undefined, { signal: AbortSignal.any([signal, bell.signal]) }).catch(() => undefined);
+      checkInterrupted(signal);
+    }
+  } finally {
+    await watching;
+  }
+}

@@ -1,0 +1,223 @@
+import { signatureManifests } from '../../config/releaseManifests.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
+import { nameSome, type BundleCondition } from '../conditions.ts';
+import { describeExtras } from '../extraImages.ts';
+import { listOf } from '../../kubernetes/fields.ts';
+import { isPaused, pausePools, restorePools } from './pauses.ts';
+import { applySets, pinImages } from './pinning.ts';
+import { servesPins } from '../../preflight/pinnedImageSets.ts';
+import { describeObstacle, findObstacles, type Site } from './readiness.ts';
+import { removePins } from './tidy.ts';
+import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
+import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
+import { takesLocalSystem } from '../../preflight/versionCheck.ts';
+import type { Look } from './observation.ts';
+
+/** Where the rollout is after a step, and why. */
+export interface Step {
+  readonly phase: Phase;
+  readonly conditions: readonly BundleCondition[];
+  readonly version?: string;
+  readonly release?: string;
+}
+
+/**
+ * Does what is next in the phase in which an UpgradeBundle is, as far as the cluster lets it, and says which phase it is in then. Doing it
+ * again changes nothing: whatever was done is seen in the cluster, and nothing is remembered anywhere else.
+ */
+export async function takeStep(look: Look): Promise<Step> {
+  const { bundle, site } = look;
+  const phase = phaseOf(bundle);
+  const { release } = bundle.status ?? {};
+  const begun =
+    phase === 'Upgrading' || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
+  const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
+  if (aborted && !begun) return await abort(look);
+  // Of a controller that ended between its last two writes.
+  if (begun && phase !== 'Upgrading')
+    return { phase: 'Upgrading', conditions: [updated('Updating', 'the update has begun')] };
+  const taken = await steps[phase](look);
+  const facts = await look.facts();
+  const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
+  if (!aborted) return step;
+  const late = 'it is too late to abort: the cluster is being updated';
+  return {
+    ...step,
+    conditions: step.conditions.map((each) =>
+      each.type === 'Updated' ? { ...each, message: `${late}; ${each.message}` } : each,
+    ),
+  };
+}
+
+const steps: Readonly<Record<Phase, (look: Look) => Promise<Step>>> = {
+  Detected: detect,
+  Verified: begin,
+  Loading: load,
+  Loaded: pin,
+  Pinned: update,
+  Held: update,
+  Upgrading: follow,
+  Completed: (look) => Promise.resolve(stay(look)),
+  Failed: (look) => Promise.resolve(stay(look)),
+};
+
+async function detect(look: Look): Promise<Step> {
+  const { digest } = look.bundle.spec.bundle;
+  const said = look.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
+  const wait = (reason: string, message: string): Step =>
+    stay(look, { type: 'Verified', status: 'False', reason, message: [message, ...said.slice(0, 10)].join('; ') });
+  if (digest === undefined) return wait('NotAllowed', 'spec.bundle.digest does not allow any bundle yet');
+  const facts = await look.facts();
+  if (!facts)
+    return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
+  if (facts.digest !== digest)
+    return wait('OtherBundle', `what was found is ${facts.digest}, and ${digest} is allowed`);
+  const { version, release } = facts.metadata;
+  const condition = { type: 'Verified', status: 'True', reason: 'Verified', message: `it is ${version}` } as const;
+  return { phase: 'Verified', version, release, conditions: [condition] };
+}
+
+async function begin(look: Look): Promise<Step> {
+  const obstacle = await findObstacle(look, { space: true });
+  if (obstacle) return stay(look, obstacle);
+  await look.pause();
+  return { phase: 'Loading', conditions: [ready, look.load.condition] };
+}
+
+async function load(look: Look): Promise<Step> {
+  // By a controller that came later, or after a pause in which nodes came.
+  await look.pause();
+  return { phase: look.load.done ? 'Loaded' : 'Loading', conditions: [look.load.condition] };
+}
+
+async function pin(look: Look): Promise<Step> {
+  if (!look.load.done) return backToLoading(look);
+  const condition = await pinImages(look);
+  return { phase: condition.status === 'True' ? 'Pinned' : 'Loaded', conditions: [look.load.condition, condition] };
+}
+
+async function update(look: Look): Promise<Step> {
+  const { cluster, bundle, site, load: state } = look;
+  if (!state.done) return backToLoading(look);
+  const pinned = await pinImages(look);
+  if (pinned.status !== 'True') return { phase: 'Loaded', conditions: [pinned] };
+  if (bundle.spec.hold) {
+    await look.restore();
+    return {
+      phase: 'Held',
+      conditions: [updated('Held', 'everything is ready; spec.hold keeps the update from beginning')],
+    };
+  }
+  const facts = await look.facts();
+  if (!facts) return stay(look, updated('NotFound', 'the node of the controller has no verified bundle yet'));
+  const { version, release } = facts.metadata;
+  if (!isInstalled(site.clusterVersion, release)) {
+    const obstacle = await findObstacle(look, { space: false });
+    if (obstacle) return stay(look, obstacle);
+    await look.pause();
+    // Nodes take the operating system from their own storage only where images are pinned, which the target can, and this cluster cannot yet.
+    if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
+    for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
+      await cluster.apply(object, { manager: 'controller', force: true });
+    await requestUpdate(cluster, site.clusterVersion, { version, release });
+  }
+  return { phase: 'Upgrading', conditions: [ready, updated('Updating', `the cluster was told to become ${version}`)] };
+}
+
+async function follow(look: Look): Promise<Step> {
+  const { cluster, bundle, site } = look;
+  const { release = '' } = bundle.status ?? {};
+  if (!isInstalled(site.clusterVersion, release) && !isRequested(site.clusterVersion, release)) {
+    await look.restore();
+    return {
+      phase: 'Failed',
+      conditions: [updated('Superseded', 'the cluster was told to become something else meanwhile')],
+    };
+  }
+  await look.pause();
+  const facts = await look.facts();
+  if (facts && (await servesPins(cluster))) {
+    const { waiting } = await applySets(look, facts);
+    if (waiting.length === 0 && site.pools.some(isPaused)) await restorePools(cluster);
+  }
+  const { done, reason, message } = readProgress(site.clusterVersion, release, site.pools, site.nodes);
+  const missing = facts ? await describeMissing(look, facts) : [];
+  if (!done) return { phase: 'Upgrading', conditions: [updated(reason, message), ...missing] };
+  await look.restore();
+  return { phase: 'Completed', conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing] };
+}
+
+async function abort(look: Look): Promise<Step> {
+  const { cluster, bundle, site } = look;
+  // What the cluster runs stays pinned, whichever bundle it came with.
+  const isRunning = (release = ''): boolean => isInstalled(site.clusterVersion, release);
+  await removePins(cluster, ({ bundle: owner, release }) => owner === bundle.metadata.name && !isRunning(release));
+  await look.restore();
+  return {
+    phase: 'Failed',
+    conditions: [updated('Aborted', 'aborted before the update began: the cluster is as it was')],
+  };
+}
+
+/** A merge patch leaves what else stands there: what would force the update, or ask for another architecture, is taken out. */
+async function requestUpdate(
+  cluster: Cluster,
+  { metadata: { resourceVersion } }: StoredObject,
+  { version, release }: { version: string; release: string },
+): Promise<void> {
+  const desiredUpdate = { image: release, version, force: false, architecture: null };
+  // Of the cluster that was found ready, and no other.
+  await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
+}
+
+const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
+
+async function findObstacle(look: Look, { space }: { space: boolean }): Promise<BundleCondition | undefined> {
+  const { cluster, site, load: state, rivals } = look;
+  const blocked = (reason: string, message: string): BundleCondition => ({
+    type: 'Ready',
+    status: 'False',
+    reason,
+    message,
+  });
+  if (rivals.length > 0)
+    return blocked('SeveralBundles', `there are others: ${nameSome(rivals)}; delete all but one UpgradeBundle`);
+  const facts = await look.facts();
+  if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
+  const found = await findObstacles(cluster, site, facts.metadata, space ? state.nodes : undefined);
+  return found.length === 0 ? undefined : blocked('Blocked', nameSome(found.map(describeObstacle), '; '));
+}
+
+async function describeMissing(look: Look, { metadata }: BundleFacts): Promise<BundleCondition[]> {
+  const found = await look.missing(metadata.images);
+  const isKnown = listOf(look.bundle.status?.conditions).some(({ type }) => type === 'ImagesMissing');
+  if (found.length === 0) {
+    const message = 'nothing asks for images in vain';
+    return isKnown ? [{ type: 'ImagesMissing', status: 'False', reason: 'NoneMissing', message }] : [];
+  }
+  const words = found.map(
+    ({ image, pod, bundled }) =>
+      `${image}, needed by ${pod}${bundled ? ', is in the bundle and was pulled all the same' : ''}`,
+  );
+  const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
+  return [{ type: 'ImagesMissing', status: 'True', reason, message: nameSome(words, '; ') }];
+}
+
+function isUnderWay({ clusterVersion }: Site, release: string): boolean {
+  return isRequested(clusterVersion, release) && !isInstalled(clusterVersion, release);
+}
+
+function backToLoading({ load: { condition } }: Look): Step {
+  return { phase: 'Loading', conditions: [condition] };
+}
+
+function stay({ bundle }: Look, ...conditions: BundleCondition[]): Step {
+  return { phase: phaseOf(bundle), conditions };
+}
+
+function updated(reason: string, message: string): BundleCondition {
+  return { type: 'Updated', status: 'False', reason, message };
+}

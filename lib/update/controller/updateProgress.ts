@@ -1,0 +1,66 @@
+import { digestIn } from '../../oci/reference.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { readNode } from '../../preflight/node.ts';
+
+/** How far the cluster itself has come with an update. */
+export interface UpdateProgress {
+  readonly done: boolean;
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** Whether a cluster was told to become a release. */
+export function isRequested(clusterVersion: StoredObject, release: string): boolean {
+  const image = textOf(fieldsOf(fieldsOf(clusterVersion['spec'])['desiredUpdate'])['image']);
+  return image !== undefined && digestIn(image) === digestIn(release);
+}
+
+/** Whether the version operator has installed a release, and nothing else since. */
+export function isInstalled(clusterVersion: StoredObject, release: string): boolean {
+  const [latest] = listOf(fieldsOf(clusterVersion['status'])['history']);
+  return latest?.['state'] === 'Completed' && digestIn(textOf(latest['image']) ?? '') === digestIn(release);
+}
+
+/** Reads how far an update is: the version operator first, then the pools, then the nodes. */
+export function readProgress(
+  clusterVersion: StoredObject,
+  release: string,
+  pools: readonly StoredObject[],
+  nodes: readonly StoredObject[],
+): UpdateProgress {
+  const conditions = conditionsOf(clusterVersion);
+  const troubles = [
+    ['Failing', 'True', 'Failing'],
+    ['ReleaseAccepted', 'False', 'NotAccepted'],
+  ] as const;
+  const trouble = troubles.find(([type, status]) => conditions.get(type)?.status === status);
+  const words = [
+    ...(trouble ? [conditions.get(trouble[0])?.message ?? ''] : []),
+    ...(isInstalled(clusterVersion, release) ? [] : [conditions.get('Progressing')?.message ?? '']),
+    ...pools.flatMap(describePool),
+    ...nodes.flatMap((node) => (readNode(node).ready ? [] : [`node ${node.metadata.name} is not ready`])),
+  ].filter((text) => text !== '');
+  if (!isInstalled(clusterVersion, release)) {
+    return { done: false, reason: trouble?.[2] ?? 'Updating', message: words.join('; ') || 'the update has begun' };
+  }
+  if (words.length > 0) return { done: false, reason: 'WaitingForNodes', message: words.join('; ') };
+  return { done: true, reason: 'Updated', message: 'the cluster, its pools and nodes are updated' };
+}
+
+function describePool(pool: StoredObject): string[] {
+  const { name } = pool.metadata;
+  const [all, updated] = ['machineCount', 'updatedMachineCount'].map((field) =>
+    countOf(fieldsOf(pool['status'])[field]),
+  );
+  const conditions = conditionsOf(pool);
+  const degraded = conditions.get('Degraded');
+  if (degraded?.status === 'True') return [`pool ${name} is degraded: ${degraded.message}`];
+  if (conditions.get('Updated')?.status === 'True') return [];
+  if (fieldsOf(pool['spec'])['paused'] === true) return [`pool ${name} is paused`];
+  return [`pool ${name} has updated ${updated ?? ''} of ${all ?? ''} nodes`];
+}
+
+function countOf(value: unknown): string {
+  return typeof value === 'number' ? String(value) : '?';
+}

@@ -1,0 +1,42 @@
+import { digestIn } from '../oci/reference.ts';
+import type { BundleFacts } from './bundleFacts.ts';
+import { nameSome, type BundleCondition } from './conditions.ts';
+import { fieldsOf, listOf } from '../kubernetes/fields.ts';
+import type { UpgradeBundle } from './upgradeBundle.ts';
+
+/** Facts that leave out every extra image that an UpgradeBundle does not allow. */
+export interface AllowedFacts extends BundleFacts {
+  /** The extra images that are left out. */
+  readonly leftOut: readonly string[];
+}
+
+/**
+ * Leaves out the images that the release signature does not cover, unless `spec.allowExtraImages` has their digest. The images of the release are those that its signed
+ * payload names, whatever else the bundle says.
+ */
+export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle, 'spec'>): AllowedFacts {
+  const { release, components, images, extraImages } = facts.metadata;
+  const signed = new Set([release, ...Object.values(components)]);
+  const allowed = new Set(spec.allowExtraImages);
+  const isChosen = (image: string): boolean => signed.has(image) || allowed.has(digestIn(image));
+  const metadata = {
+    ...facts.metadata,
+    images: images.filter(isChosen),
+    extraImages: extraImages.filter(isChosen),
+  };
+  return { ...facts, metadata, leftOut: images.filter((image) => !isChosen(image)) };
+}
+
+/** Says which extra images are left out, and how to allow them; that none is, where that was said before. */
+export function describeExtras({ status }: UpgradeBundle, { leftOut }: AllowedFacts): BundleCondition[] {
+  const type = 'ExtraImagesAllowed';
+  const isKnown = listOf(fieldsOf(status)['conditions']).some((each) => each['type'] === type);
+  if (leftOut.length === 0) {
+    const message = 'no extra image is left out';
+    return isKnown ? [{ type, status: 'True', reason: 'Allowed', message }] : [];
+  }
+  const message =
+    `the release signature does not cover ${nameSome(leftOut)}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or run ` +
+    'oc adm-upgrade-bundle apply with --allow-extra-images';
+  return [{ type, status: 'False', reason: 'LeftOut', message }];
+}

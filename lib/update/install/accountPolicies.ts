@@ -1,0 +1,149 @@
+import { signatureLabel } from '../../config/signatures.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { userOf } from './agentAccess.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import { upgradeBundleApi } from '../upgradeBundle.ts';
+
+const api = 'admissionregistration.k8s.io/v1';
+/** In the token of a pod since Kubernetes 1.30: which node it is on. */
+const nodeClaim = 'authentication.kubernetes.io/node-name';
+
+interface Limit {
+  readonly name: string;
+  readonly group: string;
+  readonly version: string;
+  readonly resource: string;
+  readonly operations: readonly string[];
+  readonly namespace?: string;
+  readonly variables?: Readonly<Record<string, string>>;
+  /** What must hold, and what to say where it does not. */
+  readonly validations: readonly (readonly [expression: string, message: string])[];
+}
+
+const keepsMetadata = ['labels', 'annotations', 'finalizers', 'ownerReferences']
+  .map((field) => `${fieldOr('object.metadata', field)} == ${fieldOr('oldObject.metadata', field)}`)
+  .join(' && ');
+
+const limits: readonly Limit[] = [
+  {
+    ...{ name: 'clusterversion', group: 'config.openshift.io', version: 'v1', resource: 'clusterversions' },
+    operations: ['UPDATE'],
+    variables: {
+      spec: 'dyn(object.spec)',
+      oldSpec: 'dyn(oldObject.spec)',
+      update: 'has(object.spec.desiredUpdate) ? dyn(object.spec.desiredUpdate) : dyn({})',
+      oldUpdate: 'has(oldObject.spec.desiredUpdate) ? dyn(oldObject.spec.desiredUpdate) : dyn({})',
+    },
+    validations: [
+      [
+        "variables.spec.all(k, k == 'desiredUpdate' || (k in variables.oldSpec && variables.spec[k] == variables.oldSpec[k])) && " +
+          "variables.oldSpec.all(k, k == 'desiredUpdate' || k in variables.spec)",
+        'may change nothing of the spec but desiredUpdate',
+      ],
+      [keepsMetadata, 'may not change the metadata'],
+      [
+        "variables.update.all(k, k in ['image', 'version', 'force'] || (k in variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && " +
+          "(!('acceptRisks' in variables.oldUpdate) || 'acceptRisks' in variables.update)",
+        'may set image and version of desiredUpdate, and nothing else',
+      ],
+      ["!('force' in variables.update) || variables.update['force'] == false", 'may not force an update'],
+      [
+        "'image' in variables.update && string(variables.update['image']).matches('@sha256:[0-9a-f]{64}$')",
+        'may request a release image by digest only',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'signatures', group: '', version: 'v1', resource: 'configmaps', operations: ['CREATE', 'UPDATE'] },
+    validations: [
+      [
+        "object.metadata.namespace == 'openshift-config-managed' && object.metadata.name.matches('^sha256-[0-9a-f]{64}$')",
+        'may write ConfigMaps of release signatures only',
+      ],
+      [
+        `has(object.metadata.labels) && '${signatureLabel}' in object.metadata.labels`,
+        'may write ConfigMaps with the label of release signatures only',
+      ],
+      [
+        "(!has(object.data) || size(object.data) == 0) && has(object.binaryData) && object.binaryData.all(k, k.startsWith(object.metadata.name + '-'))",
+        'may write binaryData of release signatures only',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'reports', group: 'coordination.k8s.io', version: 'v1', resource: 'leases' },
+    operations: ['CREATE', 'UPDATE', 'DELETE'],
+    namespace: agentNamespace,
+    variables: {
+      name: 'object == null ? oldObject.metadata.name : object.metadata.name',
+      holder: "object == null || !has(object.spec.holderIdentity) ? '' : object.spec.holderIdentity",
+      node: `has(request.userInfo.extra) && '${nodeClaim}' in request.userInfo.extra ? request.userInfo.extra['${nodeClaim}'][0] : ''`,
+    },
+    validations: [
+      [
+        `request.userInfo.username != '${userOf('agent')}' || (object != null && variables.name.startsWith('agent-'))`,
+        'an agent may write the Lease of its node only',
+      ],
+      [
+        // Names that are too long for a Lease are hashed.
+        `request.userInfo.username != '${userOf('agent')}' || variables.node == '' || (variables.holder == variables.node && ` +
+          "(variables.name == 'agent-' + variables.node || (size(variables.node) > 240 && variables.name.matches('^agent-[0-9a-f]{64}$'))))",
+        'an agent may write the Lease of its own node only',
+      ],
+      [
+        `request.userInfo.username != '${userOf('controller')}' || (object == null) == variables.name.startsWith('agent-')`,
+        'the controller may write its own Lease only, and delete those of agents',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'records', group: upgradeBundleApi.group, version: upgradeBundleApi.version },
+    ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
+    validations: [
+      [
+        'oldObject == null && object != null && !has(object.spec.bundle.digest) && !has(object.spec.allowExtraImages)',
+        'may make an UpgradeBundle without permission only: people allow a bundle',
+      ],
+    ],
+  },
+];
+
+/**
+ * Makes the policies (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) that limit what the accounts of agents and controller write further than roles
+ * can. They concern no other account, so that they never hinder anyone else, and refuse where they cannot be evaluated.
+ */
+export function accountPolicies(): KubernetesObject[] {
+  return limits.flatMap(
+    ({ name: subject, group, version, resource, operations, namespace, variables = {}, validations }) => {
+      const name = `${agentNamespace}-${subject}`;
+      const resourceRules = [{ apiGroups: [group], apiVersions: [version], operations, resources: [resource] }];
+      const place = namespace === undefined ? {} : { matchLabels: { 'kubernetes.io/metadata.name': namespace } };
+      const policy = {
+        apiVersion: api,
+        kind: 'ValidatingAdmissionPolicy',
+        metadata: { name },
+        spec: {
+          failurePolicy: 'Fail',
+          matchConstraints: { resourceRules, ...(namespace !== undefined && { namespaceSelector: place }) },
+          matchConditions: [
+            {
+              name: 'our-accounts',
+              expression: `request.userInfo.username in ['${userOf('agent')}', '${userOf('controller')}']`,
+            },
+          ],
+          ...(Object.keys(variables).length > 0 && {
+            variables: Object.entries(variables).map(([each, expression]) => ({ name: each, expression })),
+          }),
+          validations: validations.map(([expression, message]) => ({ expression, message, reason: 'Forbidden' })),
+        },
+      };
+      const spec = { policyName: name, validationActions: ['Deny'] };
+      return [policy, { apiVersion: api, kind: 'ValidatingAdmissionPolicyBinding', metadata: { name }, spec }];
+    },
+  );
+}
+
+function fieldOr(object: string, field: string): string {
+  const empty = field === 'labels' || field === 'annotations' ? '{}' : '[]';
+  return `(has(${object}.${field}) ? ${object}.${field} : ${empty})`;
+}

@@ -1,0 +1,211 @@
+import { basename, dirname } from 'node:path/posix';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { accountPolicies } from './accountPolicies.ts';
+import { agentAccess, type Account } from './agentAccess.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import {
+  describeExecutables,
+  executablePort,
+  keyringPath,
+  startScript,
+  tokenPath,
+  type ExecutableDigests,
+  executablePath,
+} from './agentStart.ts';
+import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
+import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
+import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
+
+/** What the objects of an installation depend on. */
+export interface AgentOptions {
+  /** The image that the agents run in, by digest: one that is on every node already, as that of the machine config daemon is. */
+  readonly image: string;
+  /** What the agents run. Nodes of another architecture have agents that wait. */
+  readonly executables: ExecutableDigests;
+  /** Whom they believe; by default nobody but the Red Hat release key. */
+  readonly trust?: AgentTrust;
+  /** What to do about workloads that pull at every start; undefined for nothing. */
+  readonly admission: AdmissionMode | undefined;
+  /** The cluster has ValidatingAdmissionPolicies (Kubernetes 1.30), which limit what the accounts may write; by default it does. */
+  readonly policies?: boolean;
+  /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
+  readonly rules: boolean;
+}
+
+/** The label of all agents, and of what belongs to them. */
+export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
+
+/** The label of the controllers. */
+const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controller` };
+
+/** The Secret with the token by which agents know each other, under `token`. It is in no file: whoever installs makes one of his own. */
+export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } as const;
+
+const labels = agentLabels;
+const ownPods = { podSelector: { matchLabels: labels } };
+/** Where agents serve their bundle to each other, by TLS with a key from the token. */
+const port = 8080;
+
+/**
+ * Makes the objects by which a cluster can update itself from bundles, in the order in which they can be applied. Nothing of
+ * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
+ */
+export function agentObjects(options: AgentOptions): KubernetesObject[] {
+  const { admission, policies = true, rules } = options;
+  return [
+    upgradeBundleDefinition({ rules }),
+    namespace,
+    ...agentAccess(),
+    networkPolicy,
+    { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec },
+    { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
+    ...(admission ? pullPolicyAdmission(admission) : []),
+    ...(policies ? accountPolicies() : []),
+    daemonSet('controller', options),
+    daemonSet('agent', options),
+  ];
+}
+
+function inNamespace(name: string) {
+  return { name, namespace: agentNamespace, labels };
+}
+
+const namespace: KubernetesObject = {
+  apiVersion: 'v1',
+  kind: 'Namespace',
+  metadata: {
+    name: agentNamespace,
+    labels: {
+      ...Object.fromEntries(
+        ['enforce', 'audit', 'warn'].map((mode) => [`pod-security.kubernetes.io/${mode}`, 'privileged']),
+      ),
+      'security.openshift.io/scc.podSecurityLabelSync': 'false',
+    },
+    // On every node, whatever the default of the cluster; and on its reserved processors.
+    annotations: { 'openshift.io/node-selector': '', 'workload.openshift.io/allowed': 'management' },
+  },
+};
+
+const networkPolicy: KubernetesObject = {
+  apiVersion: 'networking.k8s.io/v1',
+  kind: 'NetworkPolicy',
+  metadata: inNamespace('agents-only'),
+  spec: {
+    podSelector: {},
+    policyTypes: ['Ingress'],
+    ingress: [{ from: [ownPods], ports: [port, executablePort].map((each) => ({ protocol: 'TCP', port: each })) }],
+  },
+};
+
+// Without an address of its own: its name leads to all agents, ready or not, since one that loads can serve already.
+const serviceSpec = {
+  clusterIP: 'None',
+  publishNotReadyAddresses: true,
+  selector: labels,
+  ports: [
+    { name: 'bundle', port, protocol: 'TCP', targetPort: port },
+    { name: 'executable', port: executablePort, protocol: 'TCP', targetPort: executablePort },
+  ],
+};
+
+/** One controller on each node of the control plane, one of which leads; an agent on every node. */
+function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
+  const isAgent = account === 'agent';
+  const { keys } = options.trust ?? noTrust;
+  const own = isAgent ? labels : controllerLabels;
+  const metadata = { ...inNamespace(account), labels: own };
+  const spec = {
+    selector: { matchLabels: own },
+    updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
+    template: {
+      metadata: {
+        labels: own,
+        annotations: {
+          'openshift.io/required-scc': 'privileged',
+          'target.workload.openshift.io/management': '{"effect": "PreferredDuringScheduling"}',
+          ...(keys !== '' && { [keysAnnotation]: keys }),
+        },
+      },
+      spec: {
+        serviceAccountName: account,
+        priorityClassName: 'openshift-user-critical',
+        ...(isAgent ? { hostPID: true } : { affinity: controlPlane }),
+        tolerations: [{ operator: 'Exists' }],
+        terminationGracePeriodSeconds: 30,
+        containers: [isAgent ? agentContainer(options) : controllerContainer(options)],
+        volumes: [
+          { name: 'host', hostPath: { path: '/', type: 'Directory' } },
+          ...(isAgent ? [{ name: 'token', secret: { secretName: tokenSecret.name } }] : []),
+          ...(keys !== '' ? [{ name: 'keys', downwardAPI: { items: [keysFile] } }] : []),
+        ],
+      },
+    },
+  };
+  return { apiVersion: 'apps/v1', kind: 'DaemonSet', metadata, spec };
+}
+
+// Clusters before 4.12 have the first label only.
+const controlPlane = {
+  nodeAffinity: {
+    requiredDuringSchedulingIgnoredDuringExecution: {
+      nodeSelectorTerms: ['node-role.kubernetes.io/master', 'node-role.kubernetes.io/control-plane'].map((key) => ({
+        matchExpressions: [{ key, operator: 'Exists' }],
+      })),
+    },
+  },
+};
+
+// With the keys in the pod itself, agents that have others are others, and are started anew.
+const keysFile = {
+  path: basename(keyringPath),
+  fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
+};
+
+function container(name: Account, { image, trust = noTrust }: AgentOptions) {
+  const args = describeTrust(trust);
+  return {
+    name,
+    image,
+    imagePullPolicy: 'IfNotPresent',
+    command: ['/bin/bash', '-c', startScript, name],
+    ...(args.length > 0 && { args }),
+    resources: { requests: { cpu: '10m', memory: '100Mi' } },
+    securityContext: { privileged: true, readOnlyRootFilesystem: true },
+    volumeMounts: [
+      { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
+      ...(trust.keys !== '' ? [{ name: 'keys', mountPath: dirname(keyringPath), readOnly: true }] : []),
+    ],
+  };
+}
+
+const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
+
+function controllerContainer(options: AgentOptions): object {
+  // The agent of its node brings the executable: it is ready as soon as it runs that.
+  const isRunning = `[[ $(readlink /proc/1/exe) == *${basename(executablePath)}* ]]`;
+  return {
+    ...container('controller', options),
+    env: [nodeName, ...describeExecutables(options.executables)],
+    readinessProbe: { exec: { command: ['/bin/bash', '-c', isRunning] }, periodSeconds: 5 },
+  };
+}
+
+function agentContainer(options: AgentOptions): object {
+  const { volumeMounts, ...rest } = container('agent', options);
+  return {
+    ...rest,
+    env: [
+      nodeName,
+      { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
+      { name: 'PEERS', value: `http://bundle:${String(executablePort)}` },
+      ...describeExecutables(options.executables),
+    ],
+    ports: [
+      { name: 'bundle', containerPort: port, protocol: 'TCP' },
+      { name: 'executable', containerPort: executablePort, protocol: 'TCP' },
+    ],
+    // An agent serves from its start on: one that does not is waiting for its executable.
+    readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
+    volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],
+  };
+}

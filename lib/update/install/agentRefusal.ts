@@ -1,0 +1,81 @@
+import type { BundleEvidence } from '../../bundle/identity.ts';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
+import { fingerprintOf } from '../../release/signature/signature.ts';
+import { collectSignatures } from '../../release/signature/trust.ts';
+import { shellWord } from '../../shellWord.ts';
+import { agentSet } from './agentSurvey.ts';
+import { fingerprintOption, readTrust, unsignedOption, type AgentTrust, type WantedTrust } from './agentTrust.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+
+/**
+ * Makes sure that the agents of a cluster believe what whoever allows a bundle does by `trust`. Without evidence nobody has seen the bundle, and what they
+ * do not trust is only said. Where there are no agents, or nobody may look at them, it does nothing. Throws `untrusted` and `unsigned`, with the command by which agents
+ * believe it too.
+ */
+export async function checkAgents(
+  cluster: Cluster,
+  evidence: BundleEvidence | undefined,
+  trust: WantedTrust,
+  context: Context,
+): Promise<void> {
+  const agents = await cluster.read(agentSet).catch((error: unknown) => {
+    if (!isPluginError(error, 'denied')) throw error;
+    context.log('warn', `whether the agents believe it too cannot be seen: ${error.message}`);
+    return undefined;
+  });
+  const theirs = agents && readTrust(agents);
+  if (!theirs || theirs.allowUnsigned) return;
+  if (evidence) return refuseWhatAgentsDo(evidence, theirs, trust, context);
+  const lacking = trust.fingerprints
+    .map(parseFingerprint)
+    .filter((each) => each !== redHatReleaseKey && !theirs.fingerprints.includes(each));
+  const { allowUnsigned } = trust;
+  if (lacking.length === 0 && !allowUnsigned) return;
+  const what = lacking.length > 0 ? `trust the key ${lacking.join(', ')}` : 'take releases that nobody signed';
+  const advice = adviseInstall(theirs, { fingerprints: lacking, keyrings: trust.keyrings, allowUnsigned });
+  context.log('warn', `the agents do not ${what}. ${advice}`);
+}
+
+async function refuseWhatAgentsDo(
+  { signed: { release, signatures }, signatures: known }: BundleEvidence,
+  theirs: AgentTrust,
+  { keyrings }: WantedTrust,
+  context: Context,
+): Promise<void> {
+  const signers = signatures.get(release.digest) ?? [];
+  // Its key is on every node.
+  if (signers.some(({ fingerprint }) => fingerprint === redHatReleaseKey)) return;
+  const own = theirs.keys === '' ? [] : [{ name: 'what the agents have', content: theirs.keys }];
+  const sources = { system: '', others: [...own, ...release.verification.keys] };
+  const keyring = await loadKeyring(sources, theirs.fingerprints, context);
+  const nowhere = (): Promise<undefined> => Promise.resolve(undefined);
+  const { good } = await collectSignatures(release.digest, { keyring, known, fetchFile: nowhere }, context);
+  if (good.length > 0) return;
+  const [signer] = signers;
+  if (!signer) {
+    throw new PluginError('unsigned', 'the agents would refuse the bundle: nobody whom they trust signed the release', {
+      hint: adviseInstall(theirs, { fingerprints: [], keyrings: [], allowUnsigned: true }),
+    });
+  }
+  const { fingerprint, userId } = signer;
+  const isAtHand = [...keyring.trusted, ...keyring.untrusted].some((key) => fingerprintOf(key) === fingerprint);
+  const lack = theirs.fingerprints.includes(fingerprint) ? 'have' : 'trust';
+  const more = { fingerprints: [fingerprint], keyrings: isAtHand ? [] : keyrings, allowUnsigned: false };
+  throw new PluginError(
+    'untrusted',
+    `the agents would refuse the bundle: they do not ${lack} the key ${fingerprint} (${userId}), which signed the release`,
+    { hint: adviseInstall(theirs, more) },
+  );
+}
+
+/** What makes agents believe more than they do. */
+function adviseInstall({ fingerprints }: AgentTrust, more: WantedTrust): string {
+  const words = [
+    ...[...new Set([...fingerprints, ...more.fingerprints])].map((each) => `${fingerprintOption}${each}`),
+    ...more.keyrings.map((file) => `--signature-keyring=${shellWord(file)}`),
+    ...(more.allowUnsigned ? [unsignedOption] : []),
+  ];
+  return `Run this first, with --executable and whatever else they were installed with besides: oc adm-upgrade-bundle install ${words.join(' ')}`;
+}

@@ -1,0 +1,103 @@
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import { agentLabels } from './agentObjects.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { readNode, type ClusterNode } from '../../preflight/node.ts';
+
+/** An agent’s pod, or the lack of one. */
+export interface AgentPod {
+  readonly node: string;
+  /** By Go’s name: `amd64`. */
+  readonly architecture: string;
+  /** Empty where there is none. */
+  readonly pod: string;
+  /** Its container runs, so that commands can be run in it. */
+  readonly running: boolean;
+  readonly ready: boolean;
+  /** What keeps it from being ready. */
+  readonly reason: string;
+}
+
+/** The agents of a cluster, as their DaemonSet has them. */
+export interface AgentSurvey {
+  /** One for each node, by the nodes’ names. */
+  readonly pods: readonly AgentPod[];
+  /** All nodes have one that is ready, and is of the present template; so have those of the control plane a controller, where these are installed. */
+  readonly complete: boolean;
+}
+
+/** The DaemonSet of the controllers. */
+export const controllerSet = {
+  apiVersion: 'apps/v1',
+  kind: 'DaemonSet',
+  metadata: { name: 'controller', namespace: agentNamespace },
+} as const;
+
+/** The DaemonSet of the agents. */
+export const agentSet = {
+  apiVersion: 'apps/v1',
+  kind: 'DaemonSet',
+  metadata: { name: 'agent', namespace: agentNamespace },
+} as const;
+
+/** Looks at the nodes, at the pods of the agents, and at what their DaemonSet says of them. Throws what reading throws. */
+export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
+  const labelSelector = Object.entries(agentLabels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(',');
+  const [set, controllers, nodes, pods] = await Promise.all([
+    cluster.read(agentSet),
+    cluster.read(controllerSet),
+    cluster.list('v1', 'Node'),
+    cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector }),
+  ]);
+  const mine = pods.filter((pod) => pod.metadata['deletionTimestamp'] === undefined);
+  const surveyed = nodes.map(readNode).map((node) => describe(node, mine));
+  const settled = set !== undefined && isSettled(set) && (!controllers || isSettled(controllers));
+  const complete = settled && surveyed.every(({ ready }) => ready);
+  return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
+}
+
+/** Whether all pods of a DaemonSet are of its present template, and ready. */
+function isSettled({ metadata, status }: StoredObject): boolean {
+  const { observedGeneration, ...counted } = fieldsOf(status);
+  const names = ['desiredNumberScheduled', 'updatedNumberScheduled', 'numberReady'];
+  const counts = names.map((name) => Number(counted[name] ?? 0));
+  const isCurrent = Number(observedGeneration ?? 0) >= Number(fieldsOf(metadata)['generation'] ?? 0);
+  return isCurrent && counts.every((count) => count === counts[0]);
+}
+
+function describe({ name, architecture, ready }: ClusterNode, pods: readonly KubernetesObject[]): AgentPod {
+  const pod = pods.find(({ spec }) => fieldsOf(spec)['nodeName'] === name);
+  const own = { node: name, architecture, pod: pod?.metadata.name ?? '' };
+  if (!pod) return { ...own, running: false, ready: false, reason: ready ? 'there is no pod yet' : notReady };
+  const conditions = conditionsOf(pod);
+  const [container] = listOf(fieldsOf(pod['status'])['containerStatuses']);
+  const state = fieldsOf(container?.['state']);
+  const isReady = ready && conditions.get('Ready')?.status === 'True';
+  const reason = isReady ? '' : ready ? reasonOf(pod, state, container) : notReady;
+  return { ...own, running: ready && state['running'] !== undefined, ready: isReady, reason };
+}
+
+const notReady = 'the node is not ready';
+
+function reasonOf(
+  pod: KubernetesObject,
+  state: Record<string, unknown>,
+  container: Record<string, unknown> = {},
+): string {
+  const waiting = fieldsOf(state['waiting']);
+  const scheduled = conditionsOf(pod).get('PodScheduled');
+  const ended = fieldsOf(fieldsOf(container['lastState'])['terminated']);
+  const restarts = Number(container['restartCount'] ?? 0);
+  if (scheduled?.status === 'False') return scheduled.message || scheduled.reason;
+  if (textOf(waiting['reason']) !== undefined) {
+    const details = textOf(waiting['message']) ?? textOf(ended['message']);
+    return `${String(waiting['reason'])}${details === undefined ? '' : `: ${details}`}`;
+  }
+  if (restarts > 0)
+    return `it has ended ${String(restarts)} times, the last time with exit code ${String(ended['exitCode'])}`;
+  return state['running'] === undefined ? 'its container is not running yet' : 'the agent has not begun to serve yet';
+}

@@ -1,0 +1,101 @@
+import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Context, LogLevel } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
+import { fingerprintOf } from '../../release/signature/signature.ts';
+import { keyringPath } from './agentStart.ts';
+import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { upgradeBundleApi } from '../upgradeBundle.ts';
+
+/** Whom the agents of a cluster believe about a release, besides the Red Hat release key. */
+export interface AgentTrust {
+  /** Of the keys that they trust too: upper-case hex, sorted. */
+  readonly fingerprints: readonly string[];
+  /** The trusted keys that they were given, armored; empty for none. Others may come out of a payload, or be on the nodes. */
+  readonly keys: string;
+  readonly allowUnsigned: boolean;
+}
+
+/** Whom to make them believe: fingerprints, and files with keys, of which those count that are trusted. */
+export interface WantedTrust {
+  readonly fingerprints: readonly string[];
+  readonly keyrings: readonly string[];
+  readonly allowUnsigned: boolean;
+}
+
+/** Agents that believe nobody else. */
+export const noTrust: AgentTrust = { fingerprints: [], keys: '', allowUnsigned: false };
+
+/** Where the pods of agents have the keys that they are to have in a file. */
+export const keysAnnotation = `${upgradeBundleApi.group}/keys`;
+
+/** The options by which somebody is made to trust a key, and to go on without one. */
+export const [fingerprintOption, unsignedOption] = ['--trust-fingerprint=', '--allow-unsigned'] as const;
+
+/** The options of an agent that believes them. */
+export function describeTrust({ fingerprints, keys, allowUnsigned }: AgentTrust): string[] {
+  return [
+    ...fingerprints.map((fingerprint) => `${fingerprintOption}${fingerprint}`),
+    ...(keys === '' ? [] : [`--signature-keyring=${keyringPath}`]),
+    ...(allowUnsigned ? [unsignedOption] : []),
+  ];
+}
+
+/** Whom the agents of a DaemonSet believe. */
+export function readTrust(agents: KubernetesObject): AgentTrust {
+  const template = fieldsOf(fieldsOf(agents['spec'])['template']);
+  const [container] = listOf(fieldsOf(template['spec'])['containers']);
+  const { args } = container ?? {};
+  const words = Array.isArray(args) ? args.map(String) : [];
+  return {
+    fingerprints: words
+      .filter((word) => word.startsWith(fingerprintOption))
+      .map((word) => word.slice(fingerprintOption.length)),
+    keys: textOf(fieldsOf(fieldsOf(template['metadata'])['annotations'])[keysAnnotation]) ?? '',
+    allowUnsigned: words.includes(unsignedOption),
+  };
+}
+
+/**
+ * Makes of what is wanted what agents are given. Trust is what is wanted now; keys that agents have already need not be given again while they are
+ * trusted. Throws `usage` for files without a trusted key and for what is no fingerprint, and what reading the files throws.
+ */
+export async function gatherTrust(wanted: WantedTrust, before: AgentTrust, context: Context): Promise<AgentTrust> {
+  const { keyrings: files, allowUnsigned } = wanted;
+  const fingerprints = [...new Set(wanted.fingerprints.map(parseFingerprint))].filter(isNotUsual).sort();
+  // What is on this machine besides is no wish of anybody’s.
+  const named = await loadKeyring({ files, system: '' }, fingerprints, context);
+  const [stranger] = named.untrusted;
+  if (named.trusted.length === 0 && stranger) {
+    throw new PluginError('usage', `none of the keys in ${files.join(', ')} is trusted: agents would not use them`, {
+      hint:
+        `One has the fingerprint ${fingerprintOf(stranger)}. Compare all its digits with what the owner of the key says by another way, and if they ` +
+        `are the same add ${fingerprintOption}${fingerprintOf(stranger)}`,
+    });
+  }
+  const others = before.keys === '' ? [] : [{ name: `the annotation ${keysAnnotation}`, content: before.keys }];
+  const keyring = await loadKeyring({ files, system: '', others }, fingerprints, context);
+  return { fingerprints, keys: armorTrusted(keyring), allowUnsigned };
+}
+
+/** What an installation changes about whom agents believe, in words; what may come as a surprise is a warning. */
+export function compareTrust(before: AgentTrust, after: AgentTrust): { level: LogLevel; words: string }[] {
+  const gained = after.fingerprints.filter((each) => !before.fingerprints.includes(each));
+  const lost = before.fingerprints.filter((each) => !after.fingerprints.includes(each));
+  const keep = (option: string): string => `: to keep that, add ${option}`;
+  const unsigned = 'take releases that nobody signed';
+  return [
+    ...gained.map((each) => ({ level: 'info' as const, words: `agents are to trust the key ${each}` })),
+    ...[
+      ...lost.map((each) => `agents are not to trust the key ${each} any more${keep(`${fingerprintOption}${each}`)}`),
+      ...(after.allowUnsigned && !before.allowUnsigned ? [`agents are to ${unsigned}`] : []),
+      ...(before.allowUnsigned && !after.allowUnsigned
+        ? [`agents are not to ${unsigned} any more${keep(unsignedOption)}`]
+        : []),
+    ].map((words) => ({ level: 'warn' as const, words })),
+  ];
+}
+
+function isNotUsual(fingerprint: string): boolean {
+  return fingerprint !== redHatReleaseKey;
+}

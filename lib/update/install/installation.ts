@@ -1,0 +1,126 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { isOlder } from '../../release/version.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { agentObjects } from './agentObjects.ts';
+import { agentSet } from './agentSurvey.ts';
+import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
+import { machines, type NodeArchitecture } from './agentStart.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { Executable } from './executable.ts';
+import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { readNode } from '../../preflight/node.ts';
+import type { AdmissionMode } from './pullPolicyAdmission.ts';
+
+/** What an installation is to be like. */
+export interface InstallationOptions {
+  /** What the agents run: one for each architecture of the nodes. */
+  readonly executables: readonly Executable[];
+  /** What to do about workloads that pull at every start; undefined for nothing. */
+  readonly admission: AdmissionMode | undefined;
+  /** Whom the agents are to believe besides the Red Hat release key; nobody by default. */
+  readonly trust?: WantedTrust;
+}
+
+const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
+/** The first Kubernetes that evaluates rules of definitions (CEL) without being told to. */
+const firstWithRules = '1.25.0';
+const machineConfigDaemon = {
+  apiVersion: 'apps/v1',
+  kind: 'DaemonSet',
+  metadata: { name: 'machine-config-daemon', namespace: 'openshift-machine-config-operator' },
+} as const;
+
+/**
+ * Makes the objects of an installation for a cluster: with the image that its machine config daemons run, which therefore is on every node, and without
+ * what its Kubernetes does not know, which is said; so is what becomes of whom the agents believe. Throws `unsupported` for a cluster without machine config daemons, or with nodes that there is
+ * no executable for, and for a policy that is to refuse and that the cluster does not serve; and what gatherTrust and reading throw.
+ */
+export async function planInstallation(
+  cluster: Cluster,
+  { executables, admission, trust: wanted = nobody }: InstallationOptions,
+  context: Context,
+): Promise<KubernetesObject[]> {
+  const { gitVersion } = await cluster.version();
+  const rules = !isOlder(gitVersion.replace(/^v/, '').replace(/\+.*$/, ''), firstWithRules);
+  if (!rules) {
+    const words = `Kubernetes ${gitVersion} does not evaluate rules of definitions: only their schema keeps nonsense out`;
+    context.log('warn', words);
+  }
+  const policies =
+    (await cluster.findKind('admissionregistration.k8s.io/v1', 'ValidatingAdmissionPolicy')) !== undefined;
+  if (!policies) {
+    const words =
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): only roles limit what agents and controllers write, and an agent can report for other nodes';
+    context.log('warn', words);
+  }
+  const admitted = checkAdmission(cluster, policies, admission);
+  if (admission && !admitted) {
+    const words =
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): nobody is warned of workloads that always pull';
+    context.log('warn', words);
+  }
+  const image = await findImage(cluster);
+  await checkArchitectures(cluster, executables);
+  const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
+  const agents = await cluster.read(agentSet);
+  const before = agents ? readTrust(agents) : noTrust;
+  const trust = await gatherTrust(wanted, before, context);
+  for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
+  return agentObjects({
+    image,
+    executables: digests,
+    trust,
+    admission: admitted ? admission : undefined,
+    policies,
+    rules,
+  });
+}
+
+function checkAdmission(cluster: Cluster, policies: boolean, admission: AdmissionMode | undefined): boolean {
+  if (!admission) return false;
+  if (policies || admission === 'warn') return policies;
+  throw new PluginError(
+    'unsupported',
+    `${cluster.name} has no ValidatingAdmissionPolicy, which OpenShift has from 4.17 on`,
+    {
+      hint: 'Install with --admission-policy=off.',
+    },
+  );
+}
+
+async function findImage(cluster: Cluster): Promise<string> {
+  const found = await cluster.read(machineConfigDaemon).catch((error: unknown) => {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  });
+  const { template } = fieldsOf(found?.['spec']);
+  const containers = listOf(fieldsOf(fieldsOf(template)['spec'])['containers']);
+  const { image } = containers.find(({ name }) => name === machineConfigDaemon.metadata.name) ?? {};
+  const text = textOf(image);
+  if (text !== undefined) return text;
+  throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {
+    hint: 'The agents are for OpenShift 4, and not for hosted control planes.',
+  });
+}
+
+async function checkArchitectures(cluster: Cluster, executables: readonly Executable[]): Promise<void> {
+  const nodes = (await cluster.list('v1', 'Node')).map(readNode);
+  const has = (architecture: string): boolean => executables.some((each) => each.architecture === architecture);
+  const missing = nodes.filter(({ architecture }) => !has(architecture));
+  const [first] = missing;
+  if (!first) return;
+  const { architecture } = first;
+  const names = missing.filter((node) => node.architecture === architecture).map(({ name }) => name);
+  const listed =
+    names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${String(names.length - 3)} more` : names.join(', ');
+  throw new PluginError('unsupported', `There is no executable for ${architecture}, which these nodes are: ${listed}`, {
+    hint: isKnown(architecture)
+      ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and give the executable in it with --executable.`
+      : 'Agents are for amd64 and arm64.',
+  });
+}
+
+function isKnown(architecture: string): architecture is NodeArchitecture {
+  return architecture in machines;
+}

@@ -1,0 +1,76 @@
+import type { KubernetesObject } from '../../config/manifest.ts';
+
+/** What the cluster does about workloads that pull at every start: say so to whoever writes them, or refuse them. */
+export type AdmissionMode = 'warn' | 'deny';
+
+const name = 'oc-upgrade-bundle-pull-policy';
+
+const resources = [
+  { apiGroups: [''], apiVersions: ['v1'], resources: ['pods', 'pods/ephemeralcontainers'] },
+  { apiGroups: ['apps'], apiVersions: ['v1'], resources: ['deployments', 'daemonsets', 'statefulsets', 'replicasets'] },
+  { apiGroups: ['batch'], apiVersions: ['v1'], resources: ['jobs', 'cronjobs'] },
+];
+
+/**
+ * Makes the policy (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) by which a cluster watches for containers that pull at
+ * every start, and its binding. What some controller makes is passed over, because it is the controller’s template that has to change:
+ * nothing that runs is kept from being started again. So are containers that were like this before, and, where workloads are
+ * refused, OpenShift’s own namespaces. When the policy itself fails, nothing is refused.
+ */
+export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
+  const policy = {
+    apiVersion: 'admissionregistration.k8s.io/v1',
+    kind: 'ValidatingAdmissionPolicy',
+    metadata: { name },
+    spec: {
+      failurePolicy: 'Ignore',
+      matchConstraints: { resourceRules: resources.map((rule) => ({ ...rule, operations: ['CREATE', 'UPDATE'] })) },
+      matchConditions: [
+        {
+          name: 'no-controller-made-it',
+          expression:
+            '!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)',
+        },
+        ...(mode === 'deny' ? [{ name: 'not-openshift-itself', expression: notPlatform }] : []),
+      ],
+      variables: [
+        { name: 'pod', expression: podOf('object') },
+        { name: 'oldPod', expression: `oldObject == null ? {} : (${podOf('oldObject')})` },
+        { name: 'always', expression: alwaysIn('variables.pod') },
+        { name: 'before', expression: alwaysIn('variables.oldPod') },
+        {
+          name: 'news',
+          expression: 'variables.always.filter(c, !variables.before.exists(o, o.name == c.name && o.image == c.image))',
+        },
+      ],
+      validations: [
+        {
+          expression: 'size(variables.news) == 0',
+          messageExpression:
+            "'pulls from a registry at every start, and this cluster has to do without one: container ' + variables.news.map(c, c.name).join(', ') + '; set imagePullPolicy: IfNotPresent'",
+          reason: 'Invalid',
+        },
+      ],
+    },
+  };
+  const binding = {
+    apiVersion: 'admissionregistration.k8s.io/v1',
+    kind: 'ValidatingAdmissionPolicyBinding',
+    metadata: { name },
+    spec: { policyName: name, validationActions: mode === 'deny' ? ['Deny'] : ['Warn', 'Audit'] },
+  };
+  return [policy, binding];
+}
+
+const notPlatform = "!request.namespace.startsWith('openshift-') && !request.namespace.startsWith('kube-')";
+
+function podOf(object: string): string {
+  const template = `${object}.spec.jobTemplate.spec.template.spec : ${object}.spec.template.spec`;
+  return `${object}.kind == 'Pod' ? ${object}.spec : ${object}.kind == 'CronJob' ? ${template}`;
+}
+
+function alwaysIn(pod: string): string {
+  const lists = ['containers', 'initContainers', 'ephemeralContainers'];
+  const all = lists.map((list) => `(has(${pod}.${list}) ? ${pod}.${list} : [])`).join(' + ');
+  return `(${all}).filter(c, has(c.imagePullPolicy) && c.imagePullPolicy == 'Always')`;
+}

@@ -1,0 +1,120 @@
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { storageFile } from '../../node/runtime/storeConfig.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { StoredObject } from '../../kubernetes/fields.ts';
+import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
+import { awaitDone } from '../../kubernetes/waiting.ts';
+
+/** How long to wait for the machine config operator, in milliseconds. */
+export interface StorePatience {
+  readonly timeout: number;
+  /** Between two looks; default five seconds. */
+  readonly interval?: number;
+}
+
+/**
+ * Makes the nodes know an additional store, in the order in which no node is rebooted: the policy, which has to be in force, then the files, for which every
+ * pool has to be up to date. Says which pool it is waiting for. Throws what planStore does, and `not-ready` with the pool or the policy that holds it up.
+ */
+export async function installStore(
+  cluster: Cluster,
+  options: StateOptions,
+  patience: StorePatience,
+  context: Context,
+): Promise<readonly StatedObject[]> {
+  const { policy, configs } = await planStore(cluster);
+  if (!options.dryRun) {
+    const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
+    if (first !== undefined) throw notReady(`Files of nodes are not changed while something is wrong: ${first}`);
+  }
+  const stated = await stateObjects(cluster, [policy], options, context);
+  if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), patience, context);
+  const files = await stateObjects(cluster, configs, options, context);
+  if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), patience, context);
+  return [...stated, ...files];
+}
+
+/**
+ * Takes an additional store away again, files first, while the policy still keeps nodes from being rebooted. The folder of the store stays on the nodes: containers may run from it. Gives what
+ * it has removed. Without patience the policy stays, since nodes still need it. Throws `not-ready` with the pool that holds it up.
+ */
+export async function removeStore(
+  cluster: Cluster,
+  { dryRun }: Pick<StateOptions, 'dryRun'>,
+  patience: StorePatience | undefined,
+  context: Context,
+): Promise<readonly ObjectReference[]> {
+  const gone = await deleteObjects(cluster, storeReferences, { dryRun }, context);
+  if (gone.length === 0 || dryRun || !patience) return gone;
+  await awaitThat(() => findLatePool(cluster, false), patience, context);
+  // What we stated, and state no longer, goes; what others have stated stays.
+  await cluster.apply({ ...disruptionPolicy, spec: {} });
+  return gone;
+}
+
+async function listPools(cluster: Cluster): Promise<StoredObject[]> {
+  return await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
+}
+
+function describeUnhealthy(pool: StoredObject): string | undefined {
+  const { name } = pool.metadata;
+  const conditions = conditionsOf(pool);
+  const degraded = conditions.get('Degraded');
+  if (fieldsOf(pool['spec'])['paused'] === true) return `the pool ${name} is paused`;
+  if (degraded?.status === 'True') return `the pool ${name} is degraded: ${degraded.message}`;
+  return undefined;
+}
+
+/** Why the policy is not in force; undefined when it is. */
+async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> {
+  const object = await cluster.read(disruptionPolicy);
+  const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
+  const { files } = fieldsOf(fieldsOf(nodeDisruptionPolicyStatus)['clusterPolicies']);
+  const paths = listOf(files).map(({ path }) => path);
+  const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
+  if (isSeen && [markerPath, storageFile].every((path) => paths.includes(path))) return undefined;
+  return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
+}
+
+/** Which pool does not have the files yet, or still has them; undefined when all are as they should be. */
+async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
+  for (const pool of await listPools(cluster)) {
+    const problem = describeUnhealthy(pool);
+    if (problem !== undefined) return problem;
+    const { name } = pool.metadata;
+    const status = fieldsOf(pool['status']);
+    const count = (field: string): number => Number(status[field] ?? 0);
+    const sources = listOf(fieldsOf(status['configuration'])['source']).map((source) => textOf(source['name']));
+    const own = storeConfigName(name === 'master' ? 'master' : 'worker');
+    const updated = conditionsOf(pool).get('Updated')?.status === 'True';
+    if (updated && sources.includes(own) === wanted) continue;
+    return `the pool ${name}: ${String(count('updatedMachineCount'))} of ${String(count('machineCount'))} nodes are up to date`;
+  }
+  return undefined;
+}
+
+async function awaitThat(
+  find: () => Promise<string | undefined>,
+  { timeout, interval = 5000 }: StorePatience,
+  context: Context,
+): Promise<void> {
+  let told = '';
+  const look = async (): Promise<PluginError | undefined> => {
+    const reason = await find();
+    if (reason === undefined) return undefined;
+    if (reason !== told) context.log('info', `waiting for ${reason}`);
+    told = reason;
+    return notReady(`After ${String(Math.round(timeout / 1000))} s this holds it up: ${reason}`);
+  };
+  await awaitDone(look, { timeout, interval }, context);
+}
+
+function notReady(message: string): PluginError {
+  return new PluginError('not-ready', message, {
+    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is well: it goes on.',
+  });
+}

@@ -1,0 +1,138 @@
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { formerAccess } from './agentAccess.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
+import { agentObjects, tokenSecret } from './agentObjects.ts';
+import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
+import { listRecords } from '../bundleRecord.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { conditionsOf } from '../../kubernetes/fields.ts';
+import { restoreOthers } from '../controller/pauses.ts';
+import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
+import { deleteObjects, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { nameOf } from '../../kubernetes/skew.ts';
+import { removeStore } from './storeInstallation.ts';
+import { hasEnded, phaseOf } from '../upgradeBundle.ts';
+import { awaitDone } from '../../kubernetes/waiting.ts';
+
+/** How to uninstall. */
+export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
+  /** Though an update is under way. */
+  readonly force: boolean;
+  /** What pins images too, PinnedImageSets and the lists of CRI-O before these, without which kubelets may remove the images that they name. */
+  readonly removePins: boolean;
+  /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
+  readonly timeout: number | undefined;
+  /** Between two looks, in milliseconds; default one second. */
+  readonly interval?: number;
+}
+
+/**
+ * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for; and restores
+ * what an update has paused that is under way. Gives what it has removed, in this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
+ */
+export async function uninstall(
+  cluster: Cluster,
+  options: UninstallOptions,
+  context: Context,
+): Promise<readonly ObjectReference[]> {
+  const { dryRun, timeout } = options;
+  const bundles = await listRecords(cluster).catch((error: unknown) => {
+    if (isPluginError(error, 'not-served') || isPluginError(error, 'not-found')) return [];
+    throw error;
+  });
+  const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
+  if (active && !options.force) {
+    throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
+      hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same, and restores what it has paused.',
+    });
+  }
+  // It would pause again what is restored, and runs what is removed from the nodes.
+  const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
+  if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
+  const patience = timeout === undefined ? undefined : { ...options, timeout };
+  const store = await removeStore(cluster, { dryRun }, patience, context);
+  const pins = options.removePins ? await listOwnSets(cluster) : [];
+  // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
+  const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
+  const references = [
+    ...pins,
+    ...bundles,
+    ...objects,
+    ...formerAccess,
+    { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret },
+  ];
+  const ordered = references
+    .filter((each) => !controllers.some((gone) => isSame(gone, each)))
+    .toSorted((a, b) => rank(a) - rank(b));
+  const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
+  // With agents about, these would pause again what is restored.
+  if (dryRun === undefined) await restorePauses(cluster, context);
+  if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
+  return [...controllers, ...store, ...gone];
+}
+
+function isSame(a: ObjectReference, b: ObjectReference): boolean {
+  return a.kind === b.kind && a.metadata.name === b.metadata.name;
+}
+
+/** Agents go first, so that nobody acts on what goes next; the namespace last. */
+function rank({ kind }: ObjectReference): number {
+  return kind === 'DaemonSet' ? 0 : kind === 'Namespace' ? 2 : 1;
+}
+
+function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: ObjectReference): ObjectReference {
+  return { apiVersion, kind, metadata: { name, ...(namespace !== undefined && { namespace }) } };
+}
+
+async function restorePauses(cluster: Cluster, context: Context): Promise<void> {
+  for (const object of await restoreOthers(cluster)) context.log('info', `restored ${nameOf(object)}`);
+}
+
+interface Patience {
+  readonly timeout: number;
+  readonly interval?: number;
+}
+
+async function cleanNodes(
+  cluster: Cluster,
+  { timeout, interval = 1000, removePins }: Patience & CleanupOptions,
+  context: Context,
+): Promise<void> {
+  const agents = await cluster.read(agentSet);
+  if (!agents) return;
+  context.log('info', 'ending the agents, and removing what they keep on the nodes');
+  await cluster.apply(cleaningSet({ ...agents, ...agentSet }, { removePins }), { force: true });
+  const look = async (): Promise<PluginError | undefined> => {
+    const { pods, complete } = await surveyAgents(cluster);
+    if (complete) return undefined;
+    const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
+    const words = late.join('; ') || 'their pods are not up to date';
+    return new PluginError('not-ready', `Not every node could be cleaned up: ${words}`, {
+      hint: 'Run it again when these nodes are well. --wait=false removes the objects and leaves /var/lib/oc-upgrade-bundle on the nodes.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
+}
+
+async function awaitNamespace(
+  cluster: Cluster,
+  { timeout, interval = 1000 }: Patience,
+  context: Context,
+): Promise<void> {
+  const reference = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: agentNamespace } };
+  const look = async (): Promise<PluginError | undefined> => {
+    const namespace = await cluster.read(reference);
+    if (!namespace) return undefined;
+    const reasons = [...conditionsOf(namespace).values()].filter(
+      ({ status, message }) => status === 'True' && message !== '',
+    );
+    const said = reasons.map(({ message }) => message).join(' ');
+    return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
+      hint: 'The cluster goes on removing it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
+    });
+  };
+  await awaitDone(look, { timeout, interval }, context);
+}

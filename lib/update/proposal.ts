@@ -1,0 +1,47 @@
+import { upgradeBundleName } from '../bundle/sidecars.ts';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import { withoutBases, type FoundBundle } from '../node/media/medium.ts';
+import { architectures } from '../release/version.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
+import { parseReport, type Proposal } from './nodeReport.ts';
+import { upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
+
+/** Chooses what a node proposes: the one bundle that its media have, besides bases of deltas. Undefined if there is none, or if they differ. */
+export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefined {
+  const meant = withoutBases(found);
+  const [first] = meant;
+  if (!first || meant.some(({ identity }) => identity !== first.identity)) return undefined;
+  const arch = architectures.find((each) => each === first.arch);
+  return arch && { version: first.version, arch };
+}
+
+/**
+ * Makes the UpgradeBundle of a bundle that an agent has found, if the cluster does not have one and does not run that version. It has no digest, so that it goes no
+ * further until an administrator allows one. Throws what creating it does.
+ */
+export async function recordProposal(
+  cluster: Cluster,
+  reports: readonly StoredObject[],
+  bundles: readonly UpgradeBundle[],
+  clusterVersion: StoredObject | undefined,
+  context: Context,
+): Promise<void> {
+  const running = clusterVersion && readClusterVersion(clusterVersion).version;
+  const known = new Set(bundles.map(({ metadata }) => metadata.name));
+  const proposed = reports
+    .flatMap((lease) => parseReport(lease) ?? [])
+    .flatMap(({ proposal, progress }) => (proposal ? [{ ...proposal, node: progress.name }] : []));
+  // A stick that stays in after the update is no wish for another one.
+  const first = proposed.find((each) => each.version !== running && !known.has(upgradeBundleName(each)));
+  if (!first) return;
+  const name = upgradeBundleName(first);
+  try {
+    await cluster.create({ ...upgradeBundleKind, metadata: { name }, spec: { bundle: {} } });
+    context.log('info', `${first.node} has ${first.version} ${first.arch}: made UpgradeBundle ${name}`);
+  } catch (error) {
+    if (!isPluginError(error, 'conflict')) throw error;
+  }
+}

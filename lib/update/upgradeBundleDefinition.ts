@@ -1,0 +1,206 @@
+import type { KubernetesObject } from '../config/manifest.ts';
+import { isFields } from '../kubernetes/kubeconfigMerge.ts';
+import { bundleColumns, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
+
+/** One kind of value, as OpenAPI and Kubernetes describe it. */
+type Schema = Readonly<Record<string, unknown>>;
+
+const rulesField = 'x-kubernetes-validations';
+
+/**
+ * Makes the CustomResourceDefinition of UpgradeBundle. Its rules in CEL need Kubernetes 1.25 (OpenShift 4.12): earlier ones refuse to
+ * apply a definition with them, and get one without by `rules: false`.
+ */
+export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject {
+  const { group, version } = upgradeBundleApi;
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: `upgradebundles.${group}` },
+    spec: {
+      group,
+      scope: 'Cluster',
+      names: {
+        kind: 'UpgradeBundle',
+        listKind: 'UpgradeBundleList',
+        plural: 'upgradebundles',
+        singular: 'upgradebundle',
+      },
+      versions: [
+        {
+          name: version,
+          served: true,
+          storage: true,
+          subresources: { status: {} },
+          additionalPrinterColumns: [
+            column('Version', '.status.version'),
+            column(bundleColumns.phase, '.status.phase'),
+            column(bundleColumns.nodesReady, '.status.nodesReady'),
+            column('Progress', '.status.progress'),
+            { ...column('Age', '.metadata.creationTimestamp'), type: 'date' },
+            // What agents look at again and again; people see it with -o wide.
+            { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
+            { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
+            { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
+          ],
+          schema: { openAPIV3Schema: rules ? root : withoutRules(root) },
+        },
+      ],
+    },
+  };
+}
+
+function withoutRules(schema: Schema): Schema {
+  const kept = Object.entries(schema).filter(([key]) => key !== rulesField);
+  return Object.fromEntries(kept.map(([key, value]) => [key, isFields(value) ? withoutRules(value) : value]));
+}
+
+function column(name: string, jsonPath: string): Schema {
+  return { name, type: 'string', jsonPath };
+}
+
+function rule(expression: string, message: string): Schema {
+  return { rule: expression, message };
+}
+
+/** A rule that holds while the object has no phase or one of these, `self` being what it was before or is now. */
+function duringPhases(self: 'self' | 'oldSelf', allowed: readonly Phase[]): string {
+  const listed = allowed.map((phase) => `'${phase}'`).join(', ');
+  return `!has(${self}.status) || !has(${self}.status.phase) || ${self}.status.phase in [${listed}]`;
+}
+
+const digest = { type: 'string', pattern: '^sha256:[0-9a-f]{64}$' };
+const count = { type: 'integer', format: 'int64', minimum: 0 };
+const message = { type: 'string', maxLength: 32768 };
+
+const bundle: Schema = {
+  type: 'object',
+  description: 'Which bundle the cluster may be updated with.',
+  default: {},
+  properties: {
+    file: {
+      type: 'string',
+      description:
+        'A device or file on one of the nodes, /dev/sdb for instance. Media are searched where it is absent.',
+      maxLength: 4096,
+      pattern: '^(/[^/]+)+$',
+      [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
+    },
+    digest: {
+      ...digest,
+      description:
+        'Digest of the whole bundle, as the .sha256 file beside it says. Without it nothing goes past Detected.',
+    },
+  },
+  [rulesField]: [
+    rule(
+      '!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)',
+      'digest cannot be changed: another bundle is another UpgradeBundle',
+    ),
+  ],
+};
+
+const spec: Schema = {
+  type: 'object',
+  required: ['bundle'],
+  properties: {
+    bundle,
+    hold: {
+      type: 'boolean',
+      default: false,
+      description: 'Load and pin the images, then wait before the update itself begins.',
+    },
+    store: {
+      type: 'string',
+      default: 'auto',
+      enum: stores,
+      description: 'Where nodes keep the images: in their own storage (main) or in an additional store.',
+    },
+    allowExtraImages: {
+      type: 'array',
+      description:
+        'Digests of the extra images that nodes load, although the release signature does not cover them. All others are left out.',
+      items: digest,
+      maxItems: 500,
+      'x-kubernetes-list-type': 'set',
+    },
+  },
+};
+
+const condition: Schema = {
+  type: 'object',
+  required: ['type', 'status', 'lastTransitionTime', 'reason', 'message'],
+  properties: {
+    type: { type: 'string', maxLength: 316, pattern: '^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$' },
+    status: { type: 'string', enum: ['True', 'False', 'Unknown'] },
+    observedGeneration: count,
+    lastTransitionTime: { type: 'string', format: 'date-time' },
+    reason: { type: 'string', maxLength: 1024, pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$' },
+    message,
+  },
+};
+
+const node: Schema = {
+  type: 'object',
+  required: ['name', 'phase', 'imagesLoaded', 'imagesTotal', 'bytes'],
+  properties: {
+    name: { type: 'string', minLength: 1, maxLength: 253 },
+    phase: { type: 'string', enum: nodePhases },
+    imagesLoaded: count,
+    imagesTotal: count,
+    bytes: { ...count, description: 'Of the blobs that the node has.' },
+    free: { ...count, description: 'Bytes that are free where the node keeps images.' },
+    message,
+  },
+  [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')],
+};
+
+const status: Schema = {
+  type: 'object',
+  properties: {
+    phase: { type: 'string', enum: phases },
+    version: { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' },
+    release: { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' },
+    nodesReady: { type: 'string', pattern: '^[0-9]+/[0-9]+$', maxLength: 20 },
+    progress: { type: 'string', pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 },
+    turn: { type: 'string', maxLength: 253, description: 'The control-plane node whose turn it is to load.' },
+    observedGeneration: count,
+    conditions: listByKey(condition, 'type', 32),
+    nodes: listByKey(node, 'name', 2000),
+  },
+  [rulesField]: [
+    rule(
+      "!has(oldSelf.phase) || oldSelf.phase != 'Completed' || (has(self.phase) && self.phase == 'Completed')",
+      'what is completed stays so',
+    ),
+  ],
+};
+
+const root: Schema = {
+  type: 'object',
+  description: 'A bundle that the cluster updates itself with, and how far that has come.',
+  required: ['spec'],
+  properties: { apiVersion: { type: 'string' }, kind: { type: 'string' }, metadata: { type: 'object' }, spec, status },
+  [rulesField]: [
+    rule(
+      `${duringPhases('self', ['Detected', 'Failed'])} || has(self.spec.bundle.digest)`,
+      'a bundle whose digest spec.bundle.digest does not allow cannot go past Detected',
+    ),
+    rule(
+      `!self.spec.hold || oldSelf.spec.hold || ${duringPhases('oldSelf', phases.filter(canBeHeld))}`,
+      'the update has begun: it cannot be held any more',
+    ),
+    rule(
+      `self.spec.store == oldSelf.spec.store || ${duringPhases('oldSelf', ['Detected', 'Verified', 'Failed'])}`,
+      'images are being loaded: the store cannot be changed any more',
+    ),
+  ],
+};
+
+function canBeHeld(phase: Phase): boolean {
+  return phase !== 'Upgrading' && phase !== 'Completed';
+}
+
+function listByKey(items: Schema, key: string, maxItems: number): Schema {
+  return { type: 'array', items, maxItems, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': [key] };
+}

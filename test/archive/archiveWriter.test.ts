@@ -1,0 +1,350 @@
+import { expect } from 'chai';
+import { execFileSync, fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFile, chmod, mkdir, open, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import type { Descriptor } from '../../lib/oci/descriptor.ts';
+import { Archive } from '../../lib/archive/archive.ts';
+import { ArchiveWriter } from '../../lib/archive/archiveWriter.ts';
+import { layOutTar, type TarEntry, type TarLayout } from '../../lib/archive/tarLayout.ts';
+import { journalOf, partialOf } from '../../lib/archive/unfinished.ts';
+import { entriesOf, makeTarFile, withoutContent } from '../support/archive/archive.ts';
+import { readBody } from '../fakes/registry/content.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { contentOf, describeStore, makeSample, type Sample } from '../store/contract.ts';
+
+describeStore(
+  'ArchiveWriter',
+  async (content, repository, context, planned) => {
+    const folder = await makeFolder();
+    const path = join(folder, 'upgrade.tar');
+    const layout = layOutTar(withoutContent(await entriesOf(planned, repository)));
+    const writer = await ArchiveWriter.open(path, layout, repository, context);
+    const rewrite = async (digest: string, bytes: Buffer): Promise<void> => {
+      const place = layout.entries.find(({ entry }) => entry.path.endsWith(digest));
+      await using file = await open(partialOf(path), 'r+');
+      await file.write(bytes, 0, bytes.length, place?.start);
+    };
+    const bytesOf = async (digest: string): Promise<Buffer> => {
+      const blob = content.blobs.get(digest);
+      return blob
+        ? buffer(readBody(blob))
+        : (content.repositories.get(repository)?.manifests.get(digest)?.bytes ?? expect.fail());
+    };
+    const present = [...content.blobs.keys(), ...(content.repositories.get(repository)?.manifests.keys() ?? [])];
+    for (const digest of present) {
+      await rewrite(digest, await bytesOf(digest));
+      writer.noteFinished(digest as Descriptor['digest']);
+    }
+    return {
+      store: writer,
+      damage: async (digest, change) => rewrite(digest, change(await bytesOf(digest))),
+      remove: async () => {
+        await writer.close();
+        await removeFolder(folder);
+      },
+    };
+  },
+  { fixedTags: true },
+);
+
+describe('ArchiveWriter', () => {
+  const repository = 'openshift/release';
+  const context = makeContext();
+  let sample: Sample;
+  let folder: string;
+  let path: string;
+  let whole: Buffer;
+  let entries: TarEntry[];
+  let layout: TarLayout;
+  let writers: ArchiveWriter[];
+  beforeEach(async () => {
+    writers = [];
+    sample = makeSample(repository);
+    folder = await makeFolder();
+    path = join(folder, 'upgrade.tar');
+    const metadata = { path: 'metadata.json', content: Buffer.from('{"version":"1.0"}\n') };
+    const full = [metadata, ...(await entriesOf(sample.content, repository))];
+    whole = makeTarFile(full);
+    entries = withoutContent(full);
+    layout = layOutTar(entries);
+  });
+  afterEach(async () => {
+    for (const writer of writers) await writer.close();
+    await removeFolder(folder);
+  });
+
+  const openWriter = async (planned = layout, at = path): Promise<ArchiveWriter> => {
+    const writer = await ArchiveWriter.open(at, planned, repository, context);
+    writers.push(writer);
+    return writer;
+  };
+  const pushAll = async (writer: ArchiveWriter): Promise<void> => {
+    for (const { descriptor, bytes } of (await contentOf(sample)).reverse()) {
+      await writer.push(descriptor, () => Promise.resolve(Readable.from([bytes])));
+    }
+  };
+  const pushSome = async (writer: ArchiveWriter): Promise<Descriptor> => {
+    const [first] = await contentOf(sample);
+    if (!first) throw new Error('the sample is empty');
+    await writer.push(first.descriptor, () => Promise.resolve(Readable.from([first.bytes])));
+    return first.descriptor;
+  };
+
+  it('writes the same tar in whichever order content comes', async () => {
+    const writer = await openWriter();
+    await pushAll(writer);
+    await writer.tag(sample.image, '1.0-x86_64');
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+    expect(await readdir(folder)).to.deep.equal(['upgrade.tar']);
+    const archive = await Archive.open(path, context);
+    expect((await archive.repository(repository).resolve('1.0-multi')).digest).to.equal(sample.list.digest);
+    await archive.close();
+  });
+
+  it('has nothing under the final name before it is finished, and does not finish what is incomplete', async () => {
+    await writeFile(path, 'an older bundle');
+    const writer = await openWriter();
+    await pushSome(writer);
+    const error = await failureOf(writer.finish(), 'incomplete');
+    expect(error.message).to.contain(path);
+    expect(await readFile(path, 'utf8')).to.equal('an older bundle');
+    await pushAll(writer);
+    expect(await readFile(path, 'utf8')).to.equal('an older bundle');
+    await writer.finish();
+    expect((await readFile(path)).equals(whole)).to.equal(true);
+  });
+
+  it('has no place for what is not in its layout', async () => {
+    const writer = await openWriter();
+    const { digest, size } = sample.layer;
+    const other = { mediaType: 'x/y', digest: `sha256:${'0'.repeat(64)}`, size: 1 } as const;
+    expect(writer.place(other.digest)).to.equal(undefined);
+    expect(writer.place(digest)).to.deep.include({ path, present: 0 });
+    await failureOf(
+      writer.push(other, () => Promise.reject(new Error('nobody may ask'))),
+      'not-found',
+    );
+    await failureOf(writer.tag(sample.image, 'other'), 'not-found');
+    writer.noteFinished(digest);
+    expect(writer.place(digest)).to.deep.include({ present: size });
+  });
+
+  describe('when a run goes on', () => {
+    const goOn = async (): Promise<ArchiveWriter> => {
+      await writers.at(-1)?.close();
+      return openWriter();
+    };
+
+    it('knows what is whole, what has begun, and what was taken back', async () => {
+      const first = await openWriter();
+      const done = await pushSome(first);
+      first.noteProgress(sample.layer.digest, 70_000);
+      first.noteProgress(sample.layer.digest, 140_000);
+      const second = await goOn();
+      expect([...second.resumed]).to.deep.equal(done.digest === sample.layer.digest ? [] : [done.digest]);
+      expect(second.place(sample.layer.digest)?.present).to.equal(140_000);
+      second.noteFinished(sample.layer.digest);
+      second.noteFinished(sample.empty.digest);
+      second.forget(sample.layer.digest);
+      const third = await goOn();
+      expect(third.resumed.has(sample.empty.digest)).to.equal(true);
+      expect(third.resumed.has(sample.layer.digest)).to.equal(false);
+      expect(third.place(sample.layer.digest)?.present).to.equal(0);
+      await pushAll(third);
+      await third.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+
+    it('reads and pushes only what is missing', async () => {
+      const done = await pushSome(await openWriter());
+      const writer = await goOn();
+      expect(await writer.exists(done)).to.equal(true);
+      expect(await buffer(await writer.fetch(done))).to.have.length(done.size);
+      await writer.push(done, () => Promise.reject(new Error('nobody may ask')));
+    });
+
+    for (const [what, torn] of [
+      ['in its last line', (digest: string) => `sha256:${'1'.repeat(30)}`.slice(0, digest.length)],
+      // Half of "<digest> <bytes>" looks like a whole "<digest>".
+      ['so that its last line looks like another', (digest: string) => digest],
+      ['in a number', (digest: string) => `${digest} 12`],
+      ['with bytes that are no text', () => '\u0000\u0000\uFFFD'],
+    ] as const) {
+      it(`believes a journal that was torn ${what} up to there, again and again`, async () => {
+        const first = await openWriter();
+        first.noteFinished(sample.empty.digest);
+        await first.close();
+        await appendFile(journalOf(path), torn(sample.layer.digest));
+        for (let run = 0; run < 2; run += 1) {
+          const writer = await goOn();
+          expect([...writer.resumed]).to.deep.equal([sample.empty.digest]);
+          expect(writer.place(sample.layer.digest)?.present).to.equal(0);
+        }
+        const writer = await goOn();
+        writer.noteFinished(sample.layer.digest);
+        expect((await goOn()).resumed.has(sample.layer.digest)).to.equal(true);
+      });
+    }
+
+    it('ignores lines that nobody wrote', async () => {
+      const first = await openWriter();
+      first.noteFinished(sample.empty.digest);
+      await first.close();
+      const { digest } = sample.layer;
+      await appendFile(journalOf(path), `${digest} -5\n${digest} 1e9\n${digest} x\nrubbish\n\n`);
+      const writer = await goOn();
+      expect([...writer.resumed]).to.deep.equal([sample.empty.digest]);
+      expect(writer.place(digest)?.present).to.equal(0);
+    });
+
+    for (const [what, change] of Object.entries<() => Promise<unknown>>({
+      'the journal is of another layout': async () => {
+        const other = layOutTar([...entries, { path: 'z', content: Buffer.alloc(0) }]);
+        const writer = await ArchiveWriter.open(join(folder, 'other.tar'), other, repository, context);
+        await writer.close();
+        await writeFile(journalOf(path), await readFile(journalOf(join(folder, 'other.tar'))));
+      },
+      'the journal is gone': () => rm(journalOf(path)),
+      'the journal is empty': () => truncate(journalOf(path), 0),
+      'the file has another size': () => truncate(partialOf(path), layout.size - 512),
+      'the file is gone': () => rm(partialOf(path)),
+    })) {
+      it(`begins anew when ${what}`, async () => {
+        const first = await openWriter();
+        await pushAll(first);
+        await first.close();
+        await change();
+        const writer = await goOn();
+        expect(writer.resumed.size).to.equal(0);
+        const bytes = await readFile(partialOf(path));
+        expect(bytes.equals(makeTarFile(entries))).to.equal(true);
+        await pushAll(writer);
+        await writer.finish();
+        expect((await readFile(path)).equals(whole)).to.equal(true);
+      });
+    }
+
+    it('writes again what is not in the journal, and may be lost after a power failure', async () => {
+      const first = await openWriter();
+      await pushAll(first);
+      await first.close();
+      await using file = await open(partialOf(path), 'r+');
+      await file.write(Buffer.alloc(1024), 0, 1024, 0);
+      const writer = await goOn();
+      await writer.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+
+    it('loses nothing that was whole when the process is killed', async () => {
+      const child = fork(new URL('../support/archive/archiveChild.ts', import.meta.url), [path, repository], {
+        stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+        serialization: 'advanced',
+      });
+      const done = await killAfter(child, entries, sample);
+      const writer = await openWriter();
+      expect([...writer.resumed]).to.deep.equal(done);
+      for (const { descriptor, bytes } of await contentOf(sample)) {
+        if (!writer.resumed.has(descriptor.digest)) continue;
+        expect((await buffer(await writer.fetch(descriptor))).equals(bytes)).to.equal(true);
+      }
+      await pushAll(writer);
+      await writer.finish();
+      expect((await readFile(path)).equals(whole)).to.equal(true);
+    });
+  });
+
+  describe('when it cannot write', () => {
+    let mounted: string | undefined;
+    afterEach(() => {
+      if (mounted !== undefined) execFileSync('umount', ['--lazy', mounted]);
+      mounted = undefined;
+    });
+    const mount = async (test: Mocha.Context, ...args: string[]): Promise<string> => {
+      const point = join(folder, 'mounted');
+      await mkdir(point, { recursive: true });
+      try {
+        execFileSync('mount', [...args, point], { stdio: 'pipe' });
+      } catch (error) {
+        process.emitWarning(`SKIPPED, nothing can be mounted here: ${String(error)}`);
+        test.skip();
+      }
+      return (mounted = point);
+    };
+
+    it('says so before it writes anything, when the disk is too small', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs');
+      const error = await failureOf(openWriter(layout, join(small, 'upgrade.tar')), 'disk-full');
+      expect(error.message).to.contain(small);
+      expect(await readdir(small)).to.deep.equal([]);
+    });
+
+    it('says so when the disk fills up meanwhile, and goes on when there is room', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
+      const at = join(small, 'upgrade.tar');
+      const writer = await openWriter(layout, at);
+      await writeFile(join(small, 'filler'), Buffer.alloc(2 ** 20)).catch(() => undefined);
+      const error = await failureOf(pushAll(writer), 'disk-full');
+      expect(error.message).to.contain(at);
+      expect(error.hint).to.contain('goes on where it stopped');
+      await failureOf(writer.finish(), 'incomplete');
+      await writer.close();
+      await rm(join(small, 'filler'));
+      const second = await openWriter(layout, at);
+      await pushAll(second);
+      await second.finish();
+      expect((await readFile(at)).equals(whole)).to.equal(true);
+    });
+
+    it('says so when the file system is read-only', async function () {
+      const readOnly = await mount(this, '-t', 'tmpfs', '-o', 'ro', 'tmpfs');
+      const error = await failureOf(openWriter(layout, join(readOnly, 'upgrade.tar')), 'not-writable');
+      expect(error.message).to.contain(readOnly);
+    });
+
+    it('says so when the folder may not be written', async function () {
+      const own = join(folder, 'own');
+      await mkdir(own);
+      await chmod(own, 0o555);
+      if (process.getuid?.() === 0) this.skip();
+      await failureOf(openWriter(layout, join(own, 'upgrade.tar')), 'not-writable');
+    });
+
+    it('says so when the folder is not there, or is none, or something else has the name', async () => {
+      await failureOf(openWriter(layout, join(folder, 'nowhere', 'upgrade.tar')), 'not-writable');
+      await writeFile(join(folder, 'file'), '');
+      await failureOf(openWriter(layout, join(folder, 'file', 'upgrade.tar')), 'not-writable');
+      await mkdir(partialOf(path));
+      await failureOf(openWriter(), 'not-writable');
+    });
+
+    it('takes no space twice from what an earlier run has begun', async function () {
+      const small = await mount(this, '-t', 'tmpfs', '-o', 'size=600k', 'tmpfs');
+      const at = join(small, 'upgrade.tar');
+      const writer = await openWriter(layout, at);
+      await pushAll(writer);
+      await writer.close();
+      const again = await openWriter(layout, at);
+      await again.finish();
+      expect((await stat(at)).size).to.equal(layout.size);
+    });
+  });
+});
+
+/** Has a child write all that a tar is laid out for, kills it in the middle, and returns what it had said was whole. */
+async function killAfter(child: ChildProcess, entries: readonly TarEntry[], sample: Sample): Promise<unknown[]> {
+  const done: unknown[] = [];
+  child.send({ entries, content: await contentOf(sample), stopAfter: 2 });
+  while (done.length < 2) {
+    const [digest] = (await once(child, 'message')) as unknown[];
+    done.push(digest);
+  }
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  return done;
+}

@@ -1,0 +1,142 @@
+import { expect } from 'chai';
+import { allOrReport, gatherContents, type Bringing } from '../../../lib/bundle/create/contents.ts';
+import { type BundleImage } from '../../../lib/bundle/images.ts';
+import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { mediaTypes } from '../../../lib/oci/descriptor.ts';
+import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { makeBlob, makeNoiseLayer } from '../../support/content/layers.ts';
+import { openOrigin } from '../../support/content/origin.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { buildRelease } from '../../support/release/release.ts';
+
+describe('gatherContents', () => {
+  let registry: TestRegistry;
+  let origin: Origin;
+  beforeEach(async () => {
+    registry = await startRegistry();
+    origin = openOrigin(makeContext());
+  });
+  afterEach(async () => {
+    await origin.close();
+    await registry.stop();
+  });
+
+  const imageOf = (name: string, repository: string, digest: Digest): BundleImage => {
+    return { name, reference: { registry: registry.host, repository, digest }, tag: `tag-${name}` };
+  };
+  const gather = (images: readonly BundleImage[]) => gatherContents(images, (reference) => origin.sourceOf(reference));
+
+  it('lists everything once, in an order that depends on the images alone', async () => {
+    const release = buildRelease({ arch: 'multi', components: 3, registry: registry.host });
+    release.addTo(registry.content);
+    const images = [...release.images.values()].map(({ name, digest }) =>
+      imageOf(name, release.componentRepository, digest),
+    );
+    registry.fault(/./, { delay: 3 }, { times: 5 });
+    const [one, two] = [await gather(images), await gather(images)];
+    expect([...one.manifests.keys()]).to.deep.equal([...two.manifests.keys()]);
+    expect([...one.blobs.keys()]).to.deep.equal([...two.blobs.keys()]);
+    expect([...one.tags]).to.deep.equal([...two.tags]);
+    const stored = registry.content.repositories.get(release.componentRepository);
+    expect([...one.manifests.keys()].sort()).to.deep.equal([...(stored?.manifests.keys() ?? [])].sort());
+    for (const [digest, { bytes }] of one.manifests) expect(bytes).to.deep.equal(stored?.manifests.get(digest)?.bytes);
+    expect([...one.blobs.values()].filter(({ images: needed }) => needed.size === 3)).not.to.deep.equal([]);
+  });
+
+  it('takes sigstore attachments along, of children too', async () => {
+    const release = buildRelease({
+      arch: 'multi',
+      components: ['etcd'],
+      registry: registry.host,
+      attachments: () => true,
+    });
+    release.addTo(registry.content);
+    const { tags, manifests } = await gather([imageOf('release', release.releaseRepository, release.digest)]);
+    expect([...tags.keys()]).to.deep.equal([
+      'tag-release',
+      ...[release.digest, ...release.children].map(attachmentTag),
+    ]);
+    for (const digest of tags.values()) expect(manifests.has(digest)).to.equal(true);
+  });
+
+  it('fetches a manifest that several images have in common once', async () => {
+    const release = buildRelease({ components: ['etcd'], registry: registry.host, attachments: () => false });
+    release.addTo(registry.content);
+    const digest = release.images.get('etcd')?.digest ?? release.digest;
+    await gather(['a', 'b', 'c'].map((name) => imageOf(name, release.componentRepository, digest)));
+    const fetched = registry.requests.filter(({ method, path }) => method === 'GET' && path.endsWith(digest));
+    expect(fetched).to.have.lengthOf(1);
+  });
+
+  it('refuses images that disagree about the size of a blob', async () => {
+    const content = new TestContent();
+    const layer = makeNoiseLayer('layer', 5000);
+    const config = makeBlob(Buffer.from('{}'));
+    content.addBlob(layer);
+    content.addBlob(config);
+    const images = [layer.size, layer.size + 1].map((size, index) => {
+      const { digest } = content.addManifest('a/b', mediaTypes.ociManifest, {
+        schemaVersion: 2,
+        mediaType: mediaTypes.ociManifest,
+        config: { mediaType: 'application/vnd.oci.image.config.v1+json', size: config.size, digest: config.digest },
+        layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', size, digest: layer.digest }],
+      });
+      return imageOf(`image-${String(index)}`, 'a/b', digest);
+    });
+    content.addTo(registry.content);
+    const error = await failureOf(gather(images), 'invalid-manifest');
+    expect(error.message).to.match(/^image-1 .* gives sha256:[0-9a-f]{64} a size of \d+ bytes, another image \d+/);
+  });
+});
+
+describe('allOrReport', () => {
+  const [first, second] = [digestOf('first'), digestOf('second')];
+  const bringing = (name: string, digest: Digest, task: Promise<unknown>): Bringing => {
+    return { names: [name], digest, source: 'registry.test/a', task };
+  };
+  const fail = (code: ConstructorParameters<typeof PluginError>[0], message: string): Promise<never> =>
+    Promise.reject(new PluginError(code, message, { hint: 'Do something.' }));
+
+  it('gives a single failure its own code and hint, with what failed, for whom, and where', async () => {
+    const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, Promise.resolve())];
+    const error = await failureOf(allOrReport(all, 2), 'not-found');
+    expect(error.message).to.equal(`etcd: source registry.test/a: ${first}: gone`);
+    expect(error.hint).to.equal('Do something.');
+  });
+
+  it('names all that failed, each with its digest, and what several images need once', async () => {
+    const [gone, altered] = [
+      fail('not-found', 'gone'),
+      fail('digest-mismatch', `registry.test/a: ${second} is altered`),
+    ];
+    const all = [bringing('etcd', first, gone), bringing('cli', second, altered), bringing('own-cli', second, altered)];
+    const error = await failureOf(allOrReport(all, 5), 'partial');
+    expect(error.message.split('\n')).to.deep.equal([
+      '3 of 5 images could not be copied:',
+      `  etcd: source registry.test/a: ${first}: gone`,
+      `  cli, own-cli: source: registry.test/a: ${second} is altered`,
+    ]);
+  });
+
+  it('names an image once, however much of it failed for the same reason', async () => {
+    const down = (): Promise<never> => fail('unreachable', 'registry.test is down');
+    const all = [first, second].flatMap((digest) => [
+      bringing('etcd', digest, down()),
+      bringing('cli', digest, down()),
+    ]);
+    const error = await failureOf(allOrReport(all, 5), 'unreachable');
+    expect(error.message).to.match(/^etcd, cli: source /);
+  });
+
+  it('throws what makes going on senseless as it is', async () => {
+    for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
+      const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, fail(code, 'stop'))];
+      expect((await failureOf(allOrReport(all, 2), code)).message).to.equal('stop');
+    }
+  });
+});

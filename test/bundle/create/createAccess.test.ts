@@ -1,0 +1,271 @@
+import { mkdir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import {
+  blobBytes,
+  expectFailure,
+  openWorkshop,
+  sign,
+  type Workshop,
+  type WorkshopOptions,
+} from '../../support/content/creation.ts';
+import { requirePeer } from '../../support/peers.ts';
+import { buildRelease } from '../../support/release/release.ts';
+import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../../support/release/signing.ts';
+
+let workshop: Workshop;
+const open = async (options?: WorkshopOptions): Promise<void> => {
+  workshop = await openWorkshop(options);
+};
+const close = (): Promise<void> => workshop.close();
+
+describe('create and who signed the release', () => {
+  afterEach(close);
+
+  const expectNothingFetched = (): void => {
+    // Of the payload no more is read than its configuration and the layer that names keys and stores.
+    const blobs = workshop.registry.requests.filter(({ path }) => path.includes('/blobs/'));
+    expect(new Set(blobs.map(({ path }) => path)).size).to.be.at.most(2);
+  };
+
+  it('refuses a release that nobody signed before the first blob of an image is fetched', async () => {
+    await open({ signed: false });
+    await expectFailure(await workshop.create(), workshop.output, [
+      /^error: no signature of sha256:[0-9a-f]{64} was found: http:\S+ has none/m,
+      /^hint: .*--signature-store.*--allow-unsigned/m,
+    ]);
+    expectNothingFetched();
+  });
+
+  it('takes an unsigned release where that is allowed, and says so', async () => {
+    await open({ signed: false });
+    const { code, stdout, stderr } = await workshop.create({ 'allow-unsigned': true });
+    expect(code, stderr).to.equal(0);
+    expect(stderr).to.match(/^warning: no signature of .*unsigned releases are allowed/m);
+    expect(stdout).to.match(/Signed by +nobody/);
+  });
+
+  it('does not take the unsigned bundle of an earlier run for a good one', async () => {
+    await open({ signed: false });
+    await workshop.make({ 'allow-unsigned': true });
+    const { code, stderr } = await workshop.create();
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/^error: no signature of/m);
+  });
+
+  it('names the fingerprint of a key that is not trusted, and the option that trusts it', async () => {
+    await open();
+    const { fingerprint } = workshop.key;
+    await expectFailure(await workshop.create({ 'trust-fingerprint': undefined }), workshop.output, [
+      new RegExp(`^error: .* is signed by ${fingerprint} \\(Test release key`, 'm'),
+      new RegExp(`^hint: .*--trust-fingerprint=${fingerprint}`, 'm'),
+    ]);
+    expectNothingFetched();
+  });
+
+  it('refuses a signature by a key that nobody knows', async () => {
+    await open({ signed: false });
+    await sign(workshop, [workshop.release.digest], await makeSigningKey({ name: 'Somebody else', type: 'ecc' }));
+    await expectFailure(await workshop.create(), workshop.output, [/^error: cannot verify sha256:/m, /^hint: /m]);
+    expectNothingFetched();
+  });
+
+  it('refuses the signature of another digest', async () => {
+    await open({ signed: false });
+    const other = buildRelease({ version: '4.12.3' }).digest;
+    const files = signatureStore(new Map([[workshop.release.digest, [await signDigest(workshop.key, other)]]]), '/');
+    for (const [path, bytes] of files) (workshop.signatures.files as Map<string, Buffer>).set(path, bytes);
+    await expectFailure(await workshop.create(), workshop.output, [
+      /^error: cannot verify sha256:/m,
+      new RegExp(other),
+    ]);
+    expectNothingFetched();
+  });
+
+  it('says that no signature store could be asked', async () => {
+    await open();
+    await workshop.signatures.stop();
+    await expectFailure(await workshop.create(), workshop.output, [
+      /^error: no signature of .* cannot be reached/m,
+      /^hint: No store could be asked.*--signature-store=FOLDER/m,
+    ]);
+    expectNothingFetched();
+  });
+
+  it('checks the signature before the payload is read where key and store are given', async () => {
+    await open({ signed: false });
+    const store = join(workshop.folder, 'store');
+    const keyring = await workshop.write('key.asc', workshop.key.publicKey);
+    await mkdir(store);
+    const outcome = await workshop.create({ 'signature-store': store, 'signature-keyring': keyring });
+    await expectFailure(outcome, workshop.output, [/^error: no signature of/m, /has none/]);
+    expect(blobBytes(workshop.registry)).to.equal(0);
+  });
+
+  it('takes keys and signatures from a file and a folder', async () => {
+    await open({ release: { verification: { publicKey: '', stores: [] } }, signed: false });
+    const { release, key, folder } = workshop;
+    const keyring = await workshop.write('key.asc', key.publicKey);
+    await writeSignatureStore(
+      folder,
+      signatureStore(new Map([[release.digest, [await signDigest(key, release.digest)]]]), 'store/'),
+    );
+    await workshop.make({ 'signature-store': join(folder, 'store'), 'signature-keyring': keyring });
+    await workshop.make({
+      'signature-store': `file://${folder}/store`,
+      'signature-keyring': keyring,
+      output: `${folder}/b`,
+    });
+  });
+
+  it('refuses a keyring without a key, and a fingerprint that is none', async () => {
+    await open();
+    const keyring = await workshop.write('key.asc', 'not a key');
+    await expectFailure(await workshop.create({ 'signature-keyring': keyring }), workshop.output, [
+      /key\.asc holds no OpenPGP public key/,
+    ]);
+    const outcome = await workshop.create({ 'trust-fingerprint': '199E2F91FD431D51' });
+    await expectFailure(outcome, workshop.output, [/not the fingerprint of a key/, /^hint: /m], { exit: 2 });
+  });
+});
+
+describe('create and credentials', () => {
+  const password = 'correct-horse-battery';
+  const users = [
+    ['a password', { basic: { username: 'ci', password } }],
+    ['tokens', { bearer: { username: 'ci', password } }],
+  ] as const;
+  afterEach(close);
+
+  for (const [how, options] of users) {
+    describe(`where a registry wants ${how}`, () => {
+      beforeEach(() => open(options));
+
+      it('uses a pull secret', async () => {
+        await workshop.make({ 'pull-secret': await workshop.writePullSecret('ci', password, 'other.example') });
+      });
+
+      it('says which registry refuses the credentials', async () => {
+        const secret = await workshop.writePullSecret('ci', 'wrong-wrong-wrong');
+        await expectFailure(
+          await workshop.create({ 'pull-secret': secret }),
+          workshop.output,
+          [/^error: .*127\.0\.0\.1:\d+/m, /credentials|password/, /^hint: .*--pull-secret/m],
+          {
+            secrets: ['wrong-wrong-wrong', Buffer.from('ci:wrong-wrong-wrong').toString('base64')],
+          },
+        );
+      });
+
+      it('says which registry wants credentials', async () => {
+        await expectFailure(await workshop.create(), workshop.output, [
+          /^error: .*127\.0\.0\.1:\d+/m,
+          /^hint: .*--pull-secret/m,
+        ]);
+      });
+    });
+  }
+
+  it('renews a token that expires in the middle', async () => {
+    await open({
+      bearer: { username: 'ci', password, expiresIn: 1, announceExpiry: false },
+      release: { layerSize: 40_000 },
+    });
+    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 60_000 });
+    const secret = await workshop.writePullSecret('ci', password);
+    await workshop.make({ 'pull-secret': secret, 'max-per-registry': '3' });
+    expect(workshop.registry.requests.filter(({ status }) => status === 401).length).to.be.at.least(2);
+  });
+
+  it('shows no secret, however much it tells', async () => {
+    await open({ bearer: { username: 'ci', password } });
+    const secret = await workshop.writePullSecret('ci', password);
+    const { code, stdout, stderr } = await workshop.create({ 'pull-secret': secret, verbose: true });
+    expect(code, stderr).to.equal(0);
+    for (const each of [password, Buffer.from(`ci:${password}`).toString('base64'), 'Bearer ', 'Basic ']) {
+      expect(stdout + stderr).not.to.include(each);
+    }
+    const tokens = workshop.registry.requests.map(({ headers }) => headers.authorization?.split(' ')[1] ?? '');
+    for (const token of new Set(tokens.filter((each) => each !== ''))) expect(stdout + stderr).not.to.include(token);
+  });
+
+  it('names a pull secret that is malformed or absent', async () => {
+    await open({ basic: { username: 'ci', password } });
+    const malformed = await workshop.write('pull-secret.json', `{"auths": {"quay.io": {"auth": "${password}`);
+    await expectFailure(
+      await workshop.create({ 'pull-secret': malformed }),
+      workshop.output,
+      [/^error: .*pull-secret\.json/m],
+      { secrets: [password] },
+    );
+    const noAuth = await workshop.write(
+      'auth.json',
+      JSON.stringify({ auths: { [workshop.registry.host]: { auth: '%%%' } } }),
+    );
+    await expectFailure(await workshop.create({ 'pull-secret': noAuth }), workshop.output, [/^error: .*auth\.json/m], {
+      secrets: ['%%%'],
+    });
+    await expectFailure(await workshop.create({ 'pull-secret': 'nowhere.json' }), workshop.output, [
+      /^error: .*nowhere\.json/m,
+    ]);
+  });
+});
+
+describe('create and TLS', () => {
+  let authority: Authority;
+  before(async function () {
+    requirePeer(this, 'openssl');
+    authority = await makeAuthority();
+  });
+  after(() => authority.remove());
+  afterEach(close);
+
+  const openSecure = async (expired = false): Promise<void> => {
+    const { key, certificate } = await authority.issue({ expired });
+    await open({ tls: { key, cert: certificate } });
+  };
+
+  it('trusts an authority that is given', async () => {
+    await openSecure();
+    const path = await workshop.make({ insecure: undefined, 'certificate-authority': authority.certificateFile });
+    expect((await stat(path)).size).to.be.above(0);
+    expect(await readFile(`${path}.sha256`, 'utf8')).to.match(/^[0-9a-f]{64} {2}/);
+  });
+
+  it('names the options for an authority that is not trusted', async () => {
+    await openSecure();
+    await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
+      /^error: the certificate of 127\.0\.0\.1:\d+ is not trusted/m,
+      /^hint: .*--certificate-authority.*--insecure/m,
+    ]);
+  });
+
+  it('says when a certificate expired', async () => {
+    await openSecure(true);
+    const changes = { insecure: undefined, 'certificate-authority': authority.certificateFile };
+    await expectFailure(await workshop.create(changes), workshop.output, [
+      /^error: the certificate of 127\.0\.0\.1:\d+ expired/m,
+      /^hint: /m,
+    ]);
+    await workshop.make();
+  });
+
+  it('names the option for a registry that speaks plain http', async () => {
+    await open();
+    await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
+      /^error: .* speaks http, not https/m,
+      /^hint: --insecure/m,
+    ]);
+  });
+
+  it('names an authority file that cannot be used', async () => {
+    await open();
+    const file = await workshop.write('ca.pem', 'nothing');
+    await expectFailure(
+      await workshop.create({ insecure: undefined, 'certificate-authority': file }),
+      workshop.output,
+      [/^error: .*ca\.pem/m],
+    );
+  });
+});

@@ -1,0 +1,385 @@
+import { execFileSync } from 'node:child_process';
+import {
+  appendFile,
+  copyFile,
+  cp,
+  mkdir,
+  open as openFile,
+  readFile,
+  readdir,
+  rm,
+  rmdir,
+  stat,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { Archive } from '../../../lib/archive/archive.ts';
+import { releaseRepository } from '../../../lib/store/directory.ts';
+import { makeContext } from '../../support/context.ts';
+import {
+  blobBytes,
+  digestOfFile,
+  expectFailure,
+  listBundles,
+  openWorkshop,
+  payloadBlobs,
+  until,
+  type Workshop,
+} from '../../support/content/creation.ts';
+
+const suffixes = { partial: '.partial', journal: '.partial.journal', lock: '.lock' };
+
+describe('create, again', () => {
+  let workshop: Workshop;
+  let reference: string;
+
+  // Layers above a megabyte, so that there are some of which a part is there.
+  before(async function () {
+    this.timeout(300_000);
+    workshop = await openWorkshop({ release: { components: 6, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
+    reference = await workshop.make({ output: join(workshop.folder, 'reference') });
+  });
+  after(() => workshop.close());
+  beforeEach(() => rm(workshop.output, { recursive: true, force: true }));
+  afterEach(() => {
+    workshop.killAll();
+    workshop.registry.clearFaults();
+  });
+
+  const slowly = (bytesPerSecond = 2_000_000): void => {
+    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond });
+  };
+  const expectReference = async (path = workshop.bundle): Promise<void> => {
+    expect(await digestOfFile(path)).to.equal(await digestOfFile(reference));
+    expect((await readdir(workshop.output)).sort()).to.deep.equal(
+      ['', '.sha256', '.yaml'].map((suffix) => `upgrade-4.12.4-x86_64.tar${suffix}`),
+    );
+  };
+  const metadata = async (): Promise<{ blobs: { digest: string; size: number }[] }> => {
+    const archive = await Archive.open(reference, makeContext());
+    try {
+      return JSON.parse((await archive.read('metadata.json', 1e7)).toString()) as never;
+    } finally {
+      await archive.close();
+    }
+  };
+  const placeOf = async (digest: string): Promise<{ start: number; size: number }> => {
+    const archive = await Archive.open(reference, makeContext());
+    const place = archive.entries.get(`v2/${releaseRepository}/blobs/${digest}`);
+    await archive.close();
+    if (!place) throw new Error(`there is no ${digest}`);
+    return place;
+  };
+  /** The large blobs of the release. */
+  const layers = (): string[] => {
+    return [...workshop.release.blobs].filter(([, { size }]) => size > 2_000_000).map(([digest]) => digest);
+  };
+  /** What the journal says is missing, in bytes, the payload’s own blobs left out, which are read each time. */
+  const missingBytes = async (): Promise<number> => {
+    const lines = (await readFile(workshop.bundle + suffixes.journal, 'utf8')).split('\n').slice(1, -1);
+    const present = new Map<string, number>();
+    const sizes = new Map((await metadata()).blobs.map(({ digest, size }) => [digest, size]));
+    for (const line of lines) {
+      const [digest = '', bytes] = line.split(' ');
+      present.set(digest, bytes === undefined ? (sizes.get(digest) ?? 0) : Number(bytes));
+    }
+    return [...sizes]
+      .filter(([digest]) => !payloadBlobs(workshop.release).includes(digest))
+      .reduce((sum, [digest, size]) => sum + size - (present.get(digest) ?? 0), 0);
+  };
+  /** Leaves a run that was killed when a number of bytes of blobs had been sent. */
+  const killAfter = async (bytes: number, signal: NodeJS.Signals = 'SIGKILL') => {
+    const before = workshop.registry.requests.length;
+    const { child, outcome } = workshop.start();
+    await until(() => blobBytes(workshop.registry, before) >= bytes || child.exitCode !== null);
+    await sleep(Math.random() * 20);
+    child.kill(signal);
+    return await outcome;
+  };
+
+  describe('after it was killed', () => {
+    it('goes on wherever that was, fetches only what is missing, and gives the same file', async () => {
+      slowly();
+      for (let round = 1; round <= 4; round += 1) {
+        const { code } = await killAfter(600_000 + Math.random() * 2_500_000);
+        expect(code).to.equal(null);
+        expect(await listBundles(workshop.output)).to.deep.equal([]);
+      }
+      workshop.registry.clearFaults();
+      const missing = await missingBytes();
+      const all = (await metadata()).blobs.reduce((sum, { size }) => sum + size, 0);
+      expect(missing).to.be.below(all);
+      const before = workshop.registry.requests.length;
+      const { code, stderr } = await workshop.create();
+      expect(code, stderr).to.equal(0);
+      expect(stderr).to.match(/going on with .*\.partial/);
+      expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(missing);
+      await expectReference();
+    });
+
+    it('goes on from a journal whose last line is cut off', async () => {
+      slowly();
+      await killAfter(3_000_000);
+      workshop.registry.clearFaults();
+      await appendFile(workshop.bundle + suffixes.journal, 'sha256:0123');
+      await workshop.make();
+      await expectReference();
+    });
+
+    /** Overwrites a few bytes at the beginning of blobs in the unfinished file. */
+    const alter = async (digests: readonly string[]): Promise<void> => {
+      await using file = await openFile(workshop.bundle + suffixes.partial, 'r+');
+      for (const digest of digests) await file.write(Buffer.from('altered'), 0, 7, (await placeOf(digest)).start + 10);
+    };
+    const journal = (): Promise<string> => readFile(workshop.bundle + suffixes.journal, 'utf8').catch(() => '');
+
+    it('notices what was altered behind its back, and fetches only that again', async () => {
+      const [held = ''] = layers();
+      workshop.registry.fault(new RegExp(`GET .*/blobs/${held}`), { noAnswer: 'hold' });
+      const { child, outcome } = workshop.start();
+      const finished = (text: string): string[] => layers().filter((digest) => text.includes(`\n${digest}\n`));
+      await until(async () => finished(await journal()).length > 1);
+      child.kill('SIGKILL');
+      await outcome;
+      workshop.registry.clearFaults();
+
+      const [altered = ''] = finished(await journal());
+      await alter([altered]);
+      const missing = await missingBytes();
+      const before = workshop.registry.requests.length;
+      const { code, stderr } = await workshop.create();
+      expect(code, stderr).to.equal(0);
+      expect(stderr).to.match(new RegExp(`^warning: .*${altered} was altered`, 'm'));
+      expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(
+        missing + (await placeOf(altered)).size,
+      );
+      await expectReference();
+    });
+
+    it('notices a beginning of a blob that was altered', async () => {
+      const isLayer = ({ path }: { path: string }): boolean => layers().some((digest) => path.endsWith(digest));
+      workshop.registry.fault(isLayer, { cut: { after: 2_000_000, how: 'stall' } });
+      const { child, outcome } = workshop.start();
+      await until(async () => / [1-9]\d*\n/.test(await journal()));
+      child.kill('SIGKILL');
+      await outcome;
+      workshop.registry.clearFaults();
+
+      await alter([...(await journal()).matchAll(/^(\S+) [1-9]/gm)].map(([, digest = '']) => digest));
+      await workshop.make();
+      await expectReference();
+    });
+
+    it('begins anew where the journal belongs to another bundle', async () => {
+      await mkdir(workshop.output);
+      await writeFile(
+        workshop.bundle + suffixes.journal,
+        `${'0'.repeat(64)}\n${(await metadata()).blobs[0]?.digest ?? ''}\n`,
+      );
+      await copyFile(reference, workshop.bundle + suffixes.partial);
+      await workshop.make();
+      await expectReference();
+    });
+
+    it('goes on after Ctrl-C too, which leaves nothing that looks finished', async () => {
+      slowly();
+      const outcome = await killAfter(3_000_000, 'SIGINT');
+      await expectFailure(outcome, workshop.output, [/^error: Interrupted\./m, /^hint: Run the same command again/m], {
+        exit: 130,
+      });
+      expect((await readdir(workshop.output)).sort()).to.deep.equal([
+        'upgrade-4.12.4-x86_64.tar.partial',
+        'upgrade-4.12.4-x86_64.tar.partial.journal',
+      ]);
+      workshop.registry.clearFaults();
+      const missing = await missingBytes();
+      const before = workshop.registry.requests.length;
+      await workshop.make();
+      expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(missing);
+      await expectReference();
+    });
+  });
+
+  describe('on a finished bundle', () => {
+    /** Leaves what a run leaves, without one. */
+    const putFinished = async (): Promise<string> => {
+      await cp(dirname(reference), workshop.output, { recursive: true, preserveTimestamps: true });
+      return workshop.bundle;
+    };
+
+    it('says so and fetches no blob', async () => {
+      const path = await putFinished();
+      const { mtimeMs } = await stat(path);
+      const before = workshop.registry.requests.length;
+      const { code, stdout } = await workshop.create();
+      expect(code).to.equal(0);
+      expect(stdout).to.match(/^Nothing to do/);
+      expect(stdout).to.include((await digestOfFile(path)).slice(7));
+      expect(blobBytes(workshop.registry, before)).to.equal(0);
+      expect((await stat(path)).mtimeMs).to.equal(mtimeMs);
+    });
+
+    it('writes its checksum again where that is missing', async () => {
+      const path = await putFinished();
+      await rm(`${path}.sha256`);
+      expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+      await expectReference();
+    });
+
+    it('writes what stands beside it again where a part of that is missing, if it may', async () => {
+      const path = await putFinished();
+      const texts = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
+      await rm(`${path}.yaml`);
+      await mkdir(`${path}.yaml.partial`);
+      const { code, stdout, stderr } = await workshop.create();
+      expect(stdout).to.match(/^Nothing to do/);
+      expect(stderr).to.match(/^warning: the files beside .*\.tar cannot be written: /m);
+      expect(code).to.equal(0);
+      await rmdir(`${path}.yaml.partial`);
+      expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+      const again = await Promise.all(['yaml', 'sha256'].map((suffix) => readFile(`${path}.${suffix}`, 'utf8')));
+      expect(again).to.deep.equal(texts);
+    });
+
+    it('reads one whole that was written to after its checksum', async () => {
+      const path = await putFinished();
+      const file = await openFile(path, 'r+');
+      await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
+      await file.close();
+      const { stdout, stderr } = await workshop.create();
+      expect(stderr).to.match(/^warning: .*damaged.*anew/m);
+      expect(stdout).to.match(/^Created/);
+      await expectReference();
+    });
+
+    it('makes one anew that was cut short', async () => {
+      const path = await putFinished();
+      const file = await openFile(path, 'r+');
+      await file.truncate(1_000_000);
+      await file.close();
+      const { code, stderr } = await workshop.create();
+      expect(code, stderr).to.equal(0);
+      expect(stderr).to.match(/^warning: .*anew/m);
+      await expectReference();
+    });
+
+    it('makes one anew that is damaged inside, with --verify-existing', async () => {
+      const path = await putFinished();
+      const file = await openFile(path, 'r+');
+      await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
+      await file.close();
+      // As if it had never been written to.
+      await utimes(path, 1, 1);
+      expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+      const { code, stdout, stderr } = await workshop.create({ 'verify-existing': true });
+      expect(code, stderr).to.equal(0);
+      expect(stderr).to.match(/^warning: .*damaged.*anew/m);
+      expect(stdout).to.match(/^Created/);
+      await expectReference();
+      expect((await workshop.create({ 'verify-existing': true })).stdout).to.match(/^Nothing to do/);
+    });
+
+    it('makes one anew that is to have another image in it', async () => {
+      await putFinished();
+      const image = workshop.release.images.get('etcd')?.pullspec ?? '';
+      const other = await workshop.create({ 'extra-image': image || workshop.release.pullspec });
+      expect(other.stdout).to.match(/^Created/);
+      expect(other.stderr).to.match(/^warning: .*\.tar lacks \S+@sha256:[0-9a-f]{64}: it is replaced$/m);
+      const { stdout, stderr } = await workshop.create();
+      expect(stdout).to.match(/^Created/);
+      expect(stderr).to.match(/^warning: .*\.tar has \S+@sha256:[0-9a-f]{64} besides: it is replaced$/m);
+      await expectReference();
+    });
+  });
+
+  describe('while another run is at it', () => {
+    it('refuses, with what to do, and does the other no harm', async () => {
+      slowly();
+      const first = workshop.start();
+      await until(() => stat(workshop.bundle + suffixes.lock).catch(() => undefined));
+      await expectFailure(await workshop.create({ 'signature-store': 'http://127.0.0.1:9' }), workshop.output, [
+        /^error: another run is writing .*upgrade-4\.12\.4-x86_64\.tar$/m,
+        /^hint: Wait for it to end/m,
+      ]);
+      const { code, stderr } = await first.outcome;
+      expect(code, stderr).to.equal(0);
+      await expectReference();
+    });
+  });
+
+  describe('where it cannot be written', () => {
+    const mount = function (this: Mocha.Context, options: string): string | undefined {
+      const folder = join(workshop.folder, 'mounted');
+      try {
+        execFileSync('mkdir', ['-p', folder]);
+        execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', folder], { stdio: 'ignore' });
+        return folder;
+      } catch {
+        console.error(`SKIPPED “${this.test?.fullTitle() ?? ''}”: only root can mount a small file system`);
+        return this.skip();
+      }
+    };
+    afterEach(() => {
+      try {
+        execFileSync('umount', [join(workshop.folder, 'mounted')], { stdio: 'ignore' });
+      } catch {
+        // Nothing was mounted.
+      }
+    });
+
+    it('says before it fetches anything that the disk is too small', async function () {
+      const folder = mount.call(this, 'size=8m') ?? '';
+      const before = workshop.registry.requests.length;
+      await expectFailure(await workshop.create({ output: folder }), folder, [
+        /^error: .* needs \d+\.\d MiB more, and .* has \d+\.\d MiB free/m,
+        /^hint: Choose another folder/m,
+      ]);
+      expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(0);
+      expect(await readdir(folder)).to.deep.equal([]);
+    });
+
+    it('says when the disk fills up in the middle, and goes on when there is room', async function () {
+      const folder = mount.call(this, 'size=30m') ?? '';
+      slowly(3_000_000);
+      const before = workshop.registry.requests.length;
+      const run = workshop.start({ output: folder });
+      await until(() => blobBytes(workshop.registry, before) > 2_000_000);
+      await writeFile(join(folder, 'other'), Buffer.alloc(24 * 1024 ** 2)).catch(() => undefined);
+      await expectFailure(await run.outcome, folder, [
+        /^error: the disk is full: .*upgrade-4\.12\.4-x86_64\.tar/m,
+        /^hint: Make room and run the same command again/m,
+      ]);
+      await rm(join(folder, 'other'));
+      workshop.registry.clearFaults();
+      const path = await workshop.make({ output: folder });
+      expect(await digestOfFile(path)).to.equal(await digestOfFile(reference));
+    });
+
+    it('says that a file system is read-only', async function () {
+      const folder = mount.call(this, 'size=1m,ro') ?? '';
+      await expectFailure(await workshop.create({ output: folder }), folder, [
+        /^error: .*cannot be written: .*read-only/im,
+        /^hint: /m,
+      ]);
+      const before = workshop.registry.requests.length;
+      // Before it asks who signed the release.
+      const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
+      await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*--output/m]);
+      expect(blobBytes(workshop.registry, before)).to.equal(0);
+    });
+
+    it('says that the output is a file, before anything is asked for', async () => {
+      const before = workshop.registry.requests.length;
+      const file = await workshop.write('file', '');
+      await expectFailure(await workshop.create({ output: file }), workshop.output, [
+        /^error: .*file is not a folder/m,
+        /^hint: .*--output/m,
+      ]);
+      expect(workshop.registry.requests.length).to.equal(before);
+      await expectFailure(await workshop.create({ output: join(file, 'below') }), workshop.output, [/^error: /m]);
+    });
+  });
+});

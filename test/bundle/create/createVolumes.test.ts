@@ -1,0 +1,277 @@
+import { execFileSync } from 'node:child_process';
+import { cp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { Archive } from '../../../lib/archive/archive.ts';
+import { makeContext } from '../../support/context.ts';
+import {
+  blobBytes,
+  expectFailure,
+  listBundles,
+  openWorkshop,
+  payloadBlobs,
+  runProgram,
+  startExecutable,
+  until,
+  type Workshop,
+} from '../../support/content/creation.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { run } from '../../support/peers.ts';
+
+const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
+const split = { 'volume-size': '4M' };
+
+describe('create --volume-size', () => {
+  let workshop: Workshop;
+  let reference: string;
+  let joined: Buffer;
+  before(async function () {
+    this.timeout(300_000);
+    workshop = await openWorkshop({ release: { components: 4, layers: 1, baseLayers: 1, layerSize: 2_500_000 } });
+    reference = await workshop.make({ ...split, output: join(workshop.folder, 'reference') });
+    joined = await joinVolumes(reference);
+  });
+  after(() => workshop.close());
+  beforeEach(() => rm(workshop.output, { recursive: true, force: true }));
+  afterEach(() => {
+    workshop.killAll();
+    workshop.registry.clearFaults();
+  });
+
+  const listVolumes = async (path: string): Promise<string[]> => {
+    const names = await readdir(join(path, '..'));
+    return names.filter((name) => /\.tar\.\d{3}$/.test(name)).sort();
+  };
+  const joinVolumes = async (path: string): Promise<Buffer> => {
+    const names = await listVolumes(path);
+    return Buffer.concat(await Promise.all(names.map((name) => readFile(join(path, '..', name)))));
+  };
+  /** What the file beside the bundle says is true of the files that are there, and there are no others. */
+  const expectClean = async (path: string, count: number): Promise<void> => {
+    const volumes = await listVolumes(path);
+    expect(volumes).to.have.length(count);
+    const files = count === 0 ? [basename(path)] : volumes;
+    const all = [...files, `${basename(path)}.sha256`, `${basename(path)}.yaml`];
+    expect((await readdir(join(path, '..'))).sort()).to.deep.equal(all.sort());
+    const sum = ['--check', '--strict', '--quiet', `${basename(path)}.sha256`];
+    expect(execFileSync('sha256sum', sum, { cwd: join(path, '..'), encoding: 'utf8' })).to.equal('');
+  };
+  const program = (verb: string, bundle: string, ...options: string[]): Promise<Execution> =>
+    runProgram(workshop.folder, verb, [
+      bundle,
+      ...(verb === 'inspect' ? [] : [`--trust-fingerprint=${workshop.key.fingerprint}`]),
+      ...options,
+    ]);
+
+  it('makes volumes that sha256sum checks, and that cat and tar read', async () => {
+    const { code, stdout, stderr } = await workshop.create(split);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/Volumes +4 files of 3\.8 MiB: upgrade-4\.12\.4-x86_64\.tar\.000 to .*\.003/);
+    await expectClean(workshop.bundle, 4);
+    const script = `cat ${workshop.bundle}.??? | tar -t`;
+    expect(execFileSync('sh', ['-c', script], { encoding: 'utf8' })).to.match(/^metadata\.json\nconfig\//);
+    expect((await joinVolumes(workshop.bundle)).equals(joined)).to.equal(true);
+  });
+
+  it('has, joined, the bytes of a bundle in one file but for metadata.json', async () => {
+    const whole = await workshop.make();
+    const entries = async (path: string): Promise<{ rest: number; metadata: BundleMetadata }> => {
+      const archive = await Archive.open(path, makeContext());
+      const [, second] = archive.entries.values();
+      const metadata = JSON.parse(String(await archive.read('metadata.json'))) as BundleMetadata;
+      await archive.close();
+      return { rest: (second?.start ?? 0) - 512, metadata };
+    };
+    const [one, many] = [await entries(whole), await entries(reference)];
+    const bytes = await readFile(whole);
+    expect(bytes.subarray(one.rest).equals(joined.subarray(many.rest))).to.equal(true);
+    const { volumes, size, ...metadata } = many.metadata;
+    expect({ ...metadata, size: bytes.length }).to.deep.equal(one.metadata);
+    expect(size).to.equal(joined.length);
+    expect(volumes).to.have.length(4);
+  });
+
+  it('says in JSON which volumes there are, and plans them without writing any', async () => {
+    const { stdout } = await workshop.create({ ...split, 'dry-run': true, o: 'json' });
+    const { outcome, volumes } = JSON.parse(stdout) as { outcome: string; volumes: { name: string; size: number }[] };
+    expect(outcome).to.equal('planned');
+    expect(volumes.map(({ name }) => name)).to.deep.equal(await listVolumes(reference));
+    expect(volumes[0]?.size).to.equal(4_000_000);
+    expect(await readdir(workshop.output).catch(() => [])).to.deep.equal([]);
+  });
+
+  it('leaves a bundle alone that fits into one volume, and one that is there', async () => {
+    await workshop.make({ 'volume-size': '1G' });
+    await expectClean(workshop.bundle, 0);
+    expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
+    await workshop.make(split);
+    expect((await workshop.create(split)).stdout).to.match(/^Nothing to do/);
+  });
+
+  it('replaces what a former run made in another form, and nothing of it stays', async () => {
+    const forms = [
+      [{}, 0],
+      [split, 4],
+      [{ 'volume-size': '2M' }, 7],
+      [{ 'volume-size': '5M' }, 3],
+      [{}, 0],
+    ] as const;
+    for (const [changes, count] of forms) {
+      await workshop.make(changes);
+      await expectClean(workshop.bundle, count);
+    }
+  });
+
+  it('takes away what was begun in another form', async () => {
+    for (const changes of [{}, { 'volume-size': '2M' }]) {
+      workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
+      const from = workshop.registry.requests.length;
+      const { child, outcome } = workshop.start(changes);
+      await until(() => blobBytes(workshop.registry, from) > 1_500_000 || child.exitCode !== null);
+      child.kill('SIGKILL');
+      expect((await outcome).code).to.equal(null);
+      expect(await listBundles(workshop.output)).to.deep.equal([]);
+      workshop.registry.clearFaults();
+      await workshop.make(split);
+      await expectClean(workshop.bundle, 4);
+      await rm(workshop.output, { recursive: true });
+    }
+  });
+
+  it('goes on after it was killed, and fetches only what is missing', async () => {
+    workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
+    for (let round = 1; round <= 2; round += 1) {
+      const from = workshop.registry.requests.length;
+      const { child, outcome } = workshop.start(split);
+      await until(() => blobBytes(workshop.registry, from) > 4_000_000 || child.exitCode !== null);
+      child.kill('SIGKILL');
+      expect((await outcome).code).to.equal(null);
+      expect(await listVolumes(workshop.bundle)).to.deep.equal([]);
+    }
+    workshop.registry.clearFaults();
+    const from = workshop.registry.requests.length;
+    const { code, stderr } = await workshop.create(split);
+    expect(code, stderr).to.equal(0);
+    expect(stderr).to.match(/going on with /);
+    expect(blobBytes(workshop.registry, from, payloadBlobs(workshop.release))).to.be.below(joined.length - 1_000_000);
+    expect((await joinVolumes(workshop.bundle)).equals(joined)).to.equal(true);
+    await expectClean(workshop.bundle, 4);
+  });
+
+  it('is made anew when a volume was lost', async () => {
+    await workshop.make(split);
+    await rm(`${workshop.bundle}.002`);
+    const { stderr } = await workshop.create(split);
+    expect(stderr).to.match(/the volume .*\.002 is missing; making it anew/);
+    await expectClean(workshop.bundle, 4);
+  });
+
+  it('says when the disk fills up in the middle, and goes on when there is room', async function () {
+    const folder = join(workshop.folder, 'mounted');
+    try {
+      execFileSync('mkdir', ['-p', folder]);
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=20m', 'tmpfs', folder], { stdio: 'ignore' });
+    } catch {
+      console.error('SKIPPED “the disk fills up under volumes”: only root can mount a small file system');
+      this.skip();
+    }
+    try {
+      workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 2_000_000 });
+      const from = workshop.registry.requests.length;
+      const filling = workshop.start({ ...split, output: folder });
+      await until(() => blobBytes(workshop.registry, from) > 1_500_000);
+      await writeFile(join(folder, 'other'), Buffer.alloc(16 * 1024 ** 2)).catch(() => undefined);
+      await expectFailure(await filling.outcome, folder, [/^error: the disk is full/m, /^hint: Make room and run/m]);
+      expect(await listVolumes(join(folder, 'x'))).to.deep.equal([]);
+      await rm(join(folder, 'other'));
+      workshop.registry.clearFaults();
+      const path = await workshop.make({ ...split, output: folder });
+      expect((await joinVolumes(path)).equals(joined)).to.equal(true);
+    } finally {
+      execFileSync('umount', [folder]);
+    }
+  });
+
+  it('says which option helps where a file system cannot hold a file that large', async () => {
+    const options = workshop.options().map((option) => `'${option}'`);
+    const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+    // 4000 blocks of 1024 bytes, as a stand-in for the 4 GiB of FAT32.
+    const script = `ulimit -f 4000; exec '${process.execPath}' '${executable}' create ${options.join(' ')}`;
+    const env = { PATH: process.env['PATH'], HOME: workshop.folder };
+    const { stderr: failed } = await run('bash', ['-c', script], { env });
+    expect(failed).to.match(/^error: .*cannot hold a file that large/m);
+    expect(failed).to.match(/^hint: .*--volume-size=4G/m);
+  });
+
+  it('refuses a size that is none, and volumes too small to be counted', async () => {
+    const output = `${workshop.output}-wrong`;
+    const wrong = await workshop.create({ output, 'volume-size': '4g' });
+    await expectFailure(wrong, output, [/^error: .*volume-size: “4g” is not a size/m, /^hint: .*3900M/m], { exit: 2 });
+    const tiny = await workshop.create({ output, 'volume-size': '1k' });
+    await expectFailure(tiny, output, [/^error: .*more than can be numbered/m, /^hint: .*--volume-size/m], { exit: 2 });
+    expect(await readdir(output).catch(() => [])).to.deep.equal([]);
+  });
+
+  it('is read by every command, by any of its names', async () => {
+    const folder = join(reference, '..');
+    for (const name of [reference, `${reference}.000`, `${reference}.002`, folder]) {
+      const verified = await program('verify', name, `--sha256=${reference}.sha256`);
+      expect(verified.stdout, verified.stderr)
+        .to.match(/^Good: /)
+        .and.to.match(/Volumes +4/);
+      const inspected = await program('inspect', name);
+      expect(inspected.stdout, inspected.stderr).to.match(/Volumes +4 files of /);
+    }
+  });
+
+  it('is pushed in place, and served', async () => {
+    const { host } = workshop.registry;
+    const pushed = await program('push', `${reference}.001`, `--to=${host}/copy/release`, '--insecure', '-o', 'json');
+    expect(pushed.code, pushed.stderr).to.equal(0);
+    expect(workshop.registry.content.repositories.get('copy/release')?.tags.get(workshop.release.tag)).to.equal(
+      workshop.release.digest,
+    );
+    const trust = `--trust-fingerprint=${workshop.key.fingerprint}`;
+    const { child, outcome } = startExecutable('oc-adm_upgrade_bundle', workshop.folder, ['serve', reference, trust]);
+    const address = await new Promise<string>((resolve) =>
+      child.stdout?.once('data', (chunk: Buffer) => {
+        resolve(chunk.toString().trim());
+      }),
+    );
+    const tar = await fetch(`http://${address}/bundle.tar`);
+    expect(digestOf(Buffer.from(await tar.arrayBuffer()))).to.equal(digestOf(joined));
+    child.kill('SIGINT');
+    await outcome;
+  });
+
+  it('never mixes two forms, wherever it is killed while files get and lose their names', async function () {
+    this.timeout(600_000);
+    const before = [{}, { 'volume-size': '5M' }];
+    for (const [first, former] of before.entries()) {
+      await workshop.make(former);
+      const made = join(workshop.folder, `former-${String(first)}`);
+      await rename(workshop.output, made);
+      let killed = true;
+      for (let at = first; killed; at += 3) {
+        await rm(workshop.output, { recursive: true, force: true });
+        await cp(made, workshop.output, { recursive: true, preserveTimestamps: true });
+        const { code } = await workshop.start(split, {
+          KILL_AT: String(at),
+          NODE_OPTIONS: `--import=${killAt}`,
+        }).outcome;
+        killed = code === null;
+        const noted = await readFile(`${workshop.bundle}.sha256`, 'utf8').catch(() => '');
+        if (noted !== '') {
+          const sum = ['--check', '--strict', '--quiet', `${workshop.bundle}.sha256`];
+          execFileSync('sha256sum', sum, { cwd: workshop.output });
+        }
+        await workshop.make(split);
+        await expectClean(workshop.bundle, 4);
+        expect((await joinVolumes(workshop.bundle)).equals(joined), String(at)).to.equal(true);
+      }
+    }
+  });
+});

@@ -1,0 +1,116 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { gatherContents, type Contents } from '../../../lib/bundle/create/contents.ts';
+import { fillBundle } from '../../../lib/bundle/create/fill.ts';
+import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
+import type { Origin } from '../../../lib/bundle/create/origin.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { ArchiveWriter } from '../../../lib/archive/archiveWriter.ts';
+import { releaseRepository } from '../../../lib/store/directory.ts';
+import type { TarLayout } from '../../../lib/archive/tarLayout.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { openOrigin } from '../../support/content/origin.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { buildRelease } from '../../support/release/release.ts';
+
+describe('fillBundle', () => {
+  let registry: TestRegistry;
+  let folder: string;
+  let path: string;
+  let context: TestContext;
+  let origin: Origin;
+  let contents: Contents;
+  let tar: TarLayout;
+
+  beforeEach(async () => {
+    registry = await startRegistry();
+    folder = await makeFolder();
+    path = join(folder, 'bundle.tar');
+    context = makeContext();
+    origin = openOrigin(context);
+    const release = buildRelease({ components: 3, registry: registry.host, attachments: () => false });
+    release.addTo(registry.content);
+    const images = [...release.images.values()].map(({ name, digest }) => {
+      return {
+        name,
+        reference: { registry: registry.host, repository: release.componentRepository, digest },
+        tag: name,
+      };
+    });
+    contents = await gatherContents(images, (reference) => origin.sourceOf(reference));
+    const facts = { version: '1.2.3', arch: 'x86_64', release: release.pullspec, images: [], components: {} };
+    tar = layOutBundle(
+      { ...facts, extraImages: [], osImages: [], previous: [], signatures: {}, tool: 'test' },
+      contents,
+      [],
+    ).tar;
+  });
+  afterEach(async () => {
+    await origin.close();
+    await registry.stop();
+    await removeFolder(folder);
+  });
+
+  const openWriter = (): Promise<ArchiveWriter> => ArchiveWriter.open(path, tar, releaseRepository, context);
+  const total = (): number => [...contents.blobs.values()].reduce((sum, { descriptor }) => sum + descriptor.size, 0);
+  const kinds = (kind: string) => context.events.filter((event) => event.kind === kind);
+
+  it('gives the digest of the finished file, and how much was fetched', async () => {
+    const writer = await openWriter();
+    const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+    const { digest } = digests;
+    await writer.finish();
+    expect(digestOf(await readFile(path))).to.equal(digest);
+    expect(fetched).to.equal(total());
+  });
+
+  it('tells the plan, every byte once, and each image when it is whole', async () => {
+    const writer = await openWriter();
+    await fillBundle(writer, contents, origin, context);
+    await writer.close();
+    expect(kinds('plan')).to.deep.equal([
+      { kind: 'plan', images: 3, blobs: contents.blobs.size, bytes: total(), present: 0 },
+    ]);
+    const bytes = context.events.reduce((sum, event) => sum + (event.kind === 'bytes' ? event.bytes : 0), 0);
+    expect(bytes).to.equal(total());
+    expect(kinds('stored')).to.have.lengthOf(contents.blobs.size);
+    const finished = context.events.flatMap((event) => (event.kind === 'image' ? [event.name] : []));
+    expect(finished.sort()).to.deep.equal(contents.images.map(({ name }) => name).sort());
+  });
+
+  it('fetches what failed, and no more, the next time', async () => {
+    const [broken] = contents.blobs.keys();
+    const fault = registry.fault(new RegExp(`/blobs/${String(broken)}`), { flipByte: 3 }, { times: 1 });
+    const first = await openWriter();
+    const error = await failureOf(fillBundle(first, contents, origin, context), 'digest-mismatch');
+    expect(error.message).to.match(/: source: .* is altered/);
+    expect(fault.hits).to.equal(1);
+    await first.close();
+
+    context = makeContext();
+    const second = await openWriter();
+    const { digests, fetched } = await fillBundle(second, contents, origin, context);
+    const { digest } = digests;
+    await second.finish();
+    expect(fetched).to.equal(contents.blobs.get(broken ?? digest)?.descriptor.size);
+    expect(digestOf(await readFile(path))).to.equal(digest);
+    const finished = context.events.flatMap((event) => (event.kind === 'image' ? [event.name] : []));
+    expect(finished.sort()).to.deep.equal(contents.images.map(({ name }) => name).sort());
+  });
+
+  it('ends when it is interrupted', async () => {
+    registry.fault(/GET .*\/blobs\//, { noAnswer: 'hold' });
+    const writer = await openWriter();
+    setTimeout(() => {
+      context.interrupt();
+    }, 300);
+    try {
+      await failureOf(fillBundle(writer, contents, origin, context), 'interrupted');
+    } finally {
+      await writer.close();
+    }
+  });
+});

@@ -1,0 +1,106 @@
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
+import { executeProgram, type Execution } from '../../../support/program/execution.ts';
+import { requirePeer, run } from '../../../support/peers.ts';
+
+const root = fileURLToPath(new URL('../../../..', import.meta.url));
+
+const kubeconfig = `
+apiVersion: v1
+kind: Config
+current-context: admin
+contexts:
+  - { name: admin, context: { cluster: site, user: kube } }
+  - { name: default/api:6443/kube, context: { cluster: site, user: kube } }
+clusters: [{ name: site, cluster: { server: https://192.0.2.1:6443 } }]
+users: [{ name: kube, user: { token: sha256~secret } }]
+`;
+
+describe('what a plugin answers to a shell', () => {
+  let folder: string;
+  let bundle: TestBundle;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'completion-'));
+    bundle = await makeBundle({ version: '4.12.4' });
+    await mkdir(join(folder, 'bin'));
+    await symlink(join(root, 'cmd/oc-adm_upgrade_bundle.ts'), join(folder, 'bin/kubectl-adm_upgrade_bundle'));
+    await symlink(join(root, 'cmd/oc-adm_upgrade_bundle.ts'), join(folder, 'bin/kubectl_complete-adm_upgrade_bundle'));
+    await writeFile(join(folder, 'kubeconfig'), kubeconfig);
+    await writeFile(join(folder, 'broken'), 'contexts: [');
+  });
+  after(async () => {
+    await rm(folder, { recursive: true, force: true });
+    await bundle.remove();
+  });
+
+  const environment = (more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv => ({
+    PATH: [join(folder, 'bin'), dirname(process.execPath), process.env['PATH']].join(delimiter),
+    HOME: folder,
+    ...more,
+  });
+  const call = (program: string, words: readonly string[], env?: NodeJS.ProcessEnv): Promise<Execution> =>
+    executeProgram(program, ['__complete', ...words], { env: environment(env) });
+  const told = async (words: readonly string[], program = 'oc-adm_upgrade_bundle', env?: NodeJS.ProcessEnv) => {
+    const { code, stdout, stderr } = await call(program, words, env);
+    expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
+    return stdout;
+  };
+
+  it('is in the lines that shells and kubectl read', async () => {
+    expect(await told(['insp'])).to.equal('inspect\tShow what is inside a bundle\n:4\n');
+    expect(await told(['create', '--arc'])).to.equal(
+      '--arch=\tArchitecture of the release; multi is all of them; x86_64, or that of --release-image, by default\n:6\n',
+    );
+    expect(await told(['inspect', ''])).to.equal(':0\n');
+    expect(await told(['create', '--output='])).to.equal(':16\n');
+  });
+
+  it('has names of the kubeconfig', async () => {
+    const file = join(folder, 'kubeconfig');
+    const expected = 'admin\ndefault/api:6443/kube\n:4\n';
+    expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: file })).to.equal(expected);
+    expect(await told(['preflight', '--kubeconfig', '~/kubeconfig', '--context', ''])).to.equal(expected);
+    expect(await told(['preflight', `--kubeconfig=${file}`, '--user=k'])).to.equal('kube\n:4\n');
+    expect(await told(['preflight', `--kubeconfig=${file}`, '--cluster='])).to.equal('site\n:4\n');
+  });
+
+  it('has the components of a bundle', async () => {
+    const components = (await told(['load', bundle.path, '--images='])).split('\n');
+    expect(components).to.include.members(['release', ...Object.keys(bundle.result.metadata.components), ':4']);
+  });
+
+  it('has versions: of bundles in the folder, in a mirror directory or bundle, and of the mirror registry', async () => {
+    expect(await told(['create', `--output=${bundle.folder}`, '--version='])).to.equal('4.12.4\n:4\n');
+    expect(await told(['create', `--from-dir=${bundle.path}`, '--version=4.1'])).to.equal('4.12.4\n:4\n');
+    const unpacked = await bundle.unpack();
+    expect(await told([`--from-dir=${unpacked}`, '4'], 'oc-adm_release_mirror_config')).to.equal('4.12.4\n:4\n');
+    expect(await told(['plan', '--version=2.0.1'], 'oc-adm_mirror_registry')).to.match(
+      /^2\.0\.11\n2\.0\.10\n2\.0\.1\n:4/,
+    );
+  });
+
+  it('is nothing, and no error, where something is wrong', async () => {
+    expect(await told(['preflight', '--context='], undefined, { KUBECONFIG: join(folder, 'broken') })).to.equal(':4\n');
+    expect(await told(['load', '/no/such', '--images='])).to.equal(':4\n');
+    // As the URL of another machine may be a bundle to load: nobody is asked.
+    expect(await told(['load', 'https://192.0.2.1:5000', '--images='])).to.equal(':4\n');
+    expect(await told(['dance', ''])).to.equal(':4\n');
+    expect(await told([])).to.include('create\t');
+  });
+
+  it('is what a program called kubectl_complete-… answers, and kubectl takes from it', async function () {
+    const completer = join(folder, 'bin/kubectl_complete-adm_upgrade_bundle');
+    const answer = 'json\nyaml\nwide\nhtml\n:4\n';
+    const own = await run(completer, ['inspect', 'b', '-o', ''], { env: environment() });
+    expect(own).to.deep.equal({ code: 0, stdout: answer, stderr: '' });
+    requirePeer(this, 'kubectl');
+    const kubectl = await run('kubectl', ['__complete', 'adm-upgrade-bundle', 'inspect', 'b', '-o', ''], {
+      env: environment(),
+    });
+    expect(kubectl.stdout).to.equal(answer);
+  });
+});

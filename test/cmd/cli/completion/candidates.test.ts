@@ -1,0 +1,84 @@
+import { expect } from 'chai';
+import { findCandidates, type Completion } from '../../../../cmd/cli/completion/candidates.ts';
+import { pluginWords } from '../../../../cmd/cli/completion/plugins.ts';
+import { mirrorRegistry } from '../../../../cmd/mirror-registry/commands.ts';
+import { releaseMirrorConfig } from '../../../../cmd/release-mirror-config/commands.ts';
+import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
+import { programs } from '../../../support/project/docs.ts';
+
+describe('findCandidates', () => {
+  /** What is offered for the last word of a command line; `Z` ends a line whose last word is empty. */
+  function complete(line: string, program = upgradeBundle): Promise<Completion> {
+    const words = line.replace(/Z$/, '').split(' ');
+    return findCandidates(program, words, (kind, values) => Promise.resolve([kind, JSON.stringify(values)]));
+  }
+  const wordsOf = async (line: string, program = upgradeBundle): Promise<string[]> =>
+    (await complete(line, program)).candidates.map(({ word }) => word);
+
+  it('offers the commands, with what they do', async () => {
+    expect(await wordsOf('Z')).to.deep.equal(upgradeBundle.commands.map(({ usage }) => usage.split(' ')[0]));
+    expect((await complete('insp')).candidates).to.deep.equal([
+      { word: 'inspect', describe: 'Show what is inside a bundle' },
+    ]);
+    expect(await wordsOf('help cr')).to.deep.equal(['create']);
+    expect(await wordsOf('help create Z')).to.deep.equal([]);
+    expect(await wordsOf('-v cr')).to.deep.equal(['create']);
+    expect(await wordsOf('dance Z')).to.deep.equal([]);
+  });
+
+  it('offers options that are not there yet, those with a value with an equals sign', async () => {
+    expect(await wordsOf('create --ar')).to.deep.equal(['--arch=']);
+    expect(await wordsOf('create --dry')).to.deep.equal(['--dry-run']);
+    const left = await wordsOf('create --arch=x86_64 --dry-run -a secret --extra-image=i --');
+    expect(left).to.include.members(['--version=', '--extra-image=', '--verbose', '--help']);
+    expect(left).to.not.include.members(['--arch=']).and.to.not.include.members(['--dry-run']);
+    expect(left).to.not.include.members(['--pull-secret=']);
+    expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
+    expect(await wordsOf('inspect --vers')).to.deep.equal([]);
+    // Nothing else can follow.
+    expect(await wordsOf('create Z')).to.include('--output=');
+  });
+
+  it('offers the choices of a value, however it is typed, without the option', async () => {
+    for (const line of ['create --arch=a', 'create --arch a']) {
+      expect(await wordsOf(line)).to.deep.equal(['aarch64', 'amd64', 'arm64']);
+    }
+    expect(await wordsOf('inspect b -o Z')).to.deep.equal(['json', 'yaml', 'wide', 'html']);
+    expect((await complete('install --dry-run=n')).candidates).to.deep.equal([
+      { word: 'none', describe: 'the default' },
+    ]);
+    expect(await wordsOf('--print-mirror-instructions=I', releaseMirrorConfig)).to.deep.equal(['idms', 'icsp']);
+    expect(await wordsOf('completion Z')).to.deep.equal(['bash', 'zsh', 'fish']);
+    expect(await wordsOf('certs s', mirrorRegistry)).to.deep.equal(['status']);
+  });
+
+  it('leaves files and folders to the shell, and offers nothing where neither can be', async () => {
+    expect(await complete('inspect Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
+    expect(await complete('inspect -- -Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
+    expect(await complete('create --output=/m')).to.deep.equal({ candidates: [], otherwise: 'folders' });
+    expect(await complete('create -a Z')).to.deep.equal({ candidates: [], otherwise: 'files' });
+    for (const line of ['preflight --token=Z', 'create --max-per-registry Z', 'create --no-such=Z', 'pin a b']) {
+      expect(await complete(line), line).to.deep.equal({ candidates: [], otherwise: 'nothing' });
+    }
+  });
+
+  it('asks for what no record has, with the values that are there already', async () => {
+    expect(await wordsOf('preflight --kubeconfig=k --context=Z')).to.deep.equal(['contexts', '{"kubeconfig":["k"]}']);
+    expect(await wordsOf('load b.tar --images Z')).to.deep.equal(['components', '{"bundle":["b.tar"]}']);
+    expect(await wordsOf('load b.tar --images x')).to.deep.equal([]);
+  });
+
+  it('knows a program that does something without a command', async () => {
+    expect(await wordsOf('Z', releaseMirrorConfig)).to.include.members(['apply', 'versions']);
+    expect(await wordsOf('4.12.4 app', releaseMirrorConfig)).to.deep.equal([]);
+    expect(await wordsOf('4.12.4 --to-d', releaseMirrorConfig)).to.deep.equal(['--to-dir=']);
+    expect(await wordsOf('apply c --overw', releaseMirrorConfig)).to.deep.equal(['--overwrite']);
+    expect(await wordsOf('apply c --to-d', releaseMirrorConfig)).to.deep.equal([]);
+  });
+});
+
+describe('pluginWords', () => {
+  it('are those of the programs', () => {
+    expect(programs.map(({ name }) => name)).to.deep.equal(pluginWords.map((word) => `oc ${word}`));
+  });
+});

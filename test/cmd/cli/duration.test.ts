@@ -1,0 +1,21 @@
+import { expect } from 'chai';
+import { parseDuration } from '../../../cmd/cli/duration.ts';
+
+describe('parseDuration', () => {
+  it('reads seconds, minutes and hours', () => {
+    for (const [text, time] of [
+      ['90s', 90_000],
+      ['10m', 600_000],
+      ['24h', 86_400_000],
+      ['0', 0],
+      ['0s', 0],
+    ] as const)
+      expect(parseDuration(text), text).to.equal(time);
+  });
+
+  it('refuses everything else', () => {
+    for (const text of ['', '10', '-5m', '1.5h', '25h', '10 m', 'm', '1d', '99999999999s', 'soon']) {
+      expect(() => parseDuration(text), text).to.throw('is not a time');
+    }
+  });
+});

@@ -1,0 +1,62 @@
+import { expect } from 'chai';
+import { formatBytes, formatDuration, formatFields, formatTable } from '../../../cmd/cli/format.ts';
+
+describe('formatBytes', () => {
+  for (const [bytes, words] of [
+    [0, '0 B'],
+    [1023, '1023 B'],
+    [1024, '1.0 KiB'],
+    [1536, '1.5 KiB'],
+    [102_400, '100 KiB'],
+    [1024 ** 2 - 1, '1.0 MiB'],
+    [387 * 1024 ** 3, '387 GiB'],
+    [5 * 1024 ** 6, '5120 PiB'],
+  ] as const) {
+    it(`writes ${String(bytes)} as ${words}`, () => {
+      expect(formatBytes(bytes)).to.equal(words);
+    });
+  }
+});
+
+describe('formatDuration', () => {
+  for (const [seconds, words] of [
+    [0, '0s'],
+    [59.4, '59s'],
+    [59.6, '1m00s'],
+    [125, '2m05s'],
+    [12_000, '3h20m'],
+    [-1, '0s'],
+  ] as const) {
+    it(`writes ${String(seconds)} as ${words}`, () => {
+      expect(formatDuration(seconds)).to.equal(words);
+    });
+  }
+});
+
+describe('formatTable', () => {
+  it('aligns columns, numbers to the right, and leaves no blanks at the end of a line', () => {
+    const rows = [
+      ['NAME', 'SIZE', 'DIGEST'],
+      ['etcd', '9 B', 'sha256:1'],
+      ['machine-os', '120 B', ''],
+    ];
+    expect(formatTable(rows, ['SIZE'])).to.equal(
+      ['NAME         SIZE  DIGEST', 'etcd          9 B  sha256:1', 'machine-os  120 B'].join('\n'),
+    );
+  });
+
+  it('is empty without rows', () => {
+    expect(formatTable([])).to.equal('');
+  });
+});
+
+describe('formatFields', () => {
+  it('puts the values below each other, one without a name too', () => {
+    const fields = [
+      ['Size', '1 B'],
+      ['Signed by', 'a'],
+      ['', 'b'],
+    ];
+    expect(formatFields(fields)).to.equal('  Size       1 B\n  Signed by  a\n             b');
+  });
+});

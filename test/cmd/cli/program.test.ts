@@ -1,0 +1,244 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { helpOf } from '../../../cmd/cli/program.ts';
+import { executeSample, sample } from '../../support/program/program.ts';
+
+const executable = fileURLToPath(new URL('../../support/program/program.ts', import.meta.url));
+
+interface Outcome {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+function start(args: readonly string[]): {
+  child: ChildProcess;
+  outcome: Promise<Outcome>;
+  printed: () => Promise<void>;
+} {
+  const child = spawn(process.execPath, [executable, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const result: Outcome = { code: null, stdout: '', stderr: '' };
+  child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
+  const outcome = once(child, 'close').then(([code]) => ({ ...result, code: code as number | null }));
+  const printed = async (): Promise<void> => void (await once(child.stdout, 'data'));
+  return { child, outcome, printed };
+}
+
+/** Runs it in this process. */
+const run = (...args: string[]): Promise<Outcome> => executeSample(args);
+
+describe('runProgram', () => {
+  it('prints nothing that packages and Node.js warn of, but with -v', async () => {
+    expect(await start(['mutter']).outcome).to.deep.equal({ code: 0, stdout: 'done\n', stderr: 'warning: ours\n' });
+    const { stdout, stderr } = await start(['mutter', '-v']).outcome;
+    expect(stdout).to.equal('done\n');
+    expect(stderr.split('\n')).to.have.members([
+      'log of a package',
+      'warn of a package',
+      'error of a package',
+      'MaxListenersExceededWarning: too many listeners',
+      'warning: ours',
+      '',
+    ]);
+  });
+
+  describe('understands the command line', () => {
+    it('gives a command its arguments by the names and types of its records', async () => {
+      const args = [
+        'box',
+        '--version=4.10',
+        '--extra-image=a',
+        '--extra-image',
+        'b',
+        '-o',
+        'json',
+        '-a',
+        'secret.json',
+      ];
+      const { code, stdout } = await run('show', ...args);
+      expect(code).to.equal(0);
+      expect(JSON.parse(stdout)).to.deep.equal({
+        thing: 'box',
+        version: '4.10',
+        extraImage: ['a', 'b'],
+        maxPerRegistry: 6,
+        insecure: false,
+        format: 'json',
+        pullSecret: 'secret.json',
+      });
+    });
+
+    const wrong: readonly (readonly [what: string, args: readonly string[], message: RegExp])[] = [
+      ['no command', [], /a command is missing/],
+      ['an unknown command, with one that is like it', ['shoe'], /no command “shoe”\nhint: Did you mean show\?/],
+      ['an unknown command that is like none', ['dance'], /no command “dance”\nhint: 'oc sample --help'/],
+      [
+        'an unknown option',
+        ['show', 'box', '--version=4', '--bogus'],
+        /unknown option --bogus\nhint: 'oc sample show --help'/,
+      ],
+      ['an unknown option, with one that is like it', ['show', 'box', '--insecur'], /Did you mean --insecure\?/],
+      ['an unknown option of one letter', ['show', 'box', '-z'], /unknown option -z/],
+      ['an unknown option without a command', ['--bogus'], /unknown option --bogus/],
+      ['a missing option', ['show', 'box'], /--version is missing/],
+      [
+        'a missing positional argument',
+        ['show', '--version=4'],
+        /<thing> is missing\nhint: Usage: oc sample show <thing>/,
+      ],
+      ['one positional argument too many', ['show', 'box', 'more', '--version=4'], /“more” is one argument too many/],
+      ['an option without its value', ['show', 'box', '--version='], /--version needs a value/],
+      ['a text switched off', ['show', 'box', '--no-version'], /--version needs a value/],
+      ['an option given twice', ['show', 'box', '--version=4', '--version=5'], /--version is given more than once/],
+      [
+        'a number out of range',
+        ['show', 'box', '--version=4', '--max-per-registry=0'],
+        /must be a whole number from 1 to 64/,
+      ],
+      [
+        'a number that is none',
+        ['show', 'box', '--version=4', '--max-per-registry=x'],
+        /must be a whole number from 1 to 64/,
+      ],
+      [
+        'a part of a number',
+        ['show', 'box', '--version=4', '--max-per-registry=1.5'],
+        /must be a whole number from 1 to 64/,
+      ],
+      ['a number without its value', ['show', 'box', '--version=4', '--max-per-registry'], /--max-per-registry needs/],
+      ['a switch with a value', ['show', 'box', '--version=4', '--insecure=maybe'], /--insecure cannot be “maybe”/],
+      ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /--format .*“xml”.* json, yaml/],
+      ['a value that cannot be right', ['show', 'box', '--version=4', '--extra-image=a//b'], /--extra-image: “a\/\/b”/],
+    ];
+    for (const [what, args, message] of wrong) {
+      it(`refuses ${what} with exit code 2 and says where to read on`, async () => {
+        const { code, stdout, stderr } = await run(...args);
+        expect(code).to.equal(2);
+        expect(stdout).to.equal('');
+        expect(stderr)
+          .to.match(/^error: .*\nhint: .*\n$/)
+          .and.to.match(message);
+      });
+    }
+
+    it('takes a value that is said to a switch', async () => {
+      for (const [word, insecure] of [
+        ['--insecure=true', true],
+        ['--insecure=false', false],
+        ['--no-insecure', false],
+      ] as const) {
+        const { stdout } = await run('show', 'box', '--version=4', word);
+        expect(JSON.parse(stdout)).to.include({ insecure });
+      }
+    });
+
+    it('has a version for itself, and leaves that of a command to the command', async () => {
+      for (const args of [
+        ['show', 'box', '--version=4.20.3'],
+        ['--version=4.20.3', 'show', 'box'],
+        ['--version', '4.20.3', 'show', 'box'],
+      ]) {
+        const { code, stdout } = await run(...args);
+        expect(code).to.equal(0);
+        expect(JSON.parse(stdout)).to.include({ version: '4.20.3' });
+      }
+    });
+  });
+
+  it('prints the help that helpOf gives, and its version, on stdout', async () => {
+    const [program, command, short, version] = await Promise.all([
+      start(['--help']).outcome,
+      run('show', '--help'),
+      run('-h'),
+      run('--version'),
+    ]);
+    expect(program).to.deep.equal({ code: 0, stdout: `${await helpOf(sample)}\n`, stderr: '' });
+    expect(command).to.deep.equal({ code: 0, stdout: `${await helpOf(sample, sample.commands[0])}\n`, stderr: '' });
+    expect(short.stdout).to.equal(program.stdout);
+    expect(await run('help')).to.deep.equal(program);
+    expect(await run('help', 'show')).to.deep.equal(command);
+    expect(await run('show', 'help')).to.deep.equal(command);
+    expect(version).to.include({ code: 0, stderr: '' });
+    expect(version.stdout).to.match(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  describe('shows an error', () => {
+    it('as what happened and what to do, with exit code 1', async () => {
+      expect(await run('fail', 'plainly')).to.deep.equal({
+        code: 1,
+        stdout: '',
+        stderr: 'error: The registry r.test does not answer.\nhint: Check the network.\n',
+      });
+    });
+
+    it('with what was underneath for -v', async () => {
+      expect((await run('fail', 'plainly', '-v')).stderr).to.match(
+        /\ncode: unreachable\ncaused by: ECONNREFUSED 192\.0\.2\.1\n$/,
+      );
+    });
+
+    it('of its own without a stack trace, except for -v', async () => {
+      const [plain, verbose] = await Promise.all([run('fail', 'badly'), run('fail', 'badly', '-v')]);
+      expect(plain.code).to.equal(1);
+      expect(plain.stderr).to.match(/^error: .*\(a defect of this program\)\nhint: .*\n$/);
+      expect(verbose.stderr).to.match(/\n {4}at /);
+    });
+
+    it('that nobody waited for, in the same words', async () => {
+      const { code, stderr } = await start(['fail', 'alone']).outcome;
+      expect(code).to.equal(1);
+      expect(stderr).to.match(/^error: nobody waits for this \(a defect/);
+    });
+  });
+
+  describe('is interrupted', () => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      it(`by ${signal}: the command ends, with exit code 130`, async () => {
+        const { child, outcome, printed } = start(['fail', 'when-stopped']);
+        await printed();
+        child.kill(signal);
+        expect(await outcome).to.deep.equal({ code: 130, stdout: 'waiting\n', stderr: 'error: Interrupted.\n' });
+      });
+    }
+
+    it('at once by a second signal, where a command does not end', async () => {
+      const { child, outcome, printed } = start(['hang']);
+      await printed();
+      // Two signals sent together may arrive as one.
+      const again = setInterval(() => child.kill('SIGINT'), 50);
+      const { code } = await outcome;
+      clearInterval(again);
+      expect(code).to.equal(130);
+    });
+  });
+
+  describe('writes to a pipe', () => {
+    it('every line, however slow the reader', async () => {
+      const { code, stdout } = await start(['flood']).outcome;
+      expect(code).to.equal(0);
+      expect(stdout).to.match(/\nline 99999\n$/);
+    });
+
+    it('and is silent when the reader goes away', async () => {
+      const { child, outcome, printed } = start(['flood']);
+      await printed();
+      child.stdout?.destroy();
+      expect(await outcome).to.include({ code: 0, stderr: '' });
+    });
+
+    it('and says once that it cannot, where a disk is full', async function () {
+      if (!existsSync('/dev/full')) this.skip();
+      const full = openSync('/dev/full', 'w');
+      const child = spawn(process.execPath, [executable, 'flood'], { stdio: ['ignore', full, 'pipe'] });
+      closeSync(full);
+      let stderr = '';
+      child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+      expect(await once(child, 'close')).to.deep.equal([1, null]);
+      expect(stderr).to.match(/^error: The output cannot be written: ENOSPC.*\n$/);
+    });
+  });
+});

@@ -1,0 +1,37 @@
+import { expect } from 'chai';
+import { chooseProgram, isCompleter } from '../../../cmd/cli/programChoice.ts';
+
+describe('chooseProgram', () => {
+  const [first, second] = ['adm-upgrade-bundle', 'adm-mirror-registry'].map((word) => ({
+    ...{ name: `oc ${word}`, describe: 'Do something.', commands: [] },
+  }));
+  const choose = (calledBy: string, ...argv: string[]): [string, ...string[]] => {
+    if (!first || !second) throw new Error('unreachable');
+    const chosen = chooseProgram([first, second], calledBy, argv);
+    return [chosen.program.name, ...chosen.argv];
+  };
+
+  it('goes by the name that the executable is called by', () => {
+    for (const name of ['oc-adm_mirror_registry', 'kubectl-adm_mirror_registry', 'oc-adm_mirror_registry.exe']) {
+      expect(choose(name, 'status')).to.deep.equal(['oc adm-mirror-registry', 'status']);
+    }
+  });
+
+  it('knows the name by which kubectl asks what words may follow', () => {
+    expect(choose('kubectl_complete-adm_mirror_registry', 'st')).to.deep.equal(['oc adm-mirror-registry', 'st']);
+    expect(isCompleter(['node', '/bin/kubectl_complete-adm_mirror_registry'])).to.equal(true);
+    expect(isCompleter(['/opt/kubectl_complete-x/oc-adm_mirror_registry', ''])).to.equal(false);
+  });
+
+  it('else goes by the first word', () => {
+    expect(choose('oc-disconnected', 'adm-mirror-registry', 'status')).to.deep.equal([
+      'oc adm-mirror-registry',
+      'status',
+    ]);
+  });
+
+  it('else is the first program', () => {
+    expect(choose('oc-disconnected')).to.deep.equal(['oc adm-upgrade-bundle']);
+    expect(choose('renamed', 'create', '--help')).to.deep.equal(['oc adm-upgrade-bundle', 'create', '--help']);
+  });
+});

@@ -1,0 +1,33 @@
+import { expect } from 'chai';
+import { parseSize } from '../../../cmd/cli/size.ts';
+import { isPluginError } from '../../../lib/errors.ts';
+
+describe('parseSize', () => {
+  it('reads sizes as Kubernetes does', () => {
+    const sizes = ['3900M', '4G', '4Gi', '700MB', '4.3GiB', '64Ki', '10k', '1'];
+    expect(sizes.map(parseSize)).to.deep.equal([
+      3_900_000_000,
+      4_000_000_000,
+      4 * 1024 ** 3,
+      700_000_000,
+      Math.floor(4.3 * 1024 ** 3),
+      64 * 1024,
+      10_000,
+      1,
+    ]);
+  });
+
+  it('has 4G fit on FAT32, where a file has at most 2³² - 1 bytes', () => {
+    expect(parseSize('4G')).to.be.below(2 ** 32);
+  });
+
+  it('refuses everything else, with what a size is', () => {
+    for (const text of ['', '0', '0.0001', '-1G', '4g', '3900m', '4 G', '1e9', '4Gib', 'G', '9999999T', '½G']) {
+      try {
+        expect.fail(`${text} is ${String(parseSize(text))}`);
+      } catch (error) {
+        expect(isPluginError(error, 'usage'), text).to.equal(true);
+      }
+    }
+  });
+});

@@ -1,0 +1,163 @@
+import { mock } from 'node:test';
+import { Writable } from 'node:stream';
+import { expect } from 'chai';
+import { Terminal, type TerminalOptions } from '../../../cmd/cli/terminal.ts';
+
+const mebibyte = 1024 ** 2;
+const digest = 'sha256:00';
+const plan = { kind: 'plan', images: 10, blobs: 4, bytes: 100 * mebibyte, present: 0 } as const;
+const escape = String.fromCharCode(27);
+
+/** A stream that keeps what is written, and can do what a terminal can. */
+class Screen extends Writable {
+  text = '';
+  readonly columns: number;
+  readonly isTTY: boolean;
+
+  constructor(isTTY: boolean, columns = 120) {
+    super();
+    this.isTTY = isTTY;
+    this.columns = columns;
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    this.text += chunk.toString();
+    done();
+  }
+
+  cursorTo(column: number): boolean {
+    return this.write(`${escape}[${String(column + 1)}G`);
+  }
+
+  moveCursor(_columns: number, rows: number): boolean {
+    return this.write(`${escape}[${String(-rows)}A`);
+  }
+
+  clearLine(): boolean {
+    return this.write(`${escape}[2K`);
+  }
+}
+
+async function open(options: Partial<TerminalOptions> & { isTTY?: boolean; columns?: number } = {}) {
+  const stdout = new Screen(false);
+  const stderr = new Screen(options.isTTY ?? false, options.columns);
+  const terminal = await Terminal.open({ stdout, stderr, environment: {}, ...options });
+  return { terminal, stdout, stderr };
+}
+
+describe('Terminal', () => {
+  beforeEach(() => {
+    mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+  });
+  afterEach(() => {
+    mock.timers.reset();
+  });
+
+  it('draws a result over the one before on a terminal, as far as the screen goes', async () => {
+    const stdout = Object.assign(new Screen(true, 12), { rows: 4 });
+    const { terminal } = await open({ stdout });
+    expect(terminal.live).to.equal(true);
+    terminal.redraw('one\ntwo');
+    terminal.redraw('a line that is too long\ntwo\nthree\nfour\nfive');
+    expect(stdout.text).to.equal(`one\ntwo\n${escape}[2A${escape}[Ja line that\ntwo\n…\n`);
+    terminal.print('end');
+    terminal.redraw('anew');
+    expect(stdout.text).to.match(/…\nend\nanew\n$/);
+    expect((await open()).terminal.live).to.equal(false);
+  });
+
+  it('writes results to stdout and everything else to stderr', async () => {
+    const { terminal, stdout, stderr } = await open({ verbose: true });
+    terminal.print('result');
+    terminal.log('debug', 'why');
+    terminal.log('info', 'news');
+    terminal.log('warn', 'careful');
+    terminal.showError('broken', ['mend it'], ['caused by: rust']);
+    expect(stdout.text).to.equal('result\n');
+    expect(stderr.text).to.equal('why\nnews\nwarning: careful\nerror: broken\nhint: mend it\ncaused by: rust\n');
+  });
+
+  it('keeps debug lines for --verbose, and shows only warnings and errors with --quiet', async () => {
+    const plain = await open();
+    plain.terminal.log('debug', 'why');
+    expect(plain.stderr.text).to.equal('');
+    const { terminal, stderr } = await open({ quiet: true });
+    terminal.log('info', 'news');
+    terminal.transfer('Downloading')(plan);
+    mock.timers.tick(20_000);
+    terminal.log('warn', 'careful');
+    terminal.close();
+    expect(stderr.text).to.equal('warning: careful\n');
+  });
+
+  describe('without a terminal', () => {
+    it('tells progress as plain lines, after two seconds and then every five, and at the end', async () => {
+      const { terminal, stderr } = await open();
+      const transfer = terminal.transfer('Downloading');
+      transfer(plan);
+      transfer({ kind: 'bytes', digest, bytes: 20 * mebibyte });
+      mock.timers.tick(1_999);
+      expect(stderr.text).to.equal('');
+      mock.timers.tick(1);
+      transfer({ kind: 'bytes', digest, bytes: 80 * mebibyte });
+      mock.timers.tick(4_999);
+      terminal.close();
+      expect(stderr.text.split('\n')).to.deep.equal([
+        'Downloading  20%  20.0 MiB of 100 MiB, 10.0 MiB/s, 8s left, 0 of 10 images',
+        'Downloading 100%  100 MiB of 100 MiB, 14.3 MiB/s, 0 of 10 images',
+        '',
+      ]);
+    });
+
+    it('says nothing about a transfer that is over at once', async () => {
+      const { terminal, stderr } = await open();
+      terminal.transfer('Downloading')(plan);
+      mock.timers.tick(500);
+      terminal.close();
+      mock.timers.tick(60_000);
+      expect(stderr.text).to.equal('');
+    });
+  });
+
+  describe('on a terminal', () => {
+    it('draws one line for each class of transfer, and gives the cursor back', async () => {
+      const { terminal, stderr } = await open({ isTTY: true });
+      terminal.transfer('Downloading')(plan);
+      terminal.transfer('Hashing')({ kind: 'bytes', digest, bytes: mebibyte });
+      mock.timers.tick(400);
+      expect(stderr.text)
+        .to.contain(`${escape}[?25l`)
+        .and.to.contain('Downloading ░░░')
+        .and.to.contain('Hashing 1.0 MiB');
+      const before = stderr.text.length;
+      terminal.close();
+      mock.timers.tick(60_000);
+      expect(stderr.text.slice(before)).to.contain(`${escape}[?25h`).and.not.to.contain('Downloading');
+    });
+
+    it('never draws a line that would wrap', async () => {
+      const { terminal, stderr } = await open({ isTTY: true, columns: 30 });
+      terminal.transfer('Downloading')(plan);
+      mock.timers.tick(400);
+      terminal.close();
+      expect(stderr.text).to.contain('Downloading   0%').and.not.to.contain('0 B');
+    });
+
+    it('has no colours with NO_COLOR', async () => {
+      const { terminal, stderr } = await open({ isTTY: true, environment: { NO_COLOR: '1' } });
+      terminal.showError('broken', [], []);
+      terminal.transfer('Downloading')(plan);
+      mock.timers.tick(400);
+      terminal.close();
+      expect(stderr.text).to.contain('error: broken\n').and.not.to.contain(`${escape}[3`);
+    });
+
+    it('draws nothing on a terminal that cannot move its cursor', async () => {
+      const { terminal, stderr } = await open({ isTTY: true, environment: { TERM: 'dumb' } });
+      terminal.transfer('Downloading')(plan);
+      mock.timers.tick(3_000);
+      terminal.close();
+      expect(stderr.text).to.contain('Downloading   0%').and.not.to.contain(escape);
+    });
+  });
+});

@@ -1,0 +1,495 @@
+import { mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { parse } from 'yaml';
+import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { blobBytes, openWorkshop, until, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
+import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
+import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
+import { requirePeer } from '../../support/peers.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import type { TestRelease } from '../../support/release/release.ts';
+
+/** The tags that a mirrored release has in one repository: its own, its components’, its sigstore signatures’. */
+function tagsOf(release: TestRelease): string[] {
+  const attached = [...release.content.repositories.values()].flatMap(({ tags }) => [...tags.keys()]);
+  return [
+    release.tag,
+    ...[...release.images.keys()].map((name) => `${release.tag}-${name}`),
+    ...attached.filter((tag) => tag.endsWith('.sig')),
+  ];
+}
+
+/** A layer of one component that no other image has. */
+function ownLayerOf({ content, images, componentRepository }: TestRelease, name: string): Digest {
+  const layers = (digest: string): string[] => {
+    const { bytes } = content.repositories.get(componentRepository)?.manifests.get(digest) ?? {};
+    return (JSON.parse(String(bytes)) as { layers: { digest: string }[] }).layers.map((layer) => layer.digest);
+  };
+  const others = [...images.values()].filter((image) => image.name !== name).flatMap(({ digest }) => layers(digest));
+  const own = layers(images.get(name)?.digest ?? '').find((layer) => !others.includes(layer));
+  if (own === undefined || !isDigest(own)) throw new Error(`${name} shares all its layers`);
+  return own;
+}
+
+describe('oc adm-release-mirror-config', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+
+  const open = async (options: Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
+    workshop = await openWorkshop(options);
+    mirroring = new Mirroring(workshop);
+  };
+  afterEach(() => workshop.close());
+
+  describe('to a directory', () => {
+    const blobPath = (digest: string): string => mirroring.path('mirror/v2/openshift/release/blobs', digest);
+
+    it('writes the tree that oc image mirror reads, and the signature', async () => {
+      await open();
+      const { release } = workshop;
+      const stdout = await mirroring.succeed(['--to-dir=mirror']);
+      const links = await readTagLinks(mirroring.path('mirror'));
+      expect([...links.keys()]).to.have.members(tagsOf(release));
+      expect(links.get(release.tag)).to.equal(release.digest);
+      const names = await readdir(mirroring.path('mirror/v2/openshift/release/blobs'));
+      expect(names).to.include.members([...release.blobs.keys(), release.digest]);
+
+      const hex = hexOf(release.digest);
+      const file = `config/signature/sha256/${hex.slice(0, 16)}.yaml`;
+      expect(stdout).to.contain(`\nConfigmap mirror/${file} created\n`);
+      expect(stdout).to.match(/^sha256:\S+ file:\/\/openshift\/release:4\.12\.4-x86_64\n/);
+      expect(stdout).to.contain(`\n\nSuccess\nUpdate image:  ${release.pullspec}\n`);
+      expect(stdout).to.contain(`oc adm upgrade --allow-explicit-upgrade --to-image=${release.pullspec}`);
+      expect(stdout).to.contain(`oc image mirror --from-dir=mirror 'file://openshift/release:${release.tag}*' REG`);
+      expect(stdout).to.contain(`--from-dir=mirror file://openshift/release:${release.tag} --to=REGISTRY/REPOSITORY`);
+      expect(await readdir(mirroring.path('mirror/config'), { recursive: true })).to.have.length(3);
+      const configMap = parse(await readFile(mirroring.path('mirror', file), 'utf8')) as Record<string, object>;
+      expect(configMap['metadata']).to.deep.include({ name: `sha256-${hex}`, namespace: 'openshift-config-managed' });
+      expect(Object.keys(configMap['binaryData'] ?? {})).to.deep.equal([`sha256-${hex}-1`]);
+    });
+
+    it('fetches nothing again, and leaves the same files', async () => {
+      await open();
+      await mirroring.succeed(['--to-dir=mirror']);
+      const from = workshop.registry.requests.length;
+      const before = await readFile(mirroring.path('mirror/config/signature/sha256', (await signatures())[0] ?? ''));
+      const stdout = await mirroring.succeed(['--to-dir=mirror']);
+      expect(stdout).to.match(/\nConfigmap mirror\/\S+ unchanged\n/);
+      const layers = blobBytes(workshop.registry, from);
+      const payload = workshop.registry.requests.slice(from).filter(({ path }) => path.includes('/blobs/'));
+      // The payload is read for its list of images: its configuration and one layer.
+      expect(payload, String(layers)).to.have.length(2);
+      expect(
+        await readFile(mirroring.path('mirror/config/signature/sha256', (await signatures())[0] ?? '')),
+      ).to.deep.equal(before);
+    });
+    const signatures = (): Promise<string[]> => readdir(mirroring.path('mirror/config/signature/sha256'));
+
+    it('goes on where it was killed', async () => {
+      await open({ release: { components: 8, layerSize: 200_000 } });
+      workshop.registry.fault(/\/blobs\//, { bytesPerSecond: 1_000_000 });
+      const { child, outcome } = mirroring.start(['--to-dir=mirror', '--max-per-registry=2']);
+      const blobs = mirroring.path('mirror/v2/openshift/release/blobs');
+      const whole = async (): Promise<string[]> =>
+        (await readdir(blobs).catch(() => [])).filter((name) => name.startsWith('sha256:'));
+      await until(async () => (await whole()).length > 4);
+      child.kill('SIGKILL');
+      expect((await outcome).code).to.equal(null);
+      workshop.registry.clearFaults();
+      const kept = await whole();
+      const from = workshop.registry.requests.length;
+      await mirroring.succeed(['--to-dir=mirror']);
+      const again = workshop.registry.requests
+        .slice(from)
+        .filter(({ path }) => kept.some((digest) => path.endsWith(`/blobs/${digest}`)));
+      expect(again.length).to.be.at.most(2);
+      const names = await readdir(blobs);
+      expect(names).to.include.members([...workshop.release.blobs.keys()]);
+      expect(names.filter((name) => name.startsWith('.'))).to.deep.equal([]);
+      expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.have.members(tagsOf(workshop.release));
+    });
+
+    it('finds a blob that is cut short, and with --verify-existing one that is altered, and replaces them', async () => {
+      await open();
+      const { release } = workshop;
+      await mirroring.succeed(['--to-dir=mirror']);
+      const [cut, altered] = ['rhel-coreos-8', 'machine-config-operator'].map((name) => ownLayerOf(release, name));
+      const contentOf = (digest: string): Buffer | undefined => release.blobs.get(digest as Digest)?.read();
+      await truncate(blobPath(cut ?? ''), 10);
+      const bytes = await readFile(blobPath(altered ?? ''));
+      await writeFile(blobPath(altered ?? ''), bytes.fill(0, 5, 10));
+
+      await mirroring.succeed(['--to-dir=mirror']);
+      expect(await readFile(blobPath(cut ?? ''))).to.deep.equal(contentOf(cut ?? ''));
+      expect(await readFile(blobPath(altered ?? ''))).not.to.deep.equal(contentOf(altered ?? ''));
+      await mirroring.succeed(['--to-dir=mirror', '--verify-existing']);
+      expect(await readFile(blobPath(altered ?? ''))).to.deep.equal(contentOf(altered ?? ''));
+    });
+
+    it('keeps lists whole, and has the signatures of a list and of what is in it', async () => {
+      await open({ release: { arch: 'multi', listOfOne: 'machine-os-content' } });
+      const { release } = workshop;
+      const stdout = await mirroring.succeed(['--to-dir=mirror']);
+      const links = await readTagLinks(mirroring.path('mirror'));
+      expect(links.get('4.12.4-multi')).to.equal(release.digest);
+      expect(links.get('4.12.4-multi-machine-os-content')).to.equal(release.images.get('machine-os-content')?.digest);
+      expect([...links.keys()]).to.include.members([release.digest, ...release.children].map(attachmentTag));
+      const files = [release.digest, ...release.children].map((digest) => `${hexOf(digest).slice(0, 16)}.yaml`);
+      expect(await signatures()).to.have.members(files);
+      expect(stdout).to.contain(`oc image mirror --from-dir=mirror --keep-manifest-list 'file://`);
+    });
+
+    it('tells how images get from there into a registry, whichever repositories they are in', async () => {
+      await open();
+      const { digest, registry, tag } = workshop.release;
+      const advice = (stdout: string): string[] => stdout.match(/(?<=^ {4})oc .*--from-dir.*/gm) ?? [];
+      const own = (release: string) =>
+        `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY`;
+      const oc = (source: string, to: string) => `oc image mirror --from-dir=mirror 'file://${source}' REGISTRY/${to}`;
+
+      // Without its image, nothing tells of which images a release is made.
+      expect(advice(await mirroring.succeed(['--to-dir=mirror', '--skip-release-image']))).to.deep.equal([
+        oc(`openshift/release:${tag}*`, 'REPOSITORY'),
+        oc('openshift/release:sha256-*', 'REPOSITORY'),
+      ]);
+      const elsewhere = await mirroring.succeed(['--to-dir=mirror', `--to-release-image=${registry}/a/b:c`]);
+      expect(advice(elsewhere)).to.have.length(2);
+      const apart = ['--to-dir=mirror', '--to-release-image=file://openshift/own:latest'];
+      expect(advice(await mirroring.succeed(apart))).to.deep.equal([
+        own('openshift/own:latest'),
+        oc('openshift/own:latest*', 'openshift/own'),
+        oc('openshift/own:sha256-*', 'openshift/own'),
+        oc(`openshift/release:${tag}*`, 'openshift/release'),
+        oc('openshift/release:sha256-*', 'openshift/release'),
+      ]);
+      const untagged = advice(await mirroring.succeed(['--to-dir=mirror', '--to-release-image=file://openshift/own']));
+      expect(untagged.slice(0, 2)).to.deep.equal([
+        own(`openshift/own@${digest}`),
+        oc(`openshift/own@${digest}`, 'openshift/own'),
+      ]);
+      const tags = ['--to-dir=mirror', '--to=file://own:${component}-${version}'];
+      expect(advice(await mirroring.succeed(tags))).to.deep.equal([
+        own(`own:release-${tag}`),
+        oc('own:*', 'REPOSITORY'),
+      ]);
+    });
+
+    it('writes oc’s signature files where oc was told to', async () => {
+      await open();
+      const stdout = await mirroring.succeed(['--to-dir=mirror', '--release-image-signature-to-dir=signatures']);
+      const name = `signature-sha256-${hexOf(workshop.release.digest).slice(0, 16)}.json`;
+      expect(stdout).to.contain(`Configmap signatures/${name} created`);
+      const text = await readFile(mirroring.path('signatures', name), 'utf8');
+      expect(text.trimEnd()).not.to.contain('\n');
+      expect(JSON.parse(text)).to.include({ kind: 'ConfigMap' });
+    });
+  });
+
+  describe('from a directory or a bundle', () => {
+    let site: TestRegistry;
+    beforeEach(async () => {
+      site = await startRegistry();
+    });
+    afterEach(() => site.stop());
+    const disconnect = (): Promise<unknown> => Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
+    const pushed = (repository: string) => site.content.repositories.get(repository);
+
+    it('takes everything, the signature too, with no network', async () => {
+      await open({ release: { arch: 'multi' } });
+      const { release } = workshop;
+      await mirroring.succeed(['--to-dir=mirror']);
+      await disconnect();
+      const source = `file://openshift/release:${release.tag}`;
+      const args = ['--from-dir=mirror', `--to=${site.host}/site/release`, '--config-to-dir=config'];
+      const stdout = await mirroring.succeed(args, source);
+      expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members(tagsOf(release));
+      expect(pushed('site/release')?.tags.get(release.tag)).to.equal(release.digest);
+      expect(stdout).to.contain(`Update image:  ${site.host}/site/release@${release.digest}`);
+      const file = `signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
+      expect(await readFile(mirroring.path('config', file), 'utf8')).to.equal(
+        await readFile(mirroring.path('mirror/config', file), 'utf8'),
+      );
+    });
+
+    it('refuses a tag that leads to another release than it says', async () => {
+      await open();
+      await mirroring.succeed(['--to-dir=mirror']);
+      const tags = mirroring.path('mirror/v2/openshift/release/manifests');
+      await symlink(workshop.release.digest, join(tags, '4.12.9-x86_64'));
+      const stderr = await mirroring.fail(
+        ['--from-dir=mirror', '--to-dir=copy'],
+        1,
+        'file://openshift/release:4.12.9-x86_64',
+      );
+      expect(stderr).to.contain('is of version 4.12.4, not 4.12.9');
+    });
+
+    it('makes only the configuration when only that is asked for', async () => {
+      await open();
+      await mirroring.succeed(['--to-dir=mirror']);
+      await disconnect();
+      const stdout = await mirroring.succeed(['--from-dir=mirror', '--config-to-dir=config'], workshop.release.version);
+      expect(stdout).to.match(/^Configmap config\/signature\/sha256\/\w{16}\.yaml created\n/);
+      expect(stdout).not.to.contain('Success');
+    });
+
+    it('reads what oc wrote', async () => {
+      await open();
+      const { release } = workshop;
+      // As oc does it: everything in one repository, by the tags that it gives.
+      const all = [...release.content.repositories.values()];
+      const manifests = new Map(all.flatMap((repository) => [...repository.manifests]));
+      const tags = new Map(
+        [...release.images].map(([name, { digest }]) => [`${release.tag}-${name}`, digest] as const),
+      );
+      const repository = { manifests, tags: new Map([[release.tag, release.digest], ...tags]) };
+      const content = { blobs: release.content.blobs, repositories: new Map([['openshift/release', repository]]) };
+      await layOutAsOc(mirroring.path('oc'), content);
+      await workshop.registry.stop();
+      await mirroring.succeed(
+        ['--from-dir=oc', `--to=${site.host}/site/release`],
+        `file://openshift/release:${release.tag}`,
+      );
+      expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members([release.tag, ...tags.keys()]);
+    });
+
+    it('takes a bundle by its file', async () => {
+      await open();
+      const bundle = await workshop.make();
+      await disconnect();
+      const { release } = workshop;
+      const stdout = await mirroring.succeed([`--to=${site.host}/site/release`, '--config-to-dir=config'], bundle);
+      expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members(tagsOf(release));
+      expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
+      expect(stdout).to.contain('Configmap config/signature/');
+    });
+
+    it('takes what is missing from its registry, and says so', async () => {
+      await open();
+      const { release } = workshop;
+      await mirroring.succeed(['--to-dir=mirror']);
+      await rm(mirroring.path('mirror/v2/openshift/release/blobs', ownLayerOf(release, 'rhel-coreos-8')));
+      const source = `file://openshift/release:${release.tag}`;
+      const { stderr } = await mirroring.run(['--from-dir=mirror', `--to=${site.host}/site/release`], source);
+      expect(stderr).to.match(/warning: rhel-coreos-8 is not, or not whole, in \S+mirror: it is taken from/);
+      expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.include(`${release.tag}-rhel-coreos-8`);
+    });
+
+    it('names versions that are there when the one that is asked for is not', async () => {
+      await open();
+      await mirroring.succeed(['--to-dir=mirror']);
+      const stderr = await mirroring.fail(['--from-dir=mirror', '--config-to-dir=config'], 1, '4.12.5');
+      expect(stderr).to.match(/has no release 4\.12\.5 for x86_64\nhint: .*4\.12\.4/);
+    });
+  });
+
+  describe('to a registry', () => {
+    let site: DockerRegistry;
+    before(async function () {
+      requirePeer(this, 'docker-registry', 'skopeo');
+      site = await startDockerRegistry();
+    });
+    after(() => site.stop());
+
+    it('puts every image into one repository, and says how clusters find them there', async () => {
+      await open();
+      const { release } = workshop;
+      const to = `${site.host}/site/release`;
+      const stdout = await mirroring.succeed([`--to=${to}`, '--config-to-dir=config']);
+      const tags = await listTags(to);
+      expect(tags).to.have.members(tagsOf(release));
+      await mkdir(mirroring.path('copies'));
+      for (const tag of tags) await pullWhole(`${to}:${tag}`, mirroring.path('copies', tag));
+      expect(stdout).to.contain(`\nUpdate image:  ${to}@${release.digest}\nMirror prefix: ${to}\n`);
+      expect(stdout).to.contain('\nimageDigestSources:\n').and.contain('\nkind: ImageDigestMirrorSet\n');
+      expect(stdout).to.contain('Imagedigestmirrorset config/mirrors/imagedigestmirrorset.yaml created');
+      const text = await readFile(mirroring.path('config/mirrors/imagedigestmirrorset.yaml'), 'utf8');
+      const { spec } = parse(text) as { spec: object };
+      const source = (repository: string) => ({ source: `${release.registry}/${repository}`, mirrors: [to] });
+      expect(spec).to.deep.equal({
+        imageDigestMirrors: [source(release.releaseRepository), source(release.componentRepository)],
+      });
+    });
+
+    it('puts lists there whole', async () => {
+      await open({ release: { arch: 'multi', listOfOne: 'machine-os-content' } });
+      const to = `${site.host}/multi/release`;
+      await mirroring.succeed([`--to=${to}`, '--print-mirror-instructions=none']);
+      await pullWhole(`${to}@${workshop.release.digest}`, mirroring.path('release'));
+      await pullWhole(`${to}:4.12.4-multi-machine-os-content`, mirroring.path('single'));
+      const single = workshop.release.images.get('machine-os-content')?.digest ?? '';
+      await pullWhole(`${to}@${single}`, mirroring.path('again'));
+    });
+
+    it('puts the release image elsewhere, and each component into a repository of its own', async () => {
+      await open();
+      const { release } = workshop;
+      const stdout = await mirroring.succeed([
+        `--to=${site.host}/own/\${component}`,
+        `--to-release-image=${site.host}/own/releases:latest`,
+        '--print-mirror-instructions=icsp',
+      ]);
+      expect(await listTags(`${site.host}/own/releases`)).to.have.members(['latest', attachmentTag(release.digest)]);
+      for (const name of release.images.keys()) {
+        expect(await listTags(`${site.host}/own/${name}`)).to.include(release.tag);
+      }
+      expect(stdout).to.contain(`Mirrored to: ${site.host}/own/\${component}\n`);
+      expect(stdout).to.contain('kind: ImageContentSourcePolicy').and.contain(`- ${site.host}/own/releases\n`);
+    });
+
+    it('leaves out the release image, and fills in templates of tags', async () => {
+      await open();
+      const { release } = workshop;
+      await mirroring.succeed([`--to=${site.host}/tags:v\${version}-\${component}`, '--skip-release-image']);
+      const tags = await listTags(`${site.host}/tags`);
+      expect(tags.filter((tag) => !tag.endsWith('.sig'))).to.have.members(
+        [...release.images.keys()].map((name) => `v4.12.4-${name}-x86_64`),
+      );
+    });
+  });
+
+  it('mounts what the registry has in another repository, and uploads it once', async () => {
+    await open();
+    const { registry, release } = workshop;
+    await mirroring.succeed([`--to=${registry.host}/site/release`]);
+    const sent = registry.requests.filter(({ method, path }) => method === 'PUT' && path.includes('/blobs/'));
+    expect(sent).to.have.length(0);
+    expect(registry.content.repositories.get('site/release')?.tags.get(release.tag)).to.equal(release.digest);
+  });
+
+  it('puts nothing into a registry again, tags neither', async () => {
+    await open();
+    const { registry } = workshop;
+    const args = [`--to=${registry.host}/site/release`];
+    await mirroring.succeed(args);
+    const from = registry.requests.length;
+    const { stderr } = await mirroring.run(args);
+    expect(stderr).to.match(/^0 blobs copied \(0 B\), \d+ there already$/m);
+    const writes = registry.requests.slice(from).filter(({ method }) => method !== 'GET' && method !== 'HEAD');
+    expect(writes).to.deep.equal([]);
+  });
+
+  describe('in a dry run', () => {
+    it('tells image by image and file by file what would be done, and writes nothing', async () => {
+      await open();
+      const { registry, release } = workshop;
+      const args = [`--to=${registry.host}/site/release`, '--to-dir=mirror', '--dry-run'];
+      const stdout = await mirroring.succeed(args);
+      expect(stdout).to.contain(`${release.digest} ${registry.host}/site/release:${release.tag} created (dry run)\n`);
+      expect(stdout).to.match(/\nConfigmap mirror\/config\/signature\S+ created \(dry run\)\n/);
+      expect(stdout).not.to.contain('Success');
+      expect(registry.content.repositories.has('site/release')).to.equal(false);
+      expect(await readdir(workshop.folder)).not.to.include('mirror');
+      await mirroring.succeed([`--to=${registry.host}/site/release`]);
+      expect(await mirroring.succeed(args)).to.contain(`:${release.tag} unchanged (dry run)\n`);
+    });
+
+    it('prints what to put into a cluster and an install-config.yaml, as oc does', async () => {
+      await open();
+      const args = [`--to=${workshop.registry.host}/site/release`, '--print-mirror-instructions', 'Icsp', '--dry-run'];
+      const stdout = await mirroring.succeed(args);
+      expect(stdout)
+        .to.contain('\nimageContentSources:\n')
+        .and.contain('\nkind: ImageContentSourcePolicy\n')
+        .and.match(/\nUpdate image: {2}\S+@sha256:\w+\nMirror prefix: /);
+    });
+
+    it('prints the mapping', async () => {
+      await open();
+      const { release } = workshop;
+      const stdout = await mirroring.succeed(['--to=registry.test/site/release', '--to-mirror']);
+      const lines = stdout.trimEnd().split('\n');
+      expect(lines).to.have.length(release.images.size + 1);
+      expect(lines[0]).to.equal(`${release.pullspec} registry.test/site/release:${release.tag}`);
+      const etcd = release.images.get('rhel-coreos-8')?.pullspec ?? '';
+      expect(lines).to.include(`${etcd} registry.test/site/release:${release.tag}-rhel-coreos-8`);
+      await mirroring.succeed(['--to-dir=mirror']);
+      const args = ['--from-dir=mirror', '--to=registry.test/site/release', '--to-mirror'];
+      expect(await mirroring.succeed(args, release.version)).to.contain(
+        `file://openshift/release@${release.digest} registry.test/site/release:${release.tag}\n`,
+      );
+    });
+  });
+
+  it('prints JSON', async () => {
+    await open();
+    const { release } = workshop;
+    const outcome = JSON.parse(await mirroring.succeed(['--to-dir=mirror', '-o', 'json'])) as Record<string, unknown>;
+    expect(outcome).to.deep.include({ version: '4.12.4', arch: 'x86_64', digest: release.digest, dryRun: 'none' });
+    expect(outcome['updateImage']).to.equal(release.pullspec);
+    expect(outcome['images']).to.have.length(release.images.size + 1);
+    expect(outcome['files']).to.have.length(1);
+    expect(outcome['blobs']).to.deep.include({ mounted: 0, skipped: 0 });
+  });
+
+  describe('stops before anything is copied', () => {
+    it('when nobody signed the release, unless that is allowed', async () => {
+      await open({ signed: false });
+      expect(await mirroring.fail(['--to-dir=mirror'])).to.match(/no signature of sha256:/);
+      expect(await readdir(workshop.folder)).not.to.include('mirror');
+      const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror', '--skip-verification']);
+      expect(code).to.equal(0);
+      expect(stderr)
+        .to.match(/warning: no signature of sha256:/)
+        .and.match(/digests are checked/);
+      expect(stdout).to.contain('Success').and.not.contain('Configmap');
+      await mirroring.succeed(['--to-dir=mirror', '--allow-unsigned']);
+    });
+
+    it('when manifests are missing, naming their images', async () => {
+      await open();
+      const { registry, release } = workshop;
+      for (const name of ['rhel-coreos-8', 'machine-os-content']) {
+        const { manifests } = registry.content.repositories.get(release.componentRepository) ?? {};
+        manifests?.delete(release.images.get(name)?.digest ?? '');
+      }
+      const stderr = await mirroring.fail(['--to-dir=mirror']);
+      expect(stderr)
+        .to.match(/2 of 5 images/)
+        .and.contain('rhel-coreos-8')
+        .and.contain('machine-os-content');
+      expect(await readdir(workshop.folder)).not.to.include('mirror');
+    });
+
+    it('when the registry that it goes to does not answer, once', async () => {
+      await open();
+      const other = await startRegistry();
+      const { host } = other;
+      await other.stop();
+      const stderr = await mirroring.fail([`--to=${host}/a/b`]);
+      expect(stderr.match(/^error: .*/gm)).to.have.length(1);
+    });
+  });
+
+  describe('refuses', () => {
+    const to = '--to=registry.test/a/b';
+    const wrong: readonly (readonly [args: readonly string[], message: RegExp, release?: string])[] = [
+      [['--to-dir=mirror'], /no release is named/, ''],
+      [['--from=4.12.4', to], /named twice/, '4.12.4'],
+      [[], /nothing says where the release goes/, '4.12.4'],
+      [[to, '--to-image-stream=release'], /two destinations/, '4.12.4'],
+      [[to, '--skip-release-image', '--to-release-image=registry.test/a/c:d'], /leaves out the image/, '4.12.4'],
+      [['--to-release-image=registry.test/a/c:d', '--config-to-dir=c'], /needs --to or --to-dir/, '4.12.4'],
+      [[to, '--overwrite'], /--overwrite replaces objects/, '4.12.4'],
+      [['--to=registry.test/a/b:tag'], /has a tag/, '4.12.4'],
+      [[`--to=registry.test/a/b@sha256:${'0'.repeat(64)}`], /has a digest/, '4.12.4'],
+      [['--to=release'], /names no registry/, '4.12.4'],
+      [['--to=${component}'], /--to \$\{component\} cannot be used/, '4.12.4'],
+      [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is no place/, '4.12.4'],
+      [['--to=file://../release'], /cannot be a repository in a directory/, '4.12.4'],
+      [['--config-to-dir=c', '--graph-data=x.tar'], /--graph-data needs/, '4.12.4'],
+      [[to], /is not the version of a release/, '4.12'],
+      [[to, '--print-mirror-instructions=all'], /idms"?, "?icsp"?, "?none/, '4.12.4'],
+      [[to], /names no image of a mirror directory/, 'file://openshift/release'],
+    ];
+    for (const [args, message, release] of wrong) {
+      it([release, ...args].join(' ').slice(0, 70), async () => {
+        await open();
+        expect(await mirroring.fail(args, 2, release)).to.match(message);
+      });
+    }
+  });
+});

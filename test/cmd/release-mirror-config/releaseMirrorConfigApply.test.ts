@@ -1,0 +1,395 @@
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { setTimeout } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
+import { expect } from 'chai';
+import { parse } from 'yaml';
+import { hexOf } from '../../../lib/oci/digest.ts';
+import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeAuthority } from '../../support/certificates.ts';
+import { openWorkshop, runExecutable, startExecutable, type Workshop } from '../../support/content/creation.ts';
+import { startDockerRegistry } from '../../support/dockerRegistry.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
+import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
+import { requirePeer } from '../../support/peers.ts';
+
+const managed = 'openshift-config-managed';
+
+describe('oc adm-release-mirror-config and a cluster', () => {
+  let workshop: Workshop;
+  let mirroring: Mirroring;
+  let server: TestApiServer;
+  let kubeconfigs: KubeconfigFolder;
+  let kubeconfig: string;
+
+  const open = async (options: ApiServerOptions & Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
+    workshop = await openWorkshop(options);
+    mirroring = new Mirroring(workshop);
+    server = await startApiServer({ openshift: '4.14.3', kinds: [updateServiceKind], ...options });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-update-service' } });
+    kubeconfigs = await makeKubeconfigFolder();
+    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  };
+  afterEach(async () => {
+    await workshop.close();
+    await server.stop();
+    await kubeconfigs.remove();
+  });
+  const nameOf = (): string => `sha256-${hexOf(workshop.release.digest)}`;
+  const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
+  const writes = () => server.requests.filter(({ method }) => method !== 'GET');
+  const apply = (...args: string[]): Promise<Execution> =>
+    runExecutable('oc-adm_release_mirror_config', workshop.folder, [
+      ...['apply', ...args, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`],
+    ]);
+
+  it('applies the configuration once the images are there, and finds it unchanged after that', async () => {
+    await open();
+    const { registry, release } = workshop;
+    const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
+    const stdout = await mirroring.succeed(args);
+    expect(stdout)
+      .to.contain(`configmap/${nameOf()} created\n`)
+      .and.contain('imagedigestmirrorset/release-mirror created\n')
+      .and.not.contain('name: example');
+    expect(stored()?.['binaryData']).to.have.all.keys(`${nameOf()}-1`);
+    const set = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release-mirror');
+    const source = `${release.registry}/${release.componentRepository}`;
+    expect(JSON.stringify(set?.['spec'])).to.contain(source).and.contain(`${registry.host}/site/release`);
+    const count = writes().length;
+    expect(await mirroring.succeed(args)).to.contain(`configmap/${nameOf()} unchanged\n`);
+    expect(writes()).to.have.length(count);
+  });
+
+  it('brings only the signature, without images and without a network', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    await Promise.all([workshop.registry.stop(), workshop.signatures.stop()]);
+    const source = `file://openshift/release:${workshop.release.tag}`;
+    const stdout = await mirroring.succeed(
+      ['--from-dir=mirror', '--apply-release-image-signature', kubeconfig],
+      source,
+    );
+    expect(stdout).to.equal(`configmap/${nameOf()} created\n`);
+    expect(writes()).to.have.length(1);
+  });
+
+  it('leaves alone what is different, shows how, and replaces it when told to', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const metadata = { name: nameOf(), namespace: managed };
+    server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, binaryData: { [`${nameOf()}-1`]: 'b3RoZXI=' } });
+    const { code, stdout, stderr } = await apply('mirror');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal(`configmap/${nameOf()} conflict\n`);
+    expect(stderr).to.match(/exists with other content and is left alone; --overwrite replaces it:\n .*binaryData/);
+    expect(stderr).to.match(/error: 1 of 1 objects were not applied: configmap\/sha256-\w+ conflict/);
+    expect(stderr).not.to.contain('The rest is done.');
+    expect(stored()?.['binaryData']).to.deep.equal({ [`${nameOf()}-1`]: 'b3RoZXI=' });
+    expect((await apply('mirror', '--overwrite')).stdout).to.equal(`configmap/${nameOf()} configured\n`);
+    expect((await apply('mirror/config')).stdout).to.equal(`configmap/${nameOf()} unchanged\n`);
+  });
+
+  it('goes on after an object that fails, and exits with 1 at the end', async () => {
+    await open();
+    await mkdir(mirroring.path('config'));
+    const configMap = (name: string, namespace: string): string =>
+      JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, data: { a: 'b' } });
+    await writeFile(mirroring.path('config/a.json'), configMap('first', 'nowhere'));
+    await writeFile(mirroring.path('config/b.yaml'), configMap('second', 'default'));
+    await writeFile(mirroring.path('config/c.yaml'), configMap('signatures-managed', managed));
+    const refused = await apply('config');
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.match(/^error: config is no bundle and no mirror directory: a\.json is no signature/m);
+    expect(refused.stderr).to.contain('--allow-unsigned');
+    expect(server.requests).to.have.length(0);
+    const { code, stdout, stderr } = await apply('config', '--allow-unsigned');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal('configmap/first failed\nconfigmap/second created\nconfigmap/signatures-managed skipped\n');
+    expect(stderr).to.contain('warning: configmap/first: ').and.contain('“nowhere”');
+    expect(stderr).to.contain('The rest is done.');
+    expect(stderr).to.contain('warning: configmap/signatures-managed belongs to the version operator');
+  });
+
+  it('applies nothing of a folder that has what is no configuration of a release', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const namespaced = (kind: string, namespace: string) => ({
+      ...{ apiVersion: 'v1', kind, metadata: { name: 'x', namespace } },
+    });
+    for (const object of [
+      namespaced('Secret', 'default'),
+      namespaced('ConfigMap', 'kube-system'),
+      { apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'x' } },
+      { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle', metadata: { name: 'x' } },
+    ]) {
+      await writeFile(mirroring.path('mirror/config/more.json'), JSON.stringify(object));
+      for (const folder of ['mirror', 'mirror/config']) {
+        const { code, stdout, stderr } = await apply(folder, '--allow-unsigned');
+        expect(code, object.kind).to.equal(1);
+        expect(stdout).to.equal('');
+        expect(stderr).to.contain('config/more.json');
+      }
+    }
+    await mkdir(mirroring.path('plain'));
+    await writeFile(mirroring.path('plain/secret.json'), JSON.stringify(namespaced('Secret', 'default')));
+    const { stderr } = await apply('plain', '--allow-unsigned');
+    expect(stderr).to.contain('secret/x (secret.json)').and.contain('ImageDigestMirrorSet');
+    expect(server.requests).to.have.length(0);
+  });
+
+  it('applies nothing of a bundle or mirror directory by an unknown key, and nothing of what a forger put into a signature', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const bundle = await workshop.make();
+    const run = (...args: string[]): Promise<Execution> =>
+      runExecutable('oc-adm_release_mirror_config', workshop.folder, ['apply', ...args, kubeconfig]);
+    for (const path of ['mirror', 'mirror/config', bundle]) {
+      const { code, stderr } = await run(path);
+      expect(code, path).to.equal(1);
+      expect(stderr).to.contain(workshop.key.fingerprint);
+    }
+    const path = mirroring.path(`mirror/config/signature/sha256/${hexOf(workshop.release.digest).slice(0, 16)}.yaml`);
+    const text = await readFile(path, 'utf8');
+    await writeFile(path, text.replace('annotations:', 'annotations:\n    evil: "1"'));
+    const { code, stderr } = await apply('mirror');
+    expect(code).to.equal(0);
+    expect(stderr).not.to.contain('error');
+    expect(JSON.stringify(stored())).not.to.contain('evil');
+  });
+
+  it('applies signatures out of a folder without a release if the key is there', async () => {
+    await open();
+    await mirroring.succeed(['--config-to-dir=config']);
+    expect((await apply('config')).stderr).to.contain('no trusted key vouches');
+    const key = await workshop.write('key.asc', workshop.key.publicKey);
+    expect((await apply('config', `--signature-keyring=${key}`)).stdout).to.equal(`configmap/${nameOf()} created\n`);
+    await writeFile(mirroring.path('config/more.yaml'), 'kind: ConfigMap');
+    expect((await apply('config', `--signature-keyring=${key}`)).stderr).to.contain('more.yaml');
+  });
+
+  it('applies mirror sets only if their registry is named', async () => {
+    await open();
+    const { registry } = workshop;
+    await mirroring.succeed(['--to-dir=mirror']);
+    await mirroring.succeed([`--to=${registry.host}/site/release`, '--config-to-dir=mirror/config']);
+    const { code, stderr } = await apply('mirror');
+    expect(code).to.equal(1);
+    expect(stderr).to.contain(`--mirror-registry=${registry.host}`);
+    expect(writes()).to.have.length(0);
+    const { stdout } = await apply('mirror', `--mirror-registry=${registry.host}`);
+    expect(stdout)
+      .to.contain(`configmap/${nameOf()} created\n`)
+      .and.contain('imagedigestmirrorset/release-mirror created');
+  });
+
+  it('applies what a bundle has, and says what else is not there', async () => {
+    await open();
+    const bundle = await workshop.make();
+    expect((await apply(bundle)).stdout).to.equal(`configmap/${nameOf()} created\n`);
+    await mkdir(mirroring.path('bare/v2'), { recursive: true });
+    for (const [path, words] of [
+      ['absent', 'there is no absent'],
+      ['absent.tar', 'there is no'],
+      ['bare', 'a mirror directory without a “config” folder'],
+    ] as const) {
+      const { code, stderr } = await apply(path);
+      expect(code, path).to.equal(1);
+      expect(stderr).to.contain(words).and.contain('hint: ');
+    }
+  });
+
+  it('verifies the certificate of the API server, unless the kubeconfig or the command line says not to', async function () {
+    requirePeer(this, 'openssl');
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    const authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    const secure = await startApiServer({ openshift: '4.14.3', tls: { cert, key } });
+    try {
+      const clusters = { strict: {}, lax: { 'insecure-skip-tls-verify': true } };
+      const written = Object.entries(clusters).map(async ([file, cluster]) => {
+        return `--kubeconfig=${await kubeconfigs.write({ file, cluster: { server: secure.url, ...cluster } })}`;
+      });
+      const [strict = '', lax = ''] = await Promise.all(written);
+      kubeconfig = strict;
+      expect((await apply('mirror')).stderr).to.contain('is not trusted');
+      expect((await apply('mirror', '--insecure-skip-tls-verify')).stdout).to.contain(' created');
+      kubeconfig = lax;
+      expect((await apply('mirror')).stdout).to.contain(' unchanged');
+      const named = await apply('mirror', `--certificate-authority=${authority.certificateFile}`);
+      expect(named.stdout, named.stderr).to.contain(' unchanged');
+    } finally {
+      await secure.stop();
+      await authority.remove();
+    }
+  });
+
+  it('goes on where it was interrupted, or the cluster went away', async () => {
+    await open();
+    await mkdir(mirroring.path('config'));
+    for (const name of ['first', 'second', 'third']) {
+      const metadata = { name, namespace: 'default' };
+      await writeFile(
+        mirroring.path(`config/${name}.json`),
+        JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata }),
+      );
+    }
+    const isSecond = () => server.find('v1', 'ConfigMap', 'first', 'default') !== undefined;
+    const held = server.fault(({ method }) => method === 'POST' && isSecond(), { noAnswer: 'hold' });
+    const { child, outcome } = startExecutable('oc-adm_release_mirror_config', workshop.folder, [
+      ...['apply', 'config', '--allow-unsigned', kubeconfig],
+    ]);
+    while (held.hits === 0 && child.exitCode === null) await setTimeout(20);
+    child.kill('SIGINT');
+    const { code, stderr } = await outcome;
+    expect(code).to.equal(130);
+    expect(stderr).to.contain('hint: Run the same command again: what is done stays, and is skipped.');
+    server.clearFaults();
+    const lost = server.fault(({ method }) => method === 'POST', { noAnswer: 'reset' }, { times: 1 });
+    const broken = await apply('config', '--allow-unsigned');
+    expect(lost.hits).to.equal(1);
+    expect(broken.code).to.equal(0);
+    expect(broken.stdout).to.equal('configmap/first unchanged\nconfigmap/second created\nconfigmap/third created\n');
+  });
+
+  it('shows what it would do in a dry run, and prints JSON', async () => {
+    await open();
+    await mirroring.succeed(['--to-dir=mirror']);
+    expect((await apply('mirror', '--dry-run')).stdout).to.equal(`configmap/${nameOf()} created (dry run)\n`);
+    expect((await apply('mirror', '--dry-run=server')).stdout).to.equal(
+      `configmap/${nameOf()} created (server dry run)\n`,
+    );
+    expect(stored()).to.equal(undefined);
+    const outcomes = JSON.parse((await apply('mirror', '-o', 'json')).stdout) as object[];
+    expect(outcomes).to.have.length(1);
+    expect(outcomes[0]).to.include({ object: `configmap/${nameOf()}`, outcome: 'created' });
+  });
+
+  it('warns of what the cluster is too old for', async () => {
+    await open({ openshift: '4.12.0' });
+    const { registry } = workshop;
+    const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
+    const { code, stdout, stderr } = await mirroring.run(args);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.contain('imagedigestmirrorset/release-mirror skipped\n');
+    expect(stderr).to.match(/warning: imagedigestmirrorset\/release-mirror: .*does not serve.*icsp/);
+    await mirroring.succeed([...args, '--print-mirror-instructions=icsp']);
+    expect(server.find('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy', 'release-mirror')).not.to.equal(
+      undefined,
+    );
+  });
+
+  it('has the cluster import the images into an image stream', async () => {
+    await open();
+    const importing = new ImportingServer();
+    await importing.start();
+    try {
+      const config = await kubeconfigs.write({ file: 'importing', cluster: { server: importing.url } });
+      const args = ['--to-image-stream=release', `--kubeconfig=${config}`];
+      expect(await mirroring.succeed(args)).to.equal('5 images imported into imagestream/release\n');
+      const { release } = workshop;
+      const made = importing.imports.flatMap(({ spec }) => spec.images.map(({ from, to }) => [to.name, from.name]));
+      const components = [...release.images].map(([name, { pullspec }]) => [name, pullspec]);
+      expect(made).to.have.deep.members([['release', release.pullspec], ...components]);
+      const tried = await mirroring.succeed([...args, '--dry-run']);
+      expect(tried).to.contain('5 images imported into imagestream/release (dry run)\n');
+    } finally {
+      await importing.stop();
+    }
+  });
+
+  it('says that no cluster is configured, or that it does not answer, before images are copied', async () => {
+    await open();
+    const stderr = await mirroring.fail(['--to-dir=mirror', '--apply-config', '--kubeconfig=absent']);
+    expect(stderr).to.contain('absent');
+    await server.stop();
+    await mirroring.fail(['--to-dir=mirror', '--apply-release-image-signature', kubeconfig, '--request-timeout=2s']);
+    expect(await readdir(workshop.folder)).not.to.include('mirror');
+  });
+
+  it('tells what was mirrored although the cluster then lets nobody in', async () => {
+    await open();
+    // Asked once whether it answers, and then for what version it is.
+    server.fault(/clusterversions/, { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } });
+    const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror', '--apply-config', kubeconfig]);
+    expect(code, stderr).to.equal(1);
+    expect(stdout).to.contain('\nSuccess\n').and.contain('oc adm-release-mirror-config apply mirror/config');
+  });
+
+  it('finds the image of a version by what the cluster knows, or by a graph', async () => {
+    await open();
+    const { release, signatures } = workshop;
+    const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+    const status = { availableUpdates: [{ version: release.version, image: release.pullspec }] };
+    server.put({ ...version, metadata: { name: 'version' }, status });
+    await mirroring.succeed(['--config-to-dir=known', kubeconfig], release.version);
+    const graph = { nodes: [{ version: release.version, payload: release.pullspec }], edges: [] };
+    (signatures.files as Map<string, string>).set('/graph', JSON.stringify(graph));
+    await mirroring.succeed(['--config-to-dir=graph', `--graph-url=${signatures.url}/graph`], release.version);
+    const file = `signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
+    for (const folder of ['known', 'graph']) {
+      expect(await readFile(mirroring.path(folder, file), 'utf8')).to.contain(nameOf());
+    }
+    const stderr = await mirroring.fail(['--to-dir=mirror', `--graph-url=${signatures.url}/graph`], 1, '4.12.5');
+    expect(stderr)
+      .to.match(/no release 4\.12\.5/)
+      .and.contain('4.12.4');
+  });
+
+  describe('with graph data', () => {
+    const components = ['cluster-version-operator', 'cli', 'etcd'];
+    const updateService = () =>
+      server.find(
+        'updateservice.operator.openshift.io/v1',
+        'UpdateService',
+        'update-service',
+        'openshift-update-service',
+      );
+
+    it('makes everything that an update service needs', async function () {
+      requirePeer(this, 'docker-registry', 'skopeo');
+      const site = await startDockerRegistry();
+      await open({ release: { components } });
+      try {
+        const archive = await workshop.write('graph-data.tar', '');
+        await writeFile(archive, makeArchive(soundFiles));
+        const to = `${site.host}/site/release`;
+        const args = [`--to=${to}`, '--config-to-dir=config', '--apply-config', kubeconfig, `--graph-data=${archive}`];
+        const stdout = await mirroring.succeed(args);
+        await pullWhole(`${to}:${workshop.release.tag}-graph-data`, mirroring.path('graph'));
+        expect(stdout).to.contain('Updateservice config/update-service/updateservice.yaml created\n');
+        expect(stdout).to.contain('updateservice/update-service created\n').and.contain('policyEngineURI');
+        const { spec } = parse(await readFile(mirroring.path('config/update-service/updateservice.yaml'), 'utf8')) as {
+          spec: Record<string, string>;
+        };
+        expect(spec['releases']).to.equal(to);
+        await pullWhole(String(spec['graphDataImage']), mirroring.path('again'));
+        expect(updateService()?.['spec']).to.deep.equal(spec);
+      } finally {
+        await site.stop();
+      }
+    });
+
+    it('carries the image over the gap', async () => {
+      await open({ release: { components } });
+      const { registry, release } = workshop;
+      const archive = await workshop.write('graph-data.tar.gz', '');
+      await writeFile(archive, gzipSync(makeArchive(soundFiles)));
+      await mirroring.succeed(['--to-dir=mirror', `--graph-data=${archive}`]);
+      expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.include(`${release.tag}-graph-data`);
+      expect(await readdir(mirroring.path('mirror/config'))).to.deep.equal(['signature']);
+      const source = `file://openshift/release:${release.tag}`;
+      const to = `--to=${registry.host}/site/release`;
+      await mirroring.succeed(['--from-dir=mirror', to, '--apply-config', kubeconfig], source);
+      const { graphDataImage } = (updateService()?.['spec'] ?? {}) as { graphDataImage?: string };
+      expect(graphDataImage).to.match(/\/site\/release@sha256:/);
+      expect(registry.content.repositories.get('site/release')?.tags.get(`${release.tag}-graph-data`)).to.equal(
+        graphDataImage?.split('@')[1],
+      );
+    });
+  });
+});

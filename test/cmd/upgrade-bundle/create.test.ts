@@ -1,0 +1,148 @@
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import {
+  expectFailure,
+  openWorkshop,
+  type ProgramOptions,
+  runProgram,
+  type Workshop,
+} from '../../support/content/creation.ts';
+
+describe('oc adm-upgrade-bundle create', () => {
+  let workshop: Workshop;
+  before(async () => {
+    workshop = await openWorkshop();
+  });
+  after(() => workshop.close());
+
+  it('prints where the bundle is, how large, its digest, the release and who signed it', async () => {
+    const { code, stdout, stderr } = await workshop.create();
+    expect(code, stderr).to.equal(0);
+    expect(stdout.split('\n').map((line) => line.slice(0, 12).trim())).to.deep.equal([
+      'Created',
+      'Bundle',
+      'Size',
+      'Digest',
+      'Release',
+      'Version',
+      'Signed by',
+      'Images',
+      'Fetched',
+      '',
+    ]);
+    expect(stdout).to.include(workshop.bundle);
+    expect(stdout).to.include(workshop.release.pullspec);
+    expect(stdout).to.include(`Test release key <release@example.com> (${workshop.key.fingerprint})`);
+  });
+
+  it('gives the same as JSON, alone on stdout', async () => {
+    const { stdout } = await workshop.create({ o: 'json', 'verify-existing': true });
+    const result = JSON.parse(stdout) as Record<string, unknown>;
+    expect(result).to.include({
+      path: workshop.bundle,
+      outcome: 'unchanged',
+      version: '4.12.4',
+      arch: 'x86_64',
+      images: 5,
+    });
+    expect(result).to.have.keys(
+      'path',
+      'outcome',
+      'version',
+      'arch',
+      'release',
+      'size',
+      'digest',
+      'fetched',
+      'images',
+      'blobs',
+      'signatures',
+    );
+  });
+
+  it('takes Go’s names of architectures', async () => {
+    expect((await workshop.create({ arch: 'amd64' })).stdout).to.match(/^Nothing to do/);
+  });
+
+  it('says nothing but the result with --quiet', async () => {
+    const { stdout, stderr } = await workshop.create({ quiet: true, output: `${workshop.output}-quiet` });
+    expect(stderr).to.equal('');
+    expect(stdout).to.match(/^Created/);
+  });
+
+  it('takes the pull secret under its other names', async () => {
+    const secret = await workshop.writePullSecret('a', 'b');
+    for (const name of ['pull-secret', 'registry-config', 'a']) {
+      expect((await workshop.create({ [name]: secret })).code).to.equal(0);
+    }
+  });
+
+  const wrong: readonly (readonly [what: string, changes: ProgramOptions, message: RegExp])[] = [
+    ['neither a version nor an image', { version: undefined }, /^error: .*--version or --release-image/m],
+    ['both a version and an image', { 'release-image': 'quay.io/a/b:c' }, /^error: .*--version or --release-image/m],
+    ['an architecture that there is not', { arch: 'x86' }, /arch/],
+    ['half a version', { version: '4.12' }, /4\.12\.0/],
+    ['no output', { output: undefined }, /output/],
+    [
+      'an image without tag and digest',
+      { version: undefined, 'release-image': 'quay.io/a/b' },
+      /neither a tag nor a digest/,
+    ],
+    ['an image that cannot be one', { version: undefined, 'release-image': 'BAD//x' }, /--release-image: “BAD\/\/x”/],
+    ['a repository with a tag', { 'release-repository': 'quay.io/a/b:c' }, /--release-repository: .*tag/],
+    [
+      'a URL for an image',
+      { 'extra-image': 'https://me:secret@quay.io/a' },
+      /--extra-image: a URL.*\nhint:.* quay\.io\/a$/m,
+    ],
+    ['a fingerprint that is none', { 'trust-fingerprint': 'abc' }, /--trust-fingerprint: “abc”/],
+    [
+      'a keyring that is not there',
+      { 'signature-keyring': 'nowhere.asc' },
+      /--signature-keyring: there is no file nowhere/,
+    ],
+    ['a signature store of another kind', { 'signature-store': 'ftp://a/b' }, /--signature-store: /],
+    ['too many transfers', { 'max-per-registry': '65' }, /from 1 to 64/],
+  ];
+  for (const [what, changes, message] of wrong) {
+    it(`refuses ${what} with exit code 2 and a hint`, async () => {
+      const before = workshop.registry.requests.length;
+      const outcome = await workshop.create({ output: `${workshop.output}-wrong`, ...changes });
+      expect(workshop.registry.requests).to.have.lengthOf(before);
+      await expectFailure(outcome, `${workshop.output}-wrong`, [/^error: /m, message, /^hint: /m], { exit: 2 });
+      expect(await readdir(workshop.folder)).not.to.include('output-wrong');
+    });
+  }
+
+  it('reads credentials that nobody named only when a registry wants some', async () => {
+    await mkdir(join(workshop.folder, '.docker'), { recursive: true });
+    const config = await workshop.write('.docker/config.json', '{');
+    try {
+      expect(await workshop.create()).to.include({ code: 0, stderr: '' });
+      const named = await workshop.create({ 'pull-secret': config });
+      expect(named.code).to.equal(1);
+      expect(named.stderr).to.include(config);
+    } finally {
+      await rm(config);
+    }
+  });
+
+  it('has a help that names what matters', async () => {
+    const { code, stdout } = await runProgram(workshop.folder, 'create', ['--help']);
+    expect(code).to.equal(0);
+    for (const option of [
+      '--version',
+      '--arch',
+      '--output',
+      '--pull-secret',
+      '--registry-config',
+      '--release-image',
+      '--from-dir',
+      '--extra-image',
+      '--dry-run',
+    ]) {
+      expect(stdout).to.include(option);
+    }
+  });
+});

@@ -1,0 +1,135 @@
+import { mkdtemp, open, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { readExecutable } from '../../../lib/update/install/executable.ts';
+import { planInstallation } from '../../../lib/update/install/installation.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
+import { runProgram } from '../../support/content/creation.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+
+describe('oc adm-upgrade-bundle install', () => {
+  let site: AgentSite;
+  let kubeconfigs: KubeconfigFolder;
+  let folder: string;
+  let executable: string;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'install-'));
+    executable = await makeExecutable('executable', 62);
+  });
+  after(() => rm(folder, { recursive: true }));
+  beforeEach(async () => {
+    site = await openAgentSite();
+    kubeconfigs = await makeKubeconfigFolder();
+    await kubeconfigs.write({ file: 'config', cluster: { server: site.server.url } });
+  });
+  afterEach(async () => {
+    await site.close();
+    await kubeconfigs.remove();
+  });
+  /** As large as one that has Node.js in it, and empty. */
+  const makeExecutable = async (name: string, machine: number): Promise<string> => {
+    const header = Buffer.alloc(20);
+    header.write('\x7fELF', 'latin1');
+    header.writeUInt16LE(machine, 18);
+    await using file = await open(join(folder, name), 'w');
+    await file.write(header);
+    await file.truncate(21 * 1024 * 1024);
+    return join(folder, name);
+  };
+  const install = (...args: string[]): Promise<Execution> => {
+    const kubeconfig = `--kubeconfig=${join(kubeconfigs.folder, 'config')}`;
+    return runProgram(folder, 'install', [kubeconfig, ...args]);
+  };
+
+  it('says what it makes, how far the agents are, and what to do next', async () => {
+    const { code, stdout, stderr } = await install(`--executable=${executable}`);
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
+    expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/controller created\ndaemonset/agent created\n');
+    expect(stdout).to.match(/\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight\n$/);
+    expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
+    expect(stderr).to.match(/^bringing the executable to master-0$/m);
+    const again = await install(`--executable=${executable}`);
+    expect(again.stdout).not.to.match(/created|configured/);
+  });
+
+  it('prints the objects for a GitOps repository, and writes nothing', async () => {
+    const { revision } = site.server.objects;
+    const { stdout, stderr, code } = await install(
+      `--executable=${executable}`,
+      '-o',
+      'yaml',
+      '--admission-policy=deny',
+    );
+    expect(code, stderr).to.equal(0);
+    const kinds = (text: string): string[] => [...text.matchAll(/^kind: (\w+)$/gm)].map(([, kind = '']) => kind);
+    expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
+    // They are written down in test/golden/cluster.
+    const executables = [await readExecutable(executable)];
+    const objects = await planInstallation(site.cluster, { executables, admission: 'deny' }, site.context);
+    expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
+    expect(stdout).not.to.contain('kind: Secret');
+    expect(site.server.objects.revision).to.equal(revision);
+    const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
+    expect(additional.stderr).to.match(
+      /^error: .* cannot get an additional store without rebooting every node\nhint: /,
+    );
+    const metadata = { name: 'cluster' };
+    site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
+    const machines = 'machineconfiguration.openshift.io/v1';
+    const files = [{ path: '/etc/containers/storage.conf', contents: { source: 'data:,' } }];
+    const config = {
+      apiVersion: machines,
+      kind: 'MachineConfig',
+      metadata: { name: 'rendered' },
+      spec: { config: { storage: { files } } },
+    };
+    site.server.put(config);
+    for (const name of ['master', 'worker']) {
+      const status = { configuration: { name: 'rendered' } };
+      site.server.put({ apiVersion: machines, kind: 'MachineConfigPool', metadata: { name }, spec: {}, status });
+    }
+    const both = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
+    expect(both.stderr).to.match(/^warning: apply the MachineConfiguration first/);
+    expect(kinds(both.stdout)[0]).to.equal('MachineConfiguration');
+    expect(kinds(both.stdout).slice(-3)).to.deep.equal(['DaemonSet', 'MachineConfig', 'MachineConfig']);
+    const hasty = await install(`--executable=${executable}`, '--wait=false', '--store=additional');
+    expect(hasty.code).to.equal(2);
+    expect(site.server.find('v1', 'Namespace', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('tries without writing', async () => {
+    const { revision } = site.server.objects;
+    const { stdout, code } = await install(`--executable=${executable}`, '--dry-run');
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/\ndaemonset\/agent created \(dry run\)\nNothing was written\.\n$/);
+    expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('names the pod that holds it up, and what to do', async () => {
+    site.kubelets.troubles.set('worker-0', 'CreateContainerError');
+    const { code, stderr } = await install(`--executable=${executable}`, '--timeout=3');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(
+      /^error: The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-0-1 on worker-0: CreateContainerError\nhint: See “oc -n/m,
+    );
+  });
+
+  it('does not send nodes what they cannot run', async () => {
+    const { code, stderr } = await install();
+    expect(code).to.equal(2);
+    expect(stderr).to.match(/^error: nodes cannot run this program as it is here/m);
+    expect(stderr).to.match(/^hint: It is in the archive oc-disconnected-\d.*-linux-amd64\.tar\.gz/m);
+    const script = await install(`--executable=${join(import.meta.dirname, 'install.test.ts')}`);
+    expect(script.stderr).to.match(/^error: .* is not an executable that runs on a node/m);
+    const twice = await install(`--executable=${executable}`, `--executable=${executable}`);
+    expect(twice.stderr).to.match(/are for the same architecture, amd64/);
+    const strange = await install(`--executable=${await makeExecutable('s390x', 22)}`);
+    expect(strange.stderr).to.match(/is for a machine \(ELF 22\) that there are no agents for/);
+    expect(site.server.requests).to.deep.equal([]);
+  });
+});

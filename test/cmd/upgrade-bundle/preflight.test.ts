@@ -1,0 +1,96 @@
+import { expect } from 'chai';
+import type { Preflight } from '../../../lib/preflight/preflight.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeAuthority } from '../../support/certificates.ts';
+import { runProgram } from '../../support/content/creation.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { furnish, podSpec, workload } from '../../fakes/cluster/site.ts';
+
+describe('oc adm-upgrade-bundle preflight', () => {
+  let server: TestApiServer;
+  let kubeconfigs: KubeconfigFolder;
+  let kubeconfig: string;
+  let bundle: TestBundle;
+
+  before(async () => {
+    bundle = await makeBundle({ version: '4.19.4', previous: ['4.19.3'] });
+  });
+  after(() => bundle.remove());
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.19.3' });
+    furnish(server);
+    kubeconfigs = await makeKubeconfigFolder();
+    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  });
+  afterEach(async () => {
+    await server.stop();
+    await kubeconfigs.remove();
+  });
+  const preflight = (...args: string[]): Promise<Execution> =>
+    runProgram(kubeconfigs.folder, 'preflight', [kubeconfig, ...args]);
+
+  it('says that nothing needs a registry', async () => {
+    const { code, stdout, stderr } = await preflight();
+    expect(stderr).to.equal('');
+    expect(code).to.equal(0);
+    expect(stdout).to.equal(
+      'test: OpenShift 4.19.3; 3 nodes and 3 workloads looked at\nNothing was found that needs a registry.\n',
+    );
+  });
+
+  it('shows what blocks in a table, what to do about it, and exits with 1', async () => {
+    const always = { template: { spec: podSpec({ imagePullPolicy: 'Always' }) } };
+    for (let index = 0; index < 12; index += 1) {
+      server.put(workload('Deployment', `web-${String(index)}`, 'shop', always));
+    }
+    server.put(workload('DaemonSet', 'dns', 'openshift-dns', always));
+    const trusted = [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
+    const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
+    expect(code).to.equal(1);
+    expect(stderr).to.equal(
+      'error: The cluster cannot update to 4.19.4 without a registry: 1 finding blocks\nhint: Do what is said above, then run this again.\n',
+    );
+    expect(stdout).to.match(
+      /^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads looked at\n/,
+    );
+    expect(stdout).to.match(
+      /\nSEVERITY +CHECK +OBJECT +FINDING\nblocks +pull-policy +daemonset\/dns -n openshift-dns +container/,
+    );
+    expect(stdout).to.match(/ … and 2 more +-o json lists them all\n/);
+    expect(stdout.match(/^ {2}pull-policy +Set imagePullPolicy/gm)).to.have.length(1);
+  });
+
+  it('prints JSON, and takes a bundle that nobody who is trusted signed for one that must not be used', async () => {
+    const { code, stdout } = await preflight(bundle.path, '-o', 'json');
+    expect(code).to.equal(1);
+    const report = JSON.parse(stdout) as Preflight;
+    expect(report).to.deep.include({ cluster: 'test', version: '4.19.3', target: '4.19.4', nodes: 3, ready: false });
+    expect(report.findings[0]).to.have.all.keys('check', 'severity', 'subject', 'message', 'advice');
+    expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocks' });
+    expect((await preflight(bundle.path, '--allow-unsigned')).code).to.equal(0);
+  });
+
+  it('does not verify the certificate of a cluster whose kubeconfig says so', async () => {
+    const authority = await makeAuthority();
+    const { key, certificate: cert } = await authority.issue();
+    const secure = await startApiServer({ openshift: '4.19.3', tls: { key, cert } });
+    try {
+      const cluster = { server: secure.url, 'insecure-skip-tls-verify': true };
+      const file = `--kubeconfig=${await kubeconfigs.write({ file: 'insecure', cluster })}`;
+      const { stderr } = await runProgram(kubeconfigs.folder, 'preflight', [file]);
+      expect(stderr).to.equal('');
+    } finally {
+      await secure.stop();
+      await authority.remove();
+    }
+  });
+
+  it('reads the bundle before it asks the cluster', async () => {
+    const { code, stderr } = await preflight('absent.tar');
+    expect(code).to.equal(1);
+    expect(stderr).to.contain('there is no absent.tar');
+    expect(server.requests).to.deep.equal([]);
+  });
+});

@@ -1,0 +1,135 @@
+import { createHash } from 'node:crypto';
+import { expect } from 'chai';
+import { inspectBundle, type Inspection } from '../../../../lib/bundle/inspect.ts';
+import { openBundle } from '../../../../lib/bundle/open.ts';
+import { formatReport } from '../../../../cmd/upgrade-bundle/report/report.ts';
+import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
+import { makeContext } from '../../../support/context.ts';
+
+const formatBytes = (bytes: number): string => `${String(bytes)} B`;
+
+/** What stands in a page besides its tags. */
+const wordsOf = (page: string): string => page.replace(/<(style|script)>.*?<\/\1>/gs, '').replace(/<[^>]*>/g, ' ');
+
+const unescape = (text: string): string =>
+  text.replace(/&#(\d+);/g, (_, code: string) => String.fromCharCode(Number(code)));
+
+describe('formatReport', () => {
+  let made: TestBundle;
+  let inspection: Inspection;
+  let page: string;
+
+  before(async () => {
+    made = await makeBundle({ components: 8, previous: ['4.11.1'] });
+    const bundle = await openBundle(made.path, makeContext());
+    inspection = await inspectBundle(bundle, makeContext());
+    await bundle.close();
+    page = formatReport(inspection, formatBytes);
+  });
+  after(() => made.remove());
+
+  it('names the release, the digest and the signer, and says that nothing was verified', () => {
+    const words = wordsOf(page);
+    for (const fact of [inspection.release, made.result.digest, made.key.fingerprint, 'test/1', '4.11.1'])
+      expect(words).to.include(fact);
+    expect(words).to.include('Not verified.');
+  });
+
+  it('has every image with its digest and its sizes in a table', () => {
+    for (const { name, digest, unique, size } of inspection.images) {
+      const row = page.slice(page.indexOf(`<td class="digest">${digest}`) - 800).split(digest, 1)[0] ?? '';
+      const words = wordsOf(row.slice(row.lastIndexOf('<tr>')));
+      for (const cell of [name, formatBytes(unique), formatBytes(size)]) expect(words).to.include(cell);
+    }
+  });
+
+  it('has a tile with a tooltip for every image and every shared blob', () => {
+    const titles = [...page.matchAll(/<g>\s*<title>(.*?)<\/title>/g)].map(([, title = '']) => title.split(':')[0]);
+    expect(titles).to.include.members(inspection.images.map(({ name }) => name));
+    const shared = [...page.matchAll(/<title>(sha256:\w+):/g)].map(([, digest]) => digest);
+    expect(shared).to.have.members(inspection.sharedBlobs.map(({ digest }) => digest));
+  });
+
+  it('needs nothing besides itself, and allows only its own style and script', () => {
+    expect(page).not.to.match(/\b(?:src|xlink:href|style|on\w+)=/);
+    expect([...page.matchAll(/href="([^"]*)"/g)].map(([, target]) => target)).to.deep.equal(['#verify']);
+    expect(page).not.to.match(/url\(|@import|https?:\/\//);
+    const policy = /Content-Security-Policy" content="([^"]*)"/.exec(page)?.[1] ?? '';
+    expect(policy).to.match(/^default-src 'none';/);
+    for (const [, tag = '', text = ''] of page.matchAll(/<(style|script)>(.*?)<\/\1>/gs)) {
+      const hash = createHash('sha256').update(text).digest('base64');
+      expect(policy).to.include(`${tag}-src 'sha256-${hash}'`);
+    }
+  });
+
+  it('closes every element that it opens', () => {
+    const open: string[] = [];
+    const body = page.replace(/<(style|script)>.*?<\/\1>/gs, '').replace(/^<!doctype html>/, '');
+    for (const [, close, tag = '', empty] of body.matchAll(/<(\/?)([a-z][a-z0-9]*)[^>]*?(\/?)>/g)) {
+      if (close) expect(open.pop()).to.equal(tag);
+      else if (!empty) open.push(tag);
+    }
+    expect(open).to.deep.equal([]);
+  });
+
+  it('is the same for the same bundle, wherever it lies', () => {
+    const elsewhere = { ...inspection, path: `/elsewhere/${made.path.split('/').at(-1) ?? ''}` };
+    expect(formatReport(elsewhere, formatBytes)).to.equal(page);
+  });
+
+  it('lets nothing in a bundle become markup', () => {
+    const hostile = `</title></svg><script>alert(1)</script><img src=x onerror="alert('1')">`;
+    const [image] = inspection.images;
+    if (!image) throw new Error('there is no image');
+    const poisoned: Inspection = {
+      ...inspection,
+      path: `/x/${hostile.replaceAll('/', '')}.tar`,
+      version: hostile,
+      arch: hostile,
+      release: `${hostile}@${image.digest}`,
+      tool: hostile,
+      previous: [hostile],
+      notes: [hostile],
+      signatures: [
+        {
+          digest: image.digest,
+          image: hostile,
+          signers: [{ signer: hostile, fingerprint: hostile }],
+          held: 1,
+          file: hostile,
+        },
+      ],
+      images: [{ ...image, name: hostile, aliases: [hostile], platforms: [hostile], unique: 1e9 }],
+    };
+    const poisonedPage = formatReport(poisoned, formatBytes);
+    const tagsOf = (text: string): Set<string> => new Set([...text.matchAll(/<[a-z]+[^>]*/g)].map(([tag]) => tag));
+    expect([...tagsOf(poisonedPage)].filter((tag) => /^<(?:script|img)|onerror|alert/.test(tag))).to.deep.equal([
+      '<script',
+    ]);
+    expect(poisonedPage.match(/<script/g)).to.have.length(1);
+    expect(unescape(poisonedPage)).to.include(hostile);
+  });
+
+  it('gives commands that survive a shell, whatever the file is called', () => {
+    const odd = formatReport({ ...inspection, path: "/x/it's $(id).tar" }, formatBytes);
+    expect(unescape(odd)).to.include("oc adm-upgrade-bundle verify 'it'\\''s $(id).tar'");
+    const dashed = formatReport({ ...inspection, path: '/x/-rf.tar' }, formatBytes);
+    expect(dashed).to.include('oc adm-upgrade-bundle verify ./-rf.tar');
+    expect(page).not.to.contain('tar -xf');
+  });
+
+  it('explains the checks that a directory allows', () => {
+    const { digest, ...rest } = inspection;
+    expect(digest).not.to.equal(undefined);
+    const directory = unescape(formatReport({ ...rest, form: 'directory', path: '/x/mirror' }, formatBytes));
+    expect(directory).to.include('cd mirror/v2/openshift/release/blobs && ');
+    expect(directory).to.include('cat mirror/config/signature/');
+    expect(directory).not.to.match(/<pre>[^<]*tar -x/);
+  });
+
+  it('shows what is missing', () => {
+    const noted = formatReport({ ...inspection, notes: ['cli: a blob that it needs cannot be found'] }, formatBytes);
+    expect(wordsOf(noted)).to.include('cli: a blob that it needs cannot be found');
+    expect(wordsOf(page)).not.to.include('missing');
+  });
+});

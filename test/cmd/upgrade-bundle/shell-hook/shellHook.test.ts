@@ -1,0 +1,194 @@
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { fishHook } from '../../../../cmd/upgrade-bundle/shell-hook/fishHook.ts';
+import { posixHook } from '../../../../cmd/upgrade-bundle/shell-hook/posixHook.ts';
+import { requirePeer, run, type RunResult } from '../../../support/peers.ts';
+
+const shells = {
+  bash: { hook: posixHook('bash'), args: ['--norc', '--noprofile'], prelude: 'shopt -s expand_aliases' },
+  zsh: { hook: posixHook('zsh'), args: ['-f'], prelude: '' },
+  fish: { hook: fishHook, args: ['--no-config'], prelude: '' },
+} as const;
+
+/** Says who it is, then each argument on a line of its own, and ends with $EXIT. */
+const standIn = `#!/bin/sh
+echo "\${0##*/}"
+for word in "$@"; do printf '  [%s]\\n' "$word"; done
+[ -z "$SHOW" ] || echo "KUBECONFIG=$KUBECONFIG"
+exit "\${EXIT:-0}"
+`;
+
+for (const [shell, { hook, args, prelude }] of Object.entries(shells)) {
+  describe(`the hook for ${shell}`, () => {
+    let folder: string;
+    before(async function () {
+      requirePeer(this, shell as keyof typeof shells);
+      folder = await mkdtemp(join(tmpdir(), 'hook-'));
+      for (const name of [
+        'bin/oc',
+        'other/oc4',
+        'plugins/oc-adm_upgrade_bundle',
+        'plugins/oc-adm_release_mirror_config',
+      ]) {
+        const file = join(folder, name);
+        await mkdir(join(file, '..'), { recursive: true });
+        await writeFile(file, standIn);
+        await chmod(file, 0o755);
+      }
+    });
+    after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
+
+    /** Runs lines in the shell, `HOOK` standing for the hook being loaded, with folders of the test first on the path. */
+    async function say(lines: readonly string[], { folders = ['bin', 'plugins'], env = {} } = {}): Promise<RunResult> {
+      const [file, script] = [join(folder, 'hook'), join(folder, 'script')];
+      await writeFile(file, hook);
+      const text = [prelude, ...lines].map((line) => (line === 'HOOK' ? `. ${file}` : line)).join('\n');
+      await writeFile(script, `${text}\n`);
+      const path = [...folders.map((name) => join(folder, name)), '/usr/bin', '/bin'].join(':');
+      return run(shell, [...args, script], { env: { HOME: folder, PATH: path, TERM: 'dumb', ...env } });
+    }
+
+    const words = (name: string, ...rest: string[]): string =>
+      [name, ...rest.map((word) => `  [${word}]`), ''].join('\n');
+
+    it('sends the literal commands to the plugins, arguments untouched', async () => {
+      const { stdout, stderr } = await say([
+        'HOOK',
+        `oc adm upgrade create bundle --version=4.12.4 --output='/my files/*' "" '$HOME' "a\\"b"`,
+        'oc adm upgrade create bundle',
+        `oc adm release mirror 4.12.4 --to-dir 'x  y' --apply-config`,
+        'oc adm release mirror --config-to-dir=config 4.12.4',
+        'oc adm release mirror --config-to-dir config --apply-config=true',
+      ]);
+      expect(stderr).to.equal('');
+      expect(stdout).to.equal(
+        [
+          words('oc-adm_upgrade_bundle', 'create', '--version=4.12.4', '--output=/my files/*', '', '$HOME', 'a"b'),
+          words('oc-adm_upgrade_bundle', 'create'),
+          words('oc-adm_release_mirror_config', '4.12.4', '--to-dir', 'x  y', '--apply-config'),
+          words('oc-adm_release_mirror_config', '--config-to-dir=config', '4.12.4'),
+          words('oc-adm_release_mirror_config', '--config-to-dir', 'config', '--apply-config=true'),
+        ].join(''),
+      );
+    });
+
+    const others = [
+      [],
+      ['get', 'pods'],
+      ['adm', 'upgrade'],
+      ['adm', 'upgrade', 'create'],
+      ['adm', 'upgrade', '--to=4.12.4'],
+      ['adm upgrade', 'create', 'bundle'],
+      ['adm', 'upgrade', 'create', 'bundles'],
+      ['--context=x', 'adm', 'upgrade', 'create', 'bundle'],
+      ['adm', 'release', 'mirror', '4.12.4', '--to-dir=x'],
+      ['adm', 'release', 'mirror', '--', '--apply-config'],
+      ['adm', 'release', 'mirror', '--apply-configs'],
+      ['adm', 'release', 'info', '--apply-config'],
+      ['__complete', 'adm', 'upgrade', 'create', 'bundle', ''],
+      ['exec', 'p', '--', 'sh', '-c', 'echo $HOME "*" \\n;'],
+      ['', ' ', '-n', '~', '*'],
+    ];
+    it('sends every other command line to the real oc, arguments untouched', async () => {
+      const quote = (word: string): string => `'${word.replaceAll('\\', shell === 'fish' ? '\\\\' : '\\')}'`;
+      const { stdout, stderr } = await say(['HOOK', ...others.map((line) => ['oc', ...line.map(quote)].join(' '))]);
+      expect(stderr).to.equal('');
+      expect(stdout).to.equal(others.map((line) => words('oc', ...line)).join(''));
+    });
+
+    it('keeps exit codes and pipes', async () => {
+      const status = shell === 'fish' ? '$status' : '$?';
+      const { stdout } = await say(
+        [
+          'HOOK',
+          'oc get pods >/dev/null',
+          `echo ${status}`,
+          'oc adm upgrade create bundle >/dev/null',
+          `echo ${status}`,
+          'oc adm release mirror --apply-config | tail -n 1',
+          'oc get pods | tail -n 1',
+        ],
+        { env: { EXIT: '7' } },
+      );
+      expect(stdout).to.equal('7\n7\n  [--apply-config]\n  [pods]\n');
+    });
+
+    it('takes over an alias that is an oc of another place or with options, which the cluster is chosen by', async () => {
+      const lines = ['HOOK', 'oc get pods', 'oc adm upgrade create bundle', 'oc adm release mirror --apply-config'];
+      const create = words('oc-adm_upgrade_bundle', 'create');
+      const elsewhere = await say([`alias oc=${folder}/other/oc4`, ...lines]);
+      expect(elsewhere.stderr).to.equal('');
+      expect(elsewhere.stdout).to.equal(
+        words('oc4', 'get', 'pods') + create + words('oc-adm_release_mirror_config', '--apply-config'),
+      );
+      const chosen = await say([`alias oc='oc --context=prod'`, ...lines]);
+      expect(chosen.stderr).to.equal('');
+      expect(chosen.stdout).to.equal(
+        words('oc', '--context=prod', 'get', 'pods') +
+          create +
+          words('oc-adm_release_mirror_config', '--context=prod', '--apply-config'),
+      );
+      const assigned = await say([`alias oc='KUBECONFIG=$HOME/k command oc'`, ...lines], { env: { SHOW: '1' } });
+      expect(assigned.stderr).to.equal('');
+      expect(assigned.stdout.match(/^KUBECONFIG=.*$/gm)).to.deep.equal(Array(3).fill(`KUBECONFIG=${folder}/k`));
+    });
+
+    it('leaves an alias that is more than an oc, and a function of the user, and says so', async () => {
+      for (const mine of [
+        `alias oc='env oc'`,
+        `alias oc='oc -n x'`,
+        `alias oc='echo mine; command oc'`,
+        shell === 'fish' ? 'function oc; command oc --mine $argv; end' : 'function oc { command oc --mine "$@"; }',
+      ]) {
+        const { stdout, stderr } = await say([mine, 'HOOK', 'oc adm upgrade create bundle']);
+        expect(stderr).to.match(/^oc: .* call the plugins as oc adm-upgrade-bundle/);
+        expect(stdout, mine).to.match(/^ {2}\[adm\]\n {2}\[upgrade\]\n {2}\[create\]\n {2}\[bundle\]$/m);
+      }
+    });
+
+    it('can be loaded twice, with an alias too', async () => {
+      const { stdout, stderr } = await say([
+        `alias oc='oc --context=prod'`,
+        'HOOK',
+        'HOOK',
+        'oc get pods',
+        'oc adm release mirror --apply-config',
+      ]);
+      expect(stderr).to.equal('');
+      expect(stdout).to.equal(
+        words('oc', '--context=prod', 'get', 'pods') +
+          words('oc-adm_release_mirror_config', '--context=prod', '--apply-config'),
+      );
+    });
+
+    it('does without an oc, whose absence is told as ever', async () => {
+      const status = shell === 'fish' ? '$status' : '$?';
+      const { stdout, stderr } = await say(['HOOK', 'oc adm upgrade create bundle', 'oc get pods', `echo ${status}`], {
+        folders: ['plugins'],
+      });
+      expect(stdout).to.equal(`${words('oc-adm_upgrade_bundle', 'create')}127\n`);
+      expect(stderr).to.match(/oc/);
+    });
+
+    it('says which plugin is missing, and finds one that krew installed', async () => {
+      const status = shell === 'fish' ? '$status' : '$?';
+      const absent = await say(['HOOK', 'oc adm upgrade create bundle', `echo ${status}`], { folders: ['bin'] });
+      expect(absent.stdout).to.equal('127\n');
+      expect(absent.stderr).to.equal('oc: the plugin oc-adm_upgrade_bundle is not on the PATH\n');
+      await mkdir(join(folder, 'krew'), { recursive: true });
+      await writeFile(join(folder, 'krew/kubectl-adm_upgrade_bundle'), standIn, { mode: 0o755 });
+      const found = await say(['HOOK', 'oc adm upgrade create bundle'], { folders: ['bin', 'krew'] });
+      expect(found.stdout).to.equal(words('kubectl-adm_upgrade_bundle', 'create'));
+    });
+
+    if (shell !== 'fish') {
+      it('works where unset variables and failures end the shell', async () => {
+        const { code, stdout, stderr } = await say(['set -eu', 'HOOK', 'oc', 'oc adm', 'oc adm upgrade create bundle']);
+        expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
+        expect(stdout).to.equal(words('oc') + words('oc', 'adm') + words('oc-adm_upgrade_bundle', 'create'));
+      });
+    }
+  });
+}

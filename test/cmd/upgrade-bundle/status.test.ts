@@ -1,0 +1,278 @@
+import { expect } from 'chai';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { type Running, runProgram, startProgram, until } from '../../support/content/creation.ts';
+import type { Execution } from '../../support/program/execution.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+
+const digest = `sha256:${'a'.repeat(64)}`;
+
+describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
+  let server: TestApiServer;
+  let kubeconfigs: KubeconfigFolder;
+  let kubeconfig: string;
+  let bundle: TestBundle;
+
+  before(async () => {
+    bundle = await makeBundle({ version: '4.19.4' });
+  });
+  after(() => bundle.remove());
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.19.3' });
+    server.put(upgradeBundleDefinition());
+    kubeconfigs = await makeKubeconfigFolder();
+    kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
+  });
+  afterEach(async () => {
+    await server.stop();
+    await kubeconfigs.remove();
+  });
+  const start = (verb: string, ...args: string[]): Running =>
+    startProgram(kubeconfigs.folder, verb, [kubeconfig, ...args]);
+  const run = (verb: string, ...args: string[]): Promise<Execution> =>
+    runProgram(kubeconfigs.folder, verb, [kubeconfig, ...args]);
+  const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
+  const put = (phase: string, more: object = {}, hold = false): void => {
+    const status = { phase, version: '4.19.4', ...more };
+    const object = { ...api, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: { digest }, hold }, status };
+    const before = server.find(api.apiVersion, api.kind, '4.19.4-x86-64');
+    const kind = server.kinds.find((each) => each.kind === 'UpgradeBundle');
+    if (!before || !kind) return void server.put(object);
+    const place = { kind, namespace: '', name: '4.19.4-x86-64' };
+    server.objects.replace(place, { ...before, status }, { manager: 'controller', dryRun: false, status: true });
+  };
+  const nodes = [
+    { name: 'master-0', phase: 'Loaded', imagesLoaded: 190, imagesTotal: 190, bytes: 17_179_869_184 },
+    {
+      name: 'worker-0',
+      phase: 'Loading',
+      imagesLoaded: 95,
+      imagesTotal: 190,
+      bytes: 8_589_934_592,
+      message: 'from master-0',
+    },
+  ];
+  const trusting = () => [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
+  const spec = () => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.['spec'];
+
+  it('allows a bundle by what stands beside it, and holds it', async () => {
+    const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.equal(
+      'upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w\n',
+    );
+    expect(spec()).to.deep.include({ hold: true });
+    expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(
+      /^upgradebundle\/4\.19\.4-x86-64 unchanged\n/,
+    );
+  });
+
+  it('refuses a bundle that nobody trusted signed before the cluster is asked for anything, unless that is allowed', async () => {
+    const { code, stderr } = await run('apply', bundle.path);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(new RegExp(`^error: ${bundle.release.digest} `));
+    expect(server.requests).to.deep.equal([]);
+    const allowed = await run('apply', bundle.path, '--allow-unsigned');
+    expect(allowed.stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created\n/);
+    expect(allowed.stderr).to.contain('going on because unsigned releases are allowed');
+  });
+
+  it('allows nothing that the agents would refuse, and says how they come to trust it', async () => {
+    const context = makeContext();
+    const bring = async (trust: AgentTrust): Promise<void> => {
+      const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust };
+      const [agents] = agentObjects(options).slice(-1);
+      if (agents) server.put({ ...agents });
+    };
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    await bring(noTrust);
+    const { code, stdout, stderr } = await run('apply', bundle.path, ...trusting());
+    expect([code, stdout]).to.deep.equal([1, '']);
+    expect(spec()).to.equal(undefined);
+    const { fingerprint } = bundle.key;
+    expect(stderr).to.match(
+      new RegExp(`^error: the agents would refuse the bundle: they do not trust the key ${fingerprint} \\(`, 'm'),
+    );
+    expect(stderr).to.match(new RegExp(`: oc adm-upgrade-bundle install --trust-fingerprint=${fingerprint}\n$`));
+    // Who signed it does not stand in what is beside it.
+    const beside = await run('apply', `${bundle.path}.yaml`, ...trusting());
+    expect(beside.stderr).to.match(new RegExp(`^warning: the agents do not trust the key ${fingerprint}\\. Run this`));
+    expect(beside.code).to.equal(0);
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stderr).to.match(/ install --allow-unsigned\n$/);
+    const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
+    await bring(await gatherTrust(wanted, noTrust, context));
+    expect((await run('apply', bundle.path, ...trusting())).stdout).to.contain(' unchanged\n');
+    // What they trust is good enough, whatever else this one does.
+    expect((await run('apply', bundle.path, '--allow-unsigned')).stdout).to.contain(' unchanged\n');
+  });
+
+  it('allows what a device of a node holds', async () => {
+    const { stdout } = await run('apply', '--device=/dev/sdb', `--digest=${digest}`);
+    expect(stdout).to.match(/^upgradebundle\/bundle-aaaaaaaaaaaa created\n/);
+    const made = server.find(api.apiVersion, api.kind, 'bundle-aaaaaaaaaaaa');
+    expect(made?.['spec']).to.deep.include({ bundle: { digest, file: '/dev/sdb' } });
+  });
+
+  it('allows extra images by digest, or all that the bundle has, and names those that are left out', async () => {
+    const extra = extraImage();
+    const other = await makeBundle({ version: '4.19.5', extraImages: [extra] });
+    try {
+      const allowed = (): unknown =>
+        (server.find(api.apiVersion, api.kind, '4.19.5-x86-64')?.['spec'] as Json | undefined)?.['allowExtraImages'];
+      const trust = [`--signature-keyring=${other.keyFile}`, `--trust-fingerprint=${other.key.fingerprint}`];
+      const none = await run('apply', other.path, ...trust);
+      expect(none.stderr).to.contain(`does not cover ${extra.pullspec}: it is not loaded; to load it, add`);
+      expect(allowed()).to.equal(undefined);
+      const all = await run('apply', other.path, ...trust, '--allow-extra-images=all');
+      expect(all.stderr).to.contain(`does not cover ${extra.pullspec}: it is loaded`);
+      expect(allowed()).to.deep.equal([extra.digest]);
+      const one = await run('apply', `${other.path}.yaml`, `--allow-extra-images=${digest}`);
+      expect(one.stdout).to.contain(' configured\n');
+      expect(allowed()).to.deep.equal([digest]);
+      for (const [file, wanted] of [
+        [`${other.path}.yaml`, 'all'],
+        [other.path, 'quay.io/x:v1'],
+      ] as const)
+        expect((await run('apply', file, ...trust, `--allow-extra-images=${wanted}`)).code).to.equal(2);
+    } finally {
+      await other.remove();
+    }
+  });
+
+  it('refuses a digest that is not that of the bundle, and one that is none', async () => {
+    const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`, ...trusting());
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/^error: .* has another digest than --digest: sha256:/);
+    expect((await run('apply', bundle.path, '--digest=1234')).code).to.equal(2);
+    expect((await run('apply')).stderr).to.match(/^error: which bundle\? Name a file, or give --digest\nhint: /);
+    expect(server.requests).to.deep.equal([]);
+  });
+
+  it('shows the phase, the conditions and every node', async () => {
+    const conditions = [
+      {
+        type: 'Verified',
+        status: 'True',
+        reason: 'Signed',
+        message: 'by Red Hat',
+        lastTransitionTime: '2026-11-21T12:00:00Z',
+      },
+    ];
+    put('Loading', { nodes, conditions }, true);
+    const { stdout } = await run('status');
+    expect(stdout.split('\n')).to.deep.equal([
+      '4.19.4-x86-64: Loading, 1 of 2 nodes ready, 75%',
+      '  Version    4.19.4',
+      `  Bundle     ${digest}`,
+      '  Held       until oc adm-upgrade-bundle resume',
+      '',
+      'CONDITION  STATUS  REASON  MESSAGE',
+      'Verified   True    Signed  by Red Hat',
+      '',
+      'NODE      PHASE    IMAGES                     BLOBS  MESSAGE',
+      'master-0  Loaded   ██████████  190 of 190  16.0 GiB',
+      'worker-0  Loading  █████░░░░░  95 of 190    8.0 GiB  from master-0',
+      '',
+    ]);
+    const json = JSON.parse((await run('status', '-o', 'json')).stdout) as {
+      status: { nodes: unknown[] };
+      metadata: object;
+    };
+    expect(json.status.nodes).to.have.length(2);
+    expect(json.metadata).not.to.have.property('managedFields');
+    expect((await run('status', '-o', 'yaml')).stdout).to.match(/^ {2}phase: Loading$/m);
+  });
+
+  it('says what to do where there is no bundle', async () => {
+    const { code, stderr } = await run('status');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/^error: No bundle has been detected or applied\nhint: Insert a stick/);
+  });
+
+  it('follows an update until it is completed', async () => {
+    const { child, outcome } = start('status', '-w');
+    let seen = '';
+    child.stdout?.on('data', (chunk: Buffer) => (seen += chunk.toString()));
+    const shown = (text: string): Promise<void> => until(() => seen.includes(text));
+    await until(() => server.requests.some(({ query }) => query.get('watch') === 'true'));
+    put('Loading', { nodes });
+    await shown('4.19.4-x86-64: Loading, 1 of 2 nodes ready, 75%\n');
+    put('Upgrading', { nodes });
+    await shown('4.19.4-x86-64: Upgrading');
+    put('Completed', { nodes });
+    const { code, stdout } = await outcome;
+    expect(code).to.equal(0);
+    expect(stdout.trim().split('\n')).to.have.length(3);
+  });
+
+  it('follows one that fails, and says so', async () => {
+    put('Failed', {
+      conditions: [
+        {
+          type: 'Updated',
+          status: 'False',
+          reason: 'DiskFull',
+          message: 'worker-0 is full',
+          lastTransitionTime: '2026-11-21T12:00:00Z',
+        },
+      ],
+    });
+    const { code, stderr } = await run('status', '-w', '-o', 'json');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/^error: The update with 4\.19\.4-x86-64 has failed: worker-0 is full\nhint: /m);
+  });
+
+  it('begins an update that is held', async () => {
+    put('Held', {}, true);
+    expect((await run('resume')).stdout).to.equal('upgradebundle/4.19.4-x86-64 is no longer held: Held\n');
+    expect(spec()).to.deep.include({ hold: false });
+    expect((await run('resume')).stdout).to.equal('upgradebundle/4.19.4-x86-64 is not held: Held\n');
+  });
+
+  it('gives an update up, and waits until that is done', async () => {
+    put('Loading');
+    const { outcome } = start('abort');
+    const annotated = (): unknown => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.metadata['annotations'];
+    await until(annotated);
+    put('Failed');
+    const { stdout, stderr } = await outcome;
+    expect([stdout, stderr]).to.deep.equal(['upgradebundle/4.19.4-x86-64 aborted\n', '4.19.4-x86-64 is Loading\n']);
+    expect((await run('clean')).stdout).to.equal('upgradebundle/4.19.4-x86-64 deleted\n');
+    expect((await run('clean')).stdout).to.equal('There is nothing to remove.\n');
+  });
+
+  it('does not give up what has begun, and says what there is to do', async () => {
+    put('Upgrading');
+    const { code, stderr } = await run('abort');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(
+      /error: The update to 4\.19\.4 has begun, and cannot be aborted\nhint: .*oc adm upgrade rollback/,
+    );
+    expect((await run('clean', '4.19.4-x86-64')).stderr).to.match(
+      /^error: 4\.19\.4-x86-64 is under way: Upgrading\nhint: /,
+    );
+  });
+
+  it('says that nothing is installed', async () => {
+    const bare = await startApiServer({ openshift: '4.19.3' });
+    const file = `--kubeconfig=${await kubeconfigs.write({ file: 'bare', cluster: { server: bare.url } })}`;
+    try {
+      for (const verb of ['status', 'resume', 'abort', 'clean']) {
+        const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
+        expect(code).to.equal(1);
+        expect(stderr).to.equal(
+          'error: test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\n',
+        );
+      }
+    } finally {
+      await bare.stop();
+    }
+  });
+});

@@ -1,0 +1,208 @@
+import { expect } from 'chai';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, open, truncate, unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata.ts';
+import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { layOutTar } from '../../../lib/archive/tarLayout.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { executeProgram } from '../../support/program/execution.ts';
+import { rewrite } from '../../support/archive/repack.ts';
+
+const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const run = promisify(execFile);
+
+interface Outcome {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+describe('verify', () => {
+  let bundle: TestBundle;
+  let trust: string[];
+  const at = (name: string): string => join(bundle.folder, name);
+  before(async () => {
+    bundle = await makeBundle({ components: 8 });
+    trust = [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
+  });
+  after(() => bundle.remove());
+
+  function verify(args: readonly string[], interruptAt?: RegExp, env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
+    return interruptAt
+      ? interruptVerify(args, interruptAt)
+      : executeProgram(executable, ['verify', ...args], { env: { ...process.env, ...env } });
+  }
+
+  async function interruptVerify(args: readonly string[], interruptAt: RegExp): Promise<Outcome> {
+    const child = spawn(process.execPath, [executable, 'verify', ...args], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => {
+      stderr += chunk.toString();
+      if (interruptAt.test(stderr)) child.kill('SIGINT');
+    });
+    const [code] = (await once(child, 'close')) as [number | null];
+    return { code, stdout, stderr };
+  }
+
+  it('has no use for credentials, in whatever state they are', async () => {
+    await mkdir(at('.docker'));
+    await writeFile(at('.docker/config.json'), '{');
+    const env = { HOME: bundle.folder, REGISTRY_AUTH_FILE: at('none') };
+    const { code, stderr } = await verify([bundle.path, ...trust], undefined, env);
+    expect(stderr).to.equal('');
+    expect(code).to.equal(0);
+  });
+
+  it('says that a bundle is good, who signed it, and what its digest is', async () => {
+    const { code, stdout, stderr } = await verify([bundle.path, ...trust]);
+    expect(stderr).to.equal('');
+    expect(code).to.equal(0);
+    expect(stdout)
+      .to.match(/^Good: .*\.tar\n/)
+      .and.to.include(`key ${bundle.key.fingerprint}`);
+    expect(stdout).to.include('all 9 are whole').and.to.include(bundle.result.digest);
+    expect(stdout).to.include(`as ${bundle.path}.sha256 says`);
+  });
+
+  it('says the same of the directory that it unpacks to', async () => {
+    const { code, stdout } = await verify([await bundle.unpack(), ...trust]);
+    expect(code).to.equal(0);
+    expect(stdout)
+      .to.match(/^Good: /)
+      .and.not.to.include('Digest');
+  });
+
+  it('tells what is wrong in a few lines, and fails', async () => {
+    const cut = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, bytes.length * 0.6));
+    const { code, stdout, stderr } = await verify([cut, ...trust]);
+    expect(code).to.equal(1);
+    expect(stdout)
+      .to.match(/^NOT GOOD: /)
+      .and.to.match(/missing +\d+ blobs, needed by .* and \d+ more images/);
+    expect(stdout.split('\n')).to.have.length.lessThan(20);
+    expect(stderr).to.match(/^error: .*cut\.tar is not a good bundle: there are \d+ problems\nhint: .*\n$/);
+  });
+
+  it('lists everything as JSON', async () => {
+    const good = await verify([bundle.path, ...trust, '-o', 'json']);
+    expect(JSON.parse(good.stdout)).to.deep.include({ good: true, problems: [], digest: bundle.result.digest });
+    const cut = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, bytes.length * 0.6));
+    const bad = await verify([cut, ...trust, '-o', 'json']);
+    expect(bad.code).to.equal(1);
+    const report = JSON.parse(bad.stdout) as VerifyReport & { good: boolean };
+    expect(report.good).to.equal(false);
+    expect(report.problems).to.have.length.greaterThan(20);
+    expect(report.problems[0]).to.have.all.keys('kind', 'subject', 'what', 'images', 'message');
+  });
+
+  it('warns of a bundle that another tar program packed, and finds it good', async () => {
+    const path = at('again.tar');
+    await run('tar', ['-C', await bundle.unpack(), '-cf', path, 'metadata.json', 'config', 'v2']);
+    const { code, stdout, stderr } = await verify([path, ...trust]);
+    expect(code).to.equal(0);
+    expect(stdout).to.match(/^Good: /);
+    expect(stderr).to.match(/^warning: .*again\.tar was packed again/);
+    const { good, warnings } = JSON.parse((await verify([path, ...trust, '-o', 'json'])).stdout) as VerifyReport & {
+      good: boolean;
+    };
+    expect(good).to.equal(true);
+    expect(warnings.map(({ kind }) => kind)).to.deep.equal(['repacked']);
+  });
+
+  it('says what to do about a signature by a key that is not trusted', async () => {
+    const { code, stdout, stderr } = await verify([bundle.path]);
+    expect(code).to.equal(1);
+    expect(stdout).to.include('nobody who is trusted');
+    expect(stderr).to.include(`--trust-fingerprint=${bundle.key.fingerprint}`);
+    const allowed = await verify([bundle.path, '--allow-unsigned']);
+    expect(allowed.code).to.equal(0);
+    expect(allowed.stderr).to.match(/^warning: /);
+  });
+
+  it('says what there is in place of a bundle that is not there', async () => {
+    const misspelt = await verify([at('upgrade-4.12.4.tar')]);
+    expect(misspelt.code).to.equal(1);
+    expect(misspelt.stderr)
+      .to.match(/^error: there is no .*\/upgrade-4\.12\.4\.tar\nhint: .* has .*upgrade-4\.12\.4-x86_64\.tar/)
+      .and.not.to.include('ENOENT');
+    expect((await verify([at('nowhere/a.tar')])).stderr).to.match(/\nhint: There is no folder .*nowhere: /);
+  });
+
+  it('does not look at credentials, which it does not need', async () => {
+    const file = at('auth.json');
+    await writeFile(file, '{');
+    expect(await verify([bundle.path, ...trust], undefined, { REGISTRY_AUTH_FILE: file })).to.include({ code: 0 });
+  });
+
+  it('compares the whole with --digest and --sha256', async () => {
+    const sums = at('all.sha256');
+    await writeFile(
+      sums,
+      `${digestOf('x').slice(7)}  other.tar\n${digestOf('y').slice(7)} *upgrade-4.12.4-x86_64.tar\n`,
+    );
+    const differing = await verify([bundle.path, ...trust, `--sha256=${sums}`]);
+    expect(differing.code).to.equal(1);
+    expect(differing.stdout).to.include(`${sums} says ${digestOf('y')}`);
+    const right = await verify([bundle.path, ...trust, `--digest=${bundle.result.digest ?? ''}`]);
+    expect(right.stdout).to.include('as --digest says');
+    const [malformed, unread, silent, useless] = await Promise.all([
+      verify([bundle.path, '--digest=sha256:12']),
+      verify([bundle.path, `--sha256=${at('nothing')}`]),
+      verify([bundle.path, `--sha256=${bundle.keyFile}`]),
+      verify([await bundle.unpack(), `--digest=${bundle.result.digest ?? ''}`]),
+    ]);
+    expect([malformed, unread, silent, useless].map(({ code }) => code)).to.deep.equal([2, 1, 1, 2]);
+    expect(silent.stderr).to.include('has no digest of upgrade-4.12.4-x86_64.tar');
+  });
+
+  it('reads a bundle on a device that is larger', async function () {
+    const disk = at('disk.img');
+    await rewrite(bundle.path, disk, (bytes) => Buffer.concat([bytes, Buffer.alloc(3_000_000, 'old data')]));
+    await truncate(disk, 4 * 1024 * 1024);
+    const { stdout } = await run('losetup', ['--find', '--show', '--read-only', disk]).catch(() => ({ stdout: '' }));
+    const device = stdout.trim();
+    // Only root can make devices, and not everywhere.
+    if (device === '') this.skip();
+    try {
+      const { code, stdout: words } = await verify([device, ...trust, `--sha256=${bundle.path}.sha256`]);
+      expect(words)
+        .to.match(/^Good: \/dev\/loop/)
+        .and.to.include(bundle.result.digest);
+      expect(code).to.equal(0);
+    } finally {
+      await run('losetup', ['--detach', device]);
+    }
+  });
+
+  it('ends with 130 when it is interrupted', async () => {
+    const path = at('large.tar');
+    const digest = digestOf('never reached');
+    const descriptor = { digest, size: 64 * 1024 ** 3, mediaType: 'application/octet-stream' };
+    const blob = { path: `v2/openshift/release/blobs/${digest}`, descriptor };
+    const layOut = (length: number) => layOutTar([{ path: metadataPath, content: Buffer.alloc(length) }, blob]);
+    const bytes = formatMetadata(bundle.result.metadata, (length) => layOut(length).size);
+    const layout = layOut(bytes.length);
+    const file = await open(path, 'w');
+    for (const { header, position } of layout.entries) await file.write(header, 0, header.length, position);
+    await file.write(bytes, 0, bytes.length, layout.entries[0]?.start);
+    await file.truncate(layout.size);
+    await file.close();
+    try {
+      const { code, stdout, stderr } = await verify([path, ...trust], /Verifying +0%/);
+      expect(code).to.equal(130);
+      expect(stdout).to.equal('');
+      expect(stderr).to.include('Interrupted.');
+    } finally {
+      await unlink(path);
+    }
+  });
+});

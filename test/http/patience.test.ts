@@ -1,0 +1,146 @@
+import { expect } from 'chai';
+import { PluginError } from '../../lib/errors.ts';
+import {
+  parseRetryAfter,
+  Patience,
+  TransientError,
+  type Clock,
+  type PatienceOptions,
+} from '../../lib/http/patience.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+
+const fast = { baseDelay: 1, longestDelay: 2 };
+const unreachable = new PluginError('unreachable', 'q.io cannot be reached');
+const busy = (retryAfter?: number) => new TransientError('rate-limited', 'q.io is busy', { retryAfter });
+
+/** A clock on which waiting takes no time. */
+function makeClock(): Clock {
+  let time = Date.UTC(2026, 0, 1, 12);
+  return {
+    now: () => time,
+    sleep: (wait) => {
+      time += wait;
+      return Promise.resolve();
+    },
+  };
+}
+
+/** How many failures are endured before one is thrown. */
+async function failuresOf(options: PatienceOptions, error: Error): Promise<number> {
+  const patience = new Patience(options, makeContext());
+  for (let count = 1; count < 1000; count += 1) {
+    try {
+      await patience.endure(error);
+    } catch {
+      return count;
+    }
+  }
+  return Infinity;
+}
+
+describe('Patience', () => {
+  it('endures transient errors for a number of attempts', async () => {
+    expect(await failuresOf({ ...fast, attempts: 4 }, unreachable)).to.equal(4);
+    expect(await failuresOf({ ...fast, attempts: 4 }, busy())).to.equal(4);
+    expect(await failuresOf({ ...fast, attempts: 4 }, busy(0))).to.equal(4);
+  });
+
+  it('throws every other error at once', async () => {
+    expect(await failuresOf(fast, new PluginError('denied', 'no'))).to.equal(1);
+    expect(await failuresOf(fast, new Error('no'))).to.equal(1);
+  });
+
+  it('starts anew after real progress, not after a few bytes', async () => {
+    const patience = new Patience({ ...fast, attempts: 2 }, makeContext());
+    await patience.endure(unreachable);
+    patience.progress(70_000);
+    await patience.endure(unreachable);
+    patience.progress(60_000);
+    await failureOf(patience.endure(unreachable), 'unreachable');
+  });
+
+  it('waits as long as servers ask, up to a sum', async () => {
+    expect(await failuresOf({ ...fast, clock: makeClock(), attempts: 2, longestWait: 20_000 }, busy(5000))).to.equal(4);
+    for (const [asked, words] of [
+      [3_600_000, '60 min, longer than the limit of 10 min'],
+      [24 * 3_600_000, '24 h, longer'],
+      [Infinity, 'months, longer'],
+    ] as const) {
+      const error = await failureOf(new Patience({}, makeContext()).endure(busy(asked)), 'rate-limited');
+      expect(error.message).to.contain(`q.io is busy; it asks to wait ${words}`);
+    }
+  });
+
+  it('warns of a server that makes it wait for ten seconds, each minute, and gives up after ten', async () => {
+    const clock = makeClock();
+    const context = makeContext();
+    const patience = new Patience({ clock }, context);
+    const start = clock.now();
+    const told: [number, string][] = [];
+    const endured = (async () => {
+      for (;;) {
+        const before = context.lines.length;
+        await patience.endure(busy(1000));
+        const line = context.lines.slice(before).find((each) => each.startsWith('warn'));
+        if (line !== undefined) told.push([clock.now() - start, line]);
+      }
+    })();
+    const error = await failureOf(endured, 'rate-limited');
+    expect(clock.now() - start).to.be.within(595_000, 600_000);
+    expect(told).to.have.length.within(9, 11);
+    expect(told[0]?.[0]).to.be.within(10_000, 12_000);
+    const time = (after: number): string => new Date(start + after).toTimeString().slice(0, 8);
+    expect(told[0]?.[1]).to.equal(
+      `warn: q.io is busy; waiting since ${time(0)}, until ${time(600_000)} (10 min) at most`,
+    );
+    expect(error.message).to.contain(`it has asked to wait since ${time(0)}, for the limit of 10 min`);
+    expect(context.lines.filter((line) => line.startsWith('info'))).to.deep.equal([]);
+  });
+
+  it('warns once of a server that makes many operations wait, at once where it asks for long', async () => {
+    const clock = makeClock();
+    const context = makeContext();
+    const warnings = { last: -Infinity };
+    for (let count = 0; count < 3; count += 1) {
+      await new Patience({ clock: { ...clock, sleep: () => Promise.resolve() } }, context, warnings).endure(
+        busy(30_000),
+      );
+    }
+    expect(context.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
+  });
+
+  it('counts anew after progress', async () => {
+    const clock = makeClock();
+    const patience = new Patience({ clock, longestWait: 10_000 }, makeContext());
+    for (let count = 0; count < 10; count += 1) {
+      await patience.endure(busy(5000));
+      patience.progress(70_000);
+    }
+  });
+
+  it('announces each wait, and ends it with the signal', async () => {
+    const context = makeContext();
+    const waiting = new Patience({ baseDelay: 60_000, longestDelay: 60_000 }, context).endure(unreachable);
+    expect(context.lines).to.have.length(1);
+    expect(context.lines[0]).to.match(/^info: q\.io cannot be reached; trying again in \d+ s$/);
+    context.interrupt();
+    await failureOf(waiting, 'interrupted');
+  });
+});
+
+describe('parseRetryAfter', () => {
+  it('reads seconds and dates', () => {
+    expect(parseRetryAfter('120')).to.equal(120_000);
+    const inAMinute = new Date(Date.now() + 60_000).toUTCString();
+    expect(parseRetryAfter(inAMinute)).to.be.within(50_000, 60_000);
+    expect(parseRetryAfter('Wed, 21 Oct 2015 07:28:00 GMT')).to.equal(0);
+  });
+
+  it('ignores anything else', () => {
+    for (const text of ['soon', '-5', '5.5', '1e3', '', 'Wed, 99 Foo 2015 99:99:99 GMT']) {
+      expect(parseRetryAfter(text), text).to.equal(undefined);
+    }
+    expect(parseRetryAfter(undefined)).to.equal(undefined);
+  });
+});

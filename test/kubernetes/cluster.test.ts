@@ -1,0 +1,65 @@
+import { expect } from 'chai';
+import { connectCluster } from '../../lib/kubernetes/client.ts';
+import { startApiServer, type ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
+import { connectTo } from '../support/cluster.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { describeCluster } from './contract.ts';
+import { describeUpdates } from './contractUpdate.ts';
+
+/** The API server in this process: an OpenShift, or plain Kubernetes. */
+const connectHere = async (options: ApiServerOptions) => {
+  const server = await startApiServer(options);
+  const connected = await connectTo(server);
+  return {
+    cluster: connected.cluster,
+    close: async () => {
+      await connected.close();
+      await server.stop();
+    },
+  };
+};
+describeCluster('Cluster, with the API server in this process', () => connectHere({ openshift: '4.14.3' }));
+describeUpdates('an update, with the API server in this process', () => connectHere({}));
+describeUpdates('an update, with one before rules in definitions', () => connectHere({ kubernetes: 'v1.24.9' }));
+
+describe('Cluster', () => {
+  it('asks once which kinds are served, also for what may end earlier', async () => {
+    const server = await startApiServer({ openshift: '4.19.3' });
+    const connected = await connectTo(server);
+    const { cluster } = connected;
+    const stop = new AbortController();
+    const inner = cluster.within(stop.signal);
+    await inner.list('v1', 'Node');
+    await cluster.list('v1', 'Node');
+    await cluster.within(AbortSignal.timeout(10_000)).list('v1', 'ConfigMap');
+    expect(server.requests.filter(({ path }) => path === '/api/v1')).to.have.length(1);
+    // What was being asked when it ended is no answer for the others.
+    server.fault(/^\/apis\/apps/, { noAnswer: 'hold' }, { times: 1 });
+    const asking = inner.list('apps/v1', 'DaemonSet');
+    stop.abort();
+    await failureOf(asking, 'interrupted');
+    expect(await cluster.list('apps/v1', 'DaemonSet')).to.deep.equal([]);
+    await connected.close();
+    await server.stop();
+  });
+});
+
+const kubeconfig = process.env['TEST_KUBECONFIG'];
+if (kubeconfig) {
+  const connectThere = async () => {
+    const cluster = await connectCluster({ kubeconfig, environment: process.env }, makeContext());
+    return {
+      cluster,
+      close: async () => {
+        cluster.close();
+      },
+    };
+  };
+  describeCluster('Cluster, with the one of TEST_KUBECONFIG', connectThere);
+  describeUpdates('an update, with the API server of TEST_KUBECONFIG', connectThere);
+} else {
+  describe('Cluster, with a real one', () => {
+    it.skip('(needs a kubeconfig: TEST_KUBECONFIG=… npm run test:cluster)');
+  });
+}

@@ -1,0 +1,182 @@
+import { expect } from 'chai';
+import type { Cluster, ListOptions } from '../../lib/kubernetes/client.ts';
+import type { StoredObject } from '../../lib/kubernetes/fields.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { failureOf } from '../support/program/failure.ts';
+
+const configMap = (name: string, value = '', metadata: object = {}) => ({
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name, namespace: 'default', ...metadata },
+  data: { value },
+});
+
+describe('Cluster.watch', () => {
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+  let cluster: Cluster;
+
+  const start = async (options: ApiServerOptions = {}): Promise<void> => {
+    server = await startApiServer(options);
+    connected = await connectTo(server, options.tokens ? { user: { token: 't' } } : {});
+    ({ cluster } = connected);
+  };
+  afterEach(async () => {
+    connected.context.interrupt();
+    await connected.close();
+    await server.stop();
+  });
+
+  const brief = (objects: readonly StoredObject[]): string =>
+    objects.map(({ metadata, data }) => `${metadata.name}=${(data as { value: string }).value}`).join(' ');
+  const watch = (options: ListOptions = {}) => {
+    const changes = cluster.watch('v1', 'ConfigMap', { namespace: 'default', ...options });
+    const next = async (): Promise<readonly StoredObject[]> => {
+      const result = await changes.next();
+      if (result.done === true) throw new Error('the watch has ended');
+      return result.value;
+    };
+    /** Reads on until the objects are these. */
+    const until = async (wanted: string): Promise<void> => {
+      for (let seen = ''; seen !== wanted;) {
+        seen = brief(await next());
+      }
+    };
+    return { next, until };
+  };
+  const requested = (match: RegExp): number =>
+    server.requests.filter(({ method, path, query }) => match.test(`${method} ${path}?${query.toString()}`)).length;
+  const lists = (): number => requested(/configmaps\?limit/);
+  const watches = (): number => requested(/configmaps\?watch/);
+  /** Waits until the server has a watch that it can tell of changes. */
+  const beWatched = async (): Promise<void> => {
+    while (server.objects.listenerCount('change') < 2) await new Promise(setImmediate);
+  };
+
+  it('gives what there is, then what it becomes', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    const { until } = watch();
+    await until('a=1');
+    server.put(configMap('b', '2'));
+    await until('a=1 b=2');
+    await cluster.apply(configMap('a', '3'), { force: true });
+    await until('a=3 b=2');
+    await cluster.delete(configMap('a'));
+    await until('b=2');
+    expect([lists(), watches()]).to.deep.equal([1, 1]);
+  });
+
+  it('tells of the kinds that are asked for only, and says what they are', async () => {
+    await start();
+    server.put(configMap('a', '1', { labels: { mine: '' } }));
+    server.put(configMap('b', '1'));
+    const { next, until } = watch({ labelSelector: 'mine' });
+    const found = await next();
+    expect(found).to.have.length(1);
+    expect(found[0]).to.deep.include({ apiVersion: 'v1', kind: 'ConfigMap' });
+    server.put(configMap('c', '1'));
+    server.put(configMap('d', '1', { labels: { mine: '' } }));
+    await until('a=1 d=1');
+  });
+
+  it('goes on where it was when the connection is cut, without a new list', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    const { until } = watch();
+    await until('a=1');
+    const pending = until('a=1 b=1');
+    await beWatched();
+    server.fault(/watch=/, { noAnswer: 'reset' }, { times: 3 });
+    server.dropConnections();
+    server.put(configMap('b', '1'));
+    await pending;
+    expect(lists()).to.equal(1);
+    expect(watches()).to.be.greaterThan(4);
+  });
+
+  it('goes on after a line that was cut in the middle', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    server.fault(/watch=/, { cut: { after: 30, how: 'reset' } }, { times: 2 });
+    const { until } = watch();
+    await until('a=1');
+    server.put(configMap('b', '1'));
+    await until('a=1 b=1');
+  });
+
+  it('lists anew when the cluster has forgotten what happened meanwhile, and misses no deletion', async () => {
+    await start({ bookmarks: false });
+    server.put(configMap('a', '1'));
+    server.put(configMap('b', '1'));
+    const { until } = watch();
+    await until('a=1 b=1');
+    const pending = until('b=1 c=1');
+    await beWatched();
+    const blocked = server.fault(/watch=/, { noAnswer: 'reset' }, { times: 2 });
+    server.dropConnections();
+    server.objects.delete({ kind: kindOf('ConfigMap'), namespace: 'default', name: 'a' }, {}, false);
+    server.put(configMap('c', '1'));
+    server.objects.compact();
+    await pending;
+    expect(lists()).to.equal(2);
+    expect(blocked.hits).to.equal(2);
+  });
+
+  it('asks for bookmarks, and lists nothing anew thanks to them', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    const { until } = watch();
+    await until('a=1');
+    const pending = until('a=1 b=1');
+    await beWatched();
+    // Nothing that is watched has changed, and yet its revision would be too old afterwards.
+    for (const name of ['x', 'y']) server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+    server.objects.compact();
+    server.put(configMap('b', '1'));
+    await pending;
+    server.dropConnections();
+    server.put(configMap('c', '1'));
+    await until('a=1 b=1 c=1');
+    expect(lists()).to.equal(1);
+  });
+
+  it('waits for a server that is busy, or has nothing to say but errors', async () => {
+    await start();
+    server.put(configMap('a', '1'));
+    server.fault(/configmaps/, { answer: { status: 503, body: 'starting' } }, { times: 6 });
+    const { until } = watch();
+    await until('a=1');
+    server.put(configMap('b', '1'));
+    await until('a=1 b=1');
+  });
+
+  it('ends with the signal, and leaves no connection behind', async () => {
+    await start();
+    const controller = new AbortController();
+    const changes = cluster.within(controller.signal).watch('v1', 'ConfigMap');
+    await changes.next();
+    const next = changes.next();
+    await beWatched();
+    controller.abort();
+    await failureOf(next, 'interrupted');
+    while (server.active > 0) await new Promise(setImmediate);
+    // The cluster itself goes on.
+    expect(await cluster.list('v1', 'ConfigMap')).to.deep.equal([]);
+  });
+
+  it('does not wait for rights, nor for kinds that are not served', async () => {
+    await start({ tokens: new Map([['t', 'somebody']]), allow: ({ verb }) => verb !== 'watch' });
+    const { next } = watch();
+    await next();
+    await failureOf(next(), 'denied');
+    await failureOf(cluster.watch('nothing.example.com/v1', 'Nothing').next(), 'not-served');
+  });
+
+  const kindOf = (name: string) => {
+    const kind = server.kinds.find((known) => known.kind === name);
+    if (!kind) throw new Error(`the server has no ${name}`);
+    return kind;
+  };
+});

@@ -1,0 +1,114 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { executeProgram } from '../../support/program/execution.ts';
+import { makeRegistryBundle, type TestRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+
+describe('plan and upgrade', function () {
+  this.timeout(300_000);
+  let folder: string;
+  let bundle: TestRegistryBundle;
+  let registry: RunningRegistry;
+  before(async function () {
+    folder = await mkdtemp(join(tmpdir(), 'plan-'));
+    requirePeer(this, 'docker-registry', 'openssl', 'curl');
+    bundle = await makeRegistryBundle(folder);
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+  beforeEach(async () => {
+    registry = await startMirrorRegistry();
+  });
+  afterEach(() => registry.stop());
+
+  /** What both end with and say; `plan` first. */
+  async function callBoth(...args: string[]): Promise<{ codes: number[]; said: string[] }> {
+    const results = [];
+    for (const command of ['plan', 'upgrade'])
+      results.push(await registry.call(command, ['--detailed-exitcode', ...args]));
+    return { codes: results.map(({ code }) => code), said: results.map(({ stdout, stderr }) => stdout + stderr) };
+  }
+
+  it('see an image that was imported under the name of the right one', async () => {
+    const args = [`--bundle=${bundle.path}`];
+    expect((await registry.call('upgrade', args)).code).to.equal(0);
+    expect((await callBoth(...args)).codes).to.deep.equal([0, 0]);
+    const right = registry.host.images.get(bundle.quay);
+    registry.host.images.set(bundle.quay, 'imported');
+    const { codes, said } = await callBoth(...args);
+    expect(codes, said.join('\n')).to.deep.equal([2, 2]);
+    expect(said[0]).to.include('another image of that name');
+    expect(registry.host.images.get(bundle.quay)).to.equal(right);
+  });
+
+  it('note an image that may be another only if podman could not be asked', async () => {
+    const args = [`--bundle=${bundle.path}`];
+    expect((await registry.call('upgrade', args)).code).to.equal(0);
+    await rm(registry.at('.oc-mirror-registry/state.json'));
+    expect((await registry.call('plan', args)).stdout).to.equal(
+      'The mirror registry is up to date: there is nothing to do.\n',
+    );
+    await chmod(join(registry.fixture.root, 'programs/podman'), 0o644);
+    expect((await registry.call('plan', args)).stdout).to.include('it was not asked');
+  });
+
+  it('both report a certificate of your own that expires soon, from --renew-before on', async () => {
+    const [cert, key] = [join(folder, 'own.cert'), join(folder, 'own.key')];
+    await runSuccessfully('openssl', [
+      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '80', '-subj', '/CN=localhost'],
+      ...['-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert],
+    ]);
+    expect((await registry.call('certs renew', [`--ssl-cert=${cert}`, `--ssl-key=${key}`])).code).to.equal(0);
+    const near = await callBoth();
+    expect(near.codes, near.said.join('\n')).to.deep.equal([2, 2]);
+    for (const said of near.said) {
+      expect(said)
+        .to.match(/DUE: .*expires on .*, in \d+ days/)
+        .and.not.to.include('nothing to do');
+    }
+    expect((await callBoth('--renew-before=50')).codes).to.deep.equal([0, 0]);
+  });
+
+  it('both refuse a certificate that no client accepts and that cannot be renewed, and say so in the past tense', async () => {
+    await installCertificates(registry.fixture, { host: 'localhost', days: -1 });
+    await rm(registry.at('quay-rootCA/rootCA.key'));
+    const { codes, said } = await callBoth();
+    expect(codes, said.join('\n')).to.deep.equal([1, 1]);
+    for (const each of said) expect(each).not.to.include('nothing to do');
+    expect(said[0])
+      .to.include('BLOCKED')
+      .and.to.match(/DUE: .* expired on/);
+    expect(said[1]).to.include('ended on');
+  });
+
+  it('push a bundle into the registry of this host, whose authority only this host has', async () => {
+    const { fixture, host } = registry;
+    const repository = `localhost:${String(host.port)}/openshift/mirror-registry-bundle`;
+    const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
+    const pushed = await executeProgram('oc-adm_mirror_registry', [
+      'bundle',
+      'push',
+      bundle.path,
+      `--to=${repository}`,
+      ...where,
+    ]);
+    expect(pushed.code, pushed.stderr).to.equal(0);
+    expect((await registry.call('plan', [`--bundle=${repository}`])).stdout).to.include(bundle.quay);
+    const foreign = await executeProgram('oc-adm_mirror_registry', [
+      'bundle',
+      'push',
+      bundle.path,
+      `--to=${repository}`,
+      `--root=${folder}`,
+    ]);
+    expect(foreign.code).to.equal(1);
+  });
+
+  it('name an option that does not exist as it was typed', async () => {
+    const { code, stderr } = await registry.call('status', ['--no-restart']);
+    expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error: unknown option --no-restart']);
+  });
+});

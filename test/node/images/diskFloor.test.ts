@@ -1,0 +1,54 @@
+import { writeFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import type { Context } from '../../../lib/context.ts';
+import { measureDisk, stayAboveFloor } from '../../../lib/node/images/diskFloor.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+describe('the disk floor', () => {
+  let folder: string;
+  before(async () => (folder = await makeFolder()));
+  after(() => removeFolder(folder));
+
+  it('is 16 GiB or 15 % unless somebody says otherwise', async () => {
+    const usual = await measureDisk(join(folder, 'new'));
+    expect(usual.floor).to.be.at.least(16 * 2 ** 30);
+    expect(usual.free).to.be.greaterThan(0);
+    expect((await measureDisk(folder, 5)).floor).to.equal(5);
+  });
+
+  it('keeps work from beginning, with what to do', async () => {
+    let began = false;
+    const work = (): Promise<void> => {
+      began = true;
+      return Promise.resolve();
+    };
+    const error = await failureOf(stayAboveFloor(folder, 2 ** 60, makeContext(), work), 'disk-full');
+    expect(error.message).to.match(/^only .* GiB are free at .*, and .* GiB are to stay free$/);
+    expect(error.hint).to.contain('Make room');
+    expect(began).to.equal(false);
+    await stayAboveFloor(folder, 0, makeContext(), work);
+    expect(began).to.equal(true);
+  });
+
+  it('ends work that comes too near to it', async () => {
+    const mebibyte = 2 ** 20;
+    const { free } = await measureDisk(folder);
+    const work = async ({ signal }: Context): Promise<void> => {
+      await writeFile(join(folder, 'much'), Buffer.alloc(128 * mebibyte));
+      await sleep(60_000, undefined, { signal });
+    };
+    await failureOf(stayAboveFloor(folder, free - 32 * mebibyte, makeContext(), work), 'disk-full');
+  });
+
+  it('leaves an interruption what it is', async () => {
+    const context = makeContext();
+    const work = stayAboveFloor(folder, 0, context, ({ signal }) => sleep(60_000, undefined, { signal }));
+    context.interrupt();
+    const error: unknown = await work.catch((reason: unknown) => reason);
+    expect(error).to.have.property('name', 'AbortError');
+  });
+});

@@ -1,0 +1,382 @@
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { findAdditionalStore } from '../../../lib/node/images/additionalStore.ts';
+import { copyPrograms } from '../../../lib/node/images/copyImage.ts';
+import type { Host } from '../../../lib/machine/host.ts';
+import { StoreIndex } from '../../../lib/node/images/imageStore.ts';
+import { loadBundle, type LoadOptions, type LoadResult } from '../../../lib/node/images/load.ts';
+import { planImages } from '../../../lib/node/images/loadPlan.ts';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { executeProgram } from '../../support/program/execution.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { requireLoopDevices, skipLoudly } from '../../support/loopDevice.ts';
+import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { createContainer, listImages, requireRoot } from '../../support/archive/storeReader.ts';
+
+const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
+const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];
+
+describe('loadBundle', function () {
+  this.timeout(300_000);
+  let made: TestBundle;
+  let folder: string;
+  let host: Host;
+  let names: readonly string[];
+
+  before(async function () {
+    requirePeer(this, 'skopeo', 'podman');
+    await requireRoot(this);
+    made = await makeBundle({ components, listOfOne: 'etcd', extraImages: [extraImage()] });
+  });
+  // A suite that was skipped has none.
+  after(() => (made as TestBundle | undefined)?.remove());
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'load-'));
+    const config = join(folder, 'storage.conf');
+    const place = `driver = "overlay"\ngraphroot = "${folder}/main"\nrunroot = "${folder}/reader/run"\n`;
+    await writeFile(config, `[storage]\n${place}[storage.options.overlay]\nskip_mount_home = "true"\n`);
+    host = { root: '/', environment: { ...process.env, CONTAINERS_STORAGE_CONF: config } };
+    names = made.result.metadata.images;
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  const load = async (
+    options: Partial<LoadOptions> = {},
+    context: TestContext = makeContext(),
+    path = made.path,
+  ): Promise<LoadResult> => {
+    const bundle = await openBundle(path, context);
+    try {
+      const store = { kind: 'additional', path: join(folder, 'store') } as const;
+      return await loadBundle(bundle, { host, store, images: [], concurrency: 3, ...options }, context);
+    } finally {
+      await bundle.close();
+    }
+  };
+  const start = (...args: string[]) => {
+    const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+    const store = ['--store=additional', `--store-path=${folder}/store`];
+    const child = spawn(process.execPath, [program, 'load', made.path, ...store, ...trust, ...args], {
+      env: host.environment,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+    const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
+    return { child, ended };
+  };
+
+  for (const copyProgram of copyPrograms) {
+    for (const kind of ['additional', 'main'] as const) {
+      it(`makes images usable without any network in a store of kind ${kind}, by ${copyProgram}`, async () => {
+        const store = { kind, path: join(folder, kind) };
+        const context = makeContext();
+        const result = await load({ store, program: copyProgram }, context);
+        expect(result).to.deep.include({ loaded: names.length, skipped: 0, countedBy: 'podman' });
+        expect(result.images).to.have.members(names);
+        expect(context.events.filter((event) => event.kind === 'image')).to.have.length(names.length);
+        expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+        for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+        const again = await load({ store, program: copyProgram });
+        expect(again).to.deep.include({ loaded: 0, skipped: names.length, bytes: 0 });
+        if (kind === 'additional') {
+          expect(await readdir(folder)).to.have.members(['additional', 'reader', 'storage.conf']);
+          expect(await readdir(store.path)).to.include('.managed');
+        }
+      });
+    }
+  }
+
+  it('reads a raw device and a mirror directory just as well', async function () {
+    const device = await run('losetup', ['--find', '--show', '--read-only', made.path]);
+    if (device.code !== 0) {
+      console.error(`SKIPPED, no loop device can be made here: ${device.stderr}`);
+      this.skip();
+    }
+    try {
+      const context = makeContext();
+      expect((await load({ images: ['release'] }, context, device.stdout.trim())).loaded).to.equal(1);
+    } finally {
+      await run('losetup', ['--detach', device.stdout.trim()]);
+    }
+    const result = await load({}, makeContext(), await made.unpack());
+    expect(result).to.deep.include({ loaded: names.length - 1, skipped: 1 });
+  });
+
+  it('loads only the images that are asked for, and adds to a store that is in use', async () => {
+    const etcd = made.release.images.get('etcd');
+    const first = await load({ images: ['etcd'] });
+    expect(first.images).to.deep.equal([etcd?.pullspec]);
+    const second = await load({ images: ['release', etcd?.digest ?? ''] });
+    expect(second).to.deep.include({ loaded: 1, skipped: 1 });
+    const seen = await listImages({ kind: 'additional', path: join(folder, 'store') }, join(folder, 'reader'));
+    expect(seen).to.include.members([etcd?.pullspec, made.release.pullspec]);
+    const error = await failureOf(load({ images: ['no-such-thing'] }), 'usage');
+    expect(error.message).to.contain('no-such-thing');
+  });
+
+  it('goes on after a kill -9, and shows nothing by the final name before it is whole', async () => {
+    const { child, ended } = start('--parallel-images=1');
+    const index = join(folder, 'store.partial/overlay-images/images.json');
+    const count = async (): Promise<number> => {
+      return (await readFile(index, 'utf8').catch(() => '')).split('"names"').length - 1;
+    };
+    while ((await count()) < 2 && child.exitCode === null) await sleep(5);
+    child.kill('SIGKILL');
+    await ended;
+    expect(existsSync(join(folder, 'store'))).to.equal(false);
+    const { code, stdout, stderr } = await start().ended;
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/: \d loaded .*, [1-9] there already/);
+    expect(stdout).to.contain(`Signed by  Test release key <release@example.com>, key ${made.key.fingerprint}`);
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+    expect((await readdir(folder)).filter((name) => /partial|work/.test(name))).to.deep.equal([]);
+  });
+
+  it('ends when it is interrupted, and leaves nothing that looks finished', async () => {
+    const context: TestContext = makeContext((event) => {
+      if (event.kind === 'image') context.interrupt();
+    });
+    const { runRoot } = await findAdditionalStore(host, join(folder, 'store'), { driver: 'overlay' });
+    await failureOf(load({ concurrency: 1 }, context), 'interrupted');
+    expect(existsSync(runRoot)).to.equal(false);
+    expect(await readdir(folder))
+      .to.include('store.partial')
+      .and.not.to.include('store');
+    expect((await load()).skipped).to.be.greaterThan(0);
+  });
+
+  it('says that the file system of the store is full, and goes on when there is room', async () => {
+    const place = join(folder, 'small');
+    await mkdir(place);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', place]);
+    try {
+      const store = { kind: 'additional', path: join(place, 'store') } as const;
+      const ballast = join(place, 'ballast');
+      const context = makeContext(({ kind }) => {
+        if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
+      });
+      const error = await failureOf(load({ store, concurrency: 1 }, context), 'disk-full');
+      expect(error.message).to.contain(place);
+      expect(existsSync(store.path)).to.equal(false);
+      await rm(ballast);
+      expect((await load({ store })).images).to.have.members(names);
+      expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+    } finally {
+      execFileSync('umount', ['-l', place]);
+    }
+  });
+
+  it('says before it writes anything how much room there is not', async () => {
+    const place = join(folder, 'small');
+    await mkdir(place);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=100k', 'tmpfs', place]);
+    try {
+      const path = join(place, 'store');
+      const error = await failureOf(load({ store: { kind: 'additional', path } }), 'disk-full');
+      expect(error.message).to.match(
+        /^what is missing of \d+ images needs about .* MiB in .*, and .* MiB are free there$/,
+      );
+      expect(error.hint).to.contain('--store-path');
+      expect(await readdir(`${path}.partial`)).to.deep.equal([]);
+    } finally {
+      execFileSync('umount', ['-l', place]);
+    }
+  });
+
+  for (const copyProgram of copyPrograms) {
+    it(`names the image and the blob that are damaged, loads the others, and goes on with a good bundle, by ${copyProgram}`, async () => {
+      const [config = '', ...layers] = await blobsOf(made, 'etcd');
+      for (const own of [config, layers.at(-1) ?? '']) {
+        await made.damage(own as Digest);
+        const error = await failureOf(load({ program: copyProgram }), 'digest-mismatch').finally(() =>
+          made.damage(own as Digest),
+        );
+        expect(error.message).to.contain('etcd').and.to.contain(own);
+        expect(error.hint).to.contain('Copy the bundle again');
+        expect(existsSync(join(folder, 'store'))).to.equal(false);
+        const partial = { kind: 'additional', driver: 'overlay', graphRoot: join(folder, 'store.partial') } as const;
+        const index = await StoreIndex.read(host, { ...partial, runRoot: '' });
+        expect(index.listBlobs().has(own)).to.equal(false);
+      }
+      expect(await load({ program: copyProgram })).to.deep.include({ loaded: 1, skipped: names.length - 1 });
+    });
+  }
+
+  it('says that the stick is gone when it is pulled out in the middle, and goes on when it is back', async function () {
+    await requireLoopDevices(this);
+    if ((await run('xfs_io', ['-V'])).code !== 0) skipLoudly(this, 'there is no xfs_io');
+    const image = join(folder, 'stick.img');
+    const place = join(folder, 'stick');
+    await mkdir(place);
+    await writeFile(image, '');
+    await truncate(image, 16 * 1024 ** 2);
+    execFileSync('mkfs.ext4', ['-q', image]);
+    const path = join(place, basename(made.path));
+    execFileSync('mount', ['-o', 'loop', image, place]);
+    try {
+      await copyFile(made.path, path);
+      execFileSync('sync', ['-f', place]);
+      const context = makeContext(({ kind }) => {
+        // From here on, its file system answers everything with an error, as it does without its device.
+        if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
+      });
+      const error = await failureOf(load({ concurrency: 1 }, context, path), 'not-readable');
+      expect(error.message).to.contain(`${path} cannot be read any more`);
+      expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
+      expect(existsSync(join(folder, 'store'))).to.equal(false);
+    } finally {
+      execFileSync('umount', [place]);
+    }
+    execFileSync('mount', ['-o', 'loop', image, place]);
+    try {
+      const { loaded, skipped } = await load({}, makeContext(), path);
+      expect(skipped).to.be.greaterThan(0);
+      expect(loaded + skipped).to.equal(names.length);
+    } finally {
+      execFileSync('umount', [place]);
+    }
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+  });
+
+  it('loads from a raw device where there is no network at all', async function () {
+    await requireLoopDevices(this);
+    const path = (await runSuccessfully('losetup', ['--find', '--show', '--read-only', made.path])).trim();
+    try {
+      const trust = [`--signature-keyring=${made.keyFile}`, `--trust-fingerprint=${made.key.fingerprint}`];
+      const store = ['--store=additional', `--store-path=${folder}/store`];
+      const own = [process.execPath, program, 'load', path, ...store, ...trust];
+      // Interfaces of a namespace are down at first, the loopback one too.
+      const script = 'ip link set lo up && ip -brief address >&2 && exec "$@"';
+      const { code, stdout, stderr } = await run('unshare', ['-n', 'sh', '-c', script, 'sh', ...own], {
+        env: host.environment,
+      });
+      expect(code, stderr).to.equal(0);
+      const interfaces = [...stderr.matchAll(/^(\S+) +(?:UP|DOWN|UNKNOWN)\b/gm)].map(([, name]) => name);
+      expect(interfaces).to.deep.equal(['lo']);
+      expect(stdout).to.contain(`${String(names.length)} loaded`);
+    } finally {
+      await run('losetup', ['--detach', path]);
+    }
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    for (const name of names) await createContainer(store, join(folder, 'reader'), name);
+  });
+
+  it('refuses a store whose index was cut short, and begins an unfinished one anew', async () => {
+    await load({ images: ['release'] });
+    const index = join(folder, 'store/overlay-images/images.json');
+    await truncate(index, 100);
+    const error = await failureOf(load(), 'incomplete');
+    expect(error.message).to.contain(index);
+    execFileSync('mv', [join(folder, 'store'), join(folder, 'store.partial')]);
+    const context = makeContext();
+    expect((await load({}, context)).loaded).to.equal(names.length);
+    expect(context.lines.join()).to.match(/warn: the index .* is damaged: beginning anew/);
+  });
+
+  it('brings back an image of which the store lost a part', async () => {
+    const { store } = await load();
+    const [layer = ''] = (await readdir(join(store.graphRoot, 'overlay'))).filter((name) => name.length === 64);
+    await rm(join(store.graphRoot, 'overlay', layer), { recursive: true });
+    const images = names.map((name) => ({ name, digest: digestIn(name) }));
+    const index = await StoreIndex.read(host, store);
+    const lacks = await Promise.all(images.map((image) => index.check(image)));
+    expect(lacks.join()).to.contain('the files of its layer');
+  });
+
+  it('puts a finished store in the place of an empty one that is configured already', async () => {
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    await mkdir(store.path);
+    await writeFile(join(store.path, '.managed'), '');
+    expect(await listImages(store, join(folder, 'reader'))).to.deep.equal([]);
+    await load();
+    expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+  });
+
+  it('leaves a folder alone that is no store', async () => {
+    const path = join(folder, 'store');
+    await mkdir(path);
+    await writeFile(join(path, 'letter.txt'), 'dear');
+    const error = await failureOf(load(), 'usage');
+    expect(error.message).to.contain('letter.txt');
+    expect(await readFile(join(path, 'letter.txt'), 'utf8')).to.equal('dear');
+  });
+
+  for (const path of ['main', 'main/store', '.', 'a b', '../store', 'a:b', 'x'.repeat(300)]) {
+    it(`refuses ${path.slice(0, 20)} as the path of an additional store`, async () => {
+      await failureOf(load({ store: { kind: 'additional', path: `${folder}/${path}`.replace(/\/\.$/, '') } }), 'usage');
+    });
+  }
+
+  it('loads nothing that nobody trusted signed', async () => {
+    const child = await executeProgram(program, [
+      'load',
+      made.path,
+      '--store=additional',
+      `--store-path=${folder}/store`,
+    ]);
+    expect(child.code).to.equal(1);
+    expect(child.stderr).to.contain('--trust-fingerprint');
+    expect(await readdir(folder)).to.deep.equal(['storage.conf']);
+  });
+
+  it('refuses a bundle of another architecture', async () => {
+    const other = await makeBundle({ arch: process.arch === 'arm64' ? 'x86_64' : 'aarch64' });
+    try {
+      const error = await failureOf(load({}, makeContext(), other.path), 'usage');
+      expect(error.message).to.contain('this machine is');
+    } finally {
+      await other.remove();
+    }
+  });
+
+  it('keeps a second run away from the same store', async () => {
+    const context = makeContext();
+    const first = load({}, context);
+    while (!existsSync(join(folder, 'store.work.lock'))) await sleep(1);
+    await failureOf(load(), 'busy');
+    await first;
+  });
+
+  it('takes the one image of a multi-arch release that is for this machine', async () => {
+    const multi = await makeBundle({ arch: 'multi' });
+    try {
+      const context = makeContext();
+      const { bytes } = await load({}, context, multi.path);
+      expect(context.events.find(({ kind }) => kind === 'plan')).to.deep.include({ bytes, present: 0 });
+      const store = { kind: 'additional', path: join(folder, 'store') } as const;
+      expect(await listImages(store, join(folder, 'reader'))).to.include.members([...multi.result.metadata.images]);
+      await createContainer(store, join(folder, 'reader'), multi.release.pullspec);
+    } finally {
+      await multi.remove();
+    }
+  });
+});
+
+function digestIn(name: string): Digest {
+  return name.slice(name.indexOf('@') + 1) as Digest;
+}
+
+/** Its configuration and its layers. */
+async function blobsOf({ path }: TestBundle, component: string): Promise<Digest[]> {
+  const context = makeContext();
+  const bundle = await openBundle(path, context);
+  const [image] = await planImages(bundle, [component], context);
+  await bundle.close();
+  return [...(image?.blobs.keys() ?? [])];
+}

@@ -1,0 +1,126 @@
+import { expect } from 'chai';
+import {
+  classify,
+  firstEntryOf,
+  isOpen,
+  parseBlockDevices,
+  parseProbe,
+  type BlockDevice,
+} from '../../../lib/node/media/blockDevices.ts';
+import { layOutTar } from '../../../lib/archive/tarLayout.ts';
+
+const laptop = JSON.stringify({
+  blockdevices: [
+    {
+      ...{ name: '/dev/nvme0n1', kname: '/dev/nvme0n1', type: 'disk', rm: false, hotplug: false },
+      ...{ size: 512110190592, tran: 'nvme', mountpoint: null },
+      children: [
+        { name: '/dev/nvme0n1p1', kname: '/dev/nvme0n1p1', type: 'part', rm: false, size: 1e9, mountpoint: '/boot' },
+        {
+          ...{ name: '/dev/nvme0n1p2', kname: '/dev/nvme0n1p2', type: 'part', rm: false, size: 4e11, mountpoint: null },
+          children: [
+            { name: '/dev/mapper/vg-root', kname: '/dev/dm-0', type: 'lvm', rm: false, size: 3e11, mountpoint: '/' },
+          ],
+        },
+        { name: '/dev/nvme0n1p3', kname: '/dev/nvme0n1p3', type: 'part', rm: false, size: 8e9, mountpoint: '[SWAP]' },
+      ],
+    },
+    {
+      ...{ name: '/dev/sdb', kname: '/dev/sdb', type: 'disk', rm: true, hotplug: true },
+      ...{ size: 62008590336, tran: 'usb', mountpoint: null },
+      children: [{ name: '/dev/sdb1', kname: '/dev/sdb1', type: 'part', rm: false, size: 6e10, mountpoint: null }],
+    },
+    { name: '/dev/sdc', kname: '/dev/sdc', type: 'disk', rm: false, hotplug: false, size: 1e12, tran: 'usb' },
+    { name: '/dev/sr0', kname: '/dev/sr0', type: 'rom', rm: true, hotplug: true, size: 1e9, tran: 'sata' },
+    { name: '/dev/zram0', kname: '/dev/zram0', type: 'disk', rm: false, hotplug: false, size: 0, mountpoint: null },
+  ],
+});
+
+describe('parseBlockDevices', () => {
+  it('lists disks, partitions and drives, and tells which may be pulled out', () => {
+    const devices = parseBlockDevices(laptop);
+    expect(devices.filter(({ removable }) => removable).map(({ path }) => path)).to.deep.equal([
+      '/dev/sdb',
+      '/dev/sdb1',
+      '/dev/sdc',
+      '/dev/sr0',
+    ]);
+    expect(devices.filter(isOpen).map(({ kernelName }) => kernelName)).to.deep.equal([
+      'nvme0n1p1',
+      'sdb1',
+      'sdc',
+      'sr0',
+    ]);
+  });
+
+  it('reads what older ones print: texts for numbers and truths', () => {
+    const json =
+      '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", "size":"1000", "tran":null, "mountpoint":""}]}';
+    expect(parseBlockDevices(json)).to.deep.equal([
+      {
+        ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', removable: true, size: 1000 },
+        ...{ mountpoint: undefined, divided: false },
+      },
+    ]);
+    expect(parseBlockDevices('{"blockdevices": []}')).to.deep.equal([]);
+    expect(parseBlockDevices('{}')).to.deep.equal([]);
+  });
+
+  it('lists once what stands upon several', () => {
+    const child = { name: '/dev/md0', kname: '/dev/md0', type: 'raid1', size: 5 };
+    const disks = ['/dev/sda', '/dev/sdb'].map((name) => ({ name, kname: name, type: 'disk', children: [child] }));
+    expect(parseBlockDevices(JSON.stringify({ blockdevices: disks }))).to.have.length(3);
+  });
+});
+
+describe('parseProbe', () => {
+  it('finds the file system and its label, in whatever letters', () => {
+    expect(parseProbe('DEVNAME=/dev/sdb1\nLABEL=MY\\ STICK\nUUID=12\nTYPE=vfat\nUSAGE=filesystem\n')).to.deep.equal({
+      filesystem: 'vfat',
+      label: 'MY STICK',
+    });
+    expect(parseProbe('DEVNAME=/dev/sdb\nPTTYPE=gpt\n')).to.deep.equal({});
+    expect(parseProbe('')).to.deep.equal({});
+  });
+});
+
+describe('classify', () => {
+  const stick: BlockDevice = {
+    ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
+    ...{ mountpoint: undefined, divided: false },
+  };
+  const disk = { ...stick, removable: false };
+  const empty = Buffer.alloc(512);
+  const tar = (path: string): Buffer => layOutTar([{ path, content: empty }]).entries[0]?.header ?? empty;
+
+  it('knows a tar by its first block, on every disk and before what is left of a file system', () => {
+    for (const device of [stick, disk]) {
+      expect(classify(device, tar('metadata.json'), { filesystem: 'btrfs' }, false)).to.deep.equal({
+        kind: 'tar',
+        firstEntry: 'metadata.json',
+      });
+    }
+    expect(firstEntryOf(tar('../../\u001b[2Jetc'))).to.equal('../../\u{fffd}[2Jetc');
+    expect(firstEntryOf(Buffer.alloc(0))).to.equal(undefined);
+  });
+
+  it('looks into file systems that are removable, named, or have a label of ours', () => {
+    const looks = (device: BlockDevice, label: string, named = false): boolean =>
+      classify(device, empty, { filesystem: 'ext4', label }, named).kind === 'filesystem';
+    expect(looks(stick, 'ANY')).to.equal(true);
+    expect(looks(disk, 'root')).to.equal(false);
+    expect(looks(disk, 'root', true)).to.equal(true);
+    for (const label of ['OCPUPG', 'OCPUPG-1', 'upgrade_4.12.4']) expect(looks(disk, label), label).to.equal(true);
+    for (const label of ['ocpupg', 'my_upgrade_1', 'upgrade-4']) expect(looks(disk, label), label).to.equal(false);
+  });
+
+  it('says which file systems it does not look into', () => {
+    for (const filesystem of ['crypto_LUKS', 'LVM2_member', 'ntfs', 'toString']) {
+      const { kind, reason } = classify(stick, empty, { filesystem }, false) as { kind: string; reason?: string };
+      expect(kind).to.equal('nothing');
+      expect(reason).to.include(filesystem);
+    }
+    expect(classify(disk, empty, { filesystem: 'swap' }, false)).to.deep.equal({ kind: 'nothing' });
+    expect(classify(stick, empty, {}, false)).to.deep.equal({ kind: 'nothing' });
+  });
+});

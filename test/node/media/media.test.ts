@@ -1,0 +1,384 @@
+import { copyFile, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { expect } from 'chai';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
+import { volumeName } from '../../../lib/archive/volumes.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { digestOfFile } from '../../support/content/creation.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { kernelHas, requireLoopDevices, skipLoudly, Sticks } from '../../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { hasPeer, run, runSuccessfully } from '../../support/peers.ts';
+
+describe('media', () => {
+  let one: TestBundle;
+  let other: TestBundle;
+  let split: TestBundle;
+  let folder: string;
+  let sticks: Sticks;
+  let place: string;
+  const made: TestBundle[] = [];
+  const opened: Media[] = [];
+
+  before(async function () {
+    await requireLoopDevices(this);
+    for (const options of [{}, { version: '4.12.5' }, { volumeSize: 40_000 }]) made.push(await makeBundle(options));
+    [one, other, split] = made as [TestBundle, TestBundle, TestBundle];
+  });
+  after(async () => {
+    for (const bundle of made) await bundle.remove();
+  });
+  beforeEach(async () => {
+    folder = await makeFolder();
+    sticks = await Sticks.open(folder);
+    place = join(folder, 'media');
+  });
+  afterEach(async () => {
+    for (const media of opened.splice(0)) await media.close();
+    await sticks.close();
+    await removeFolder(folder);
+  });
+
+  const openMedia = async (context = makeContext(), devices: string[] = []): Promise<Media> => {
+    const host = { root: '/', environment: { ...process.env, PATH: sticks.path } };
+    const media = await Media.open({ host, place, devices }, context);
+    opened.push(media);
+    return media;
+  };
+  /** Copies the files of bundles into a folder to make a stick of. */
+  const gather = async (...bundles: TestBundle[]): Promise<string> => {
+    const files = join(folder, 'files');
+    await rm(files, { recursive: true, force: true });
+    await mkdir(files);
+    for (const { folder: from } of bundles)
+      for (const name of await readdir(from))
+        if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
+    return files;
+  };
+  const look = async (media: Media): Promise<MediaEvent[]> => {
+    await sticks.list();
+    return media.look();
+  };
+  const brief = (events: readonly MediaEvent[]): string[] =>
+    events.map((event) => {
+      if (event.event === 'conflict') return `conflict of ${String(event.paths.length)}`;
+      return `${event.event} ${event.device} ${'version' in event ? event.version : basename(event.path)}`;
+    });
+  const expectGood = async (path: string): Promise<void> => {
+    const bundle = await openBundle(path, makeContext());
+    const { problems } = await verifyBundle(bundle, {}, makeContext());
+    await bundle.close();
+    expect(problems).to.deep.equal([]);
+  };
+
+  it('finds a bundle on a device itself, removable or not, and notices when it goes', async () => {
+    for (const removable of [true, false]) {
+      const image = await sticks.makeImage(4);
+      await runSuccessfully('dd', [`if=${one.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+      const stick = await sticks.plug(image, removable);
+      const media = await openMedia();
+      const [found, ...rest] = await look(media);
+      expect(found).to.include({ event: 'found', device: stick.device, path: stick.device, version: '4.12.4' });
+      expect(rest).to.deep.equal([]);
+      await expectGood(stick.device);
+      expect(await look(media)).to.deep.equal([]);
+      await stick.pull();
+      expect(brief(await look(media))).to.deep.equal([`removed ${stick.device} 4.12.4`]);
+      await opened.pop()?.close();
+    }
+  });
+
+  it('finds a bundle on a device only when all of it is written', async () => {
+    const image = await sticks.makeImage(4);
+    const stick = await sticks.plug(image);
+    const media = await openMedia();
+    expect(await look(media)).to.deep.equal([]);
+    await runSuccessfully('dd', [`if=${one.path}`, `of=${stick.device}`, 'bs=1k', 'count=20', 'status=none']);
+    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
+    await runSuccessfully('dd', [`if=${one.path}`, `of=${stick.device}`, 'bs=1k', 'conv=notrunc', 'status=none']);
+    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
+  it('does not read a device again that failed, until something is written to it', async () => {
+    const large = await makeBundle({ layerSize: 100_000 });
+    made.push(large);
+    const image = await sticks.makeImage(8);
+    const write = (to: string, ...options: string[]): Promise<string> =>
+      runSuccessfully('dd', [`if=${large.path}`, `of=${to}`, 'bs=1k', 'conv=notrunc', 'status=none', ...options]);
+    await write(image, 'count=100');
+    const stick = await sticks.plug(image);
+    const media = await openMedia();
+    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(stick.device)}`]);
+    // Behind the back of the device, so that nothing but reading it tells.
+    await write(image);
+    await runSuccessfully('blockdev', ['--flushbufs', stick.device]);
+    expect(await look(media)).to.deep.equal([]);
+    await write(stick.device, 'count=1');
+    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
+  const filesystems: readonly (readonly [name: string, mkfs: readonly string[], megabytes: number])[] = [
+    ['ext4', ['mkfs.ext4', '-q'], 16],
+    ['xfs', ['mkfs.xfs', '-q'], 320],
+    ['vfat', ['mkfs.vfat', '-F', '32'], 40],
+    ['exfat', ['mkfs.exfat', '-q'], 16],
+  ];
+  for (const [filesystem, mkfs, megabytes] of filesystems) {
+    it(`finds a bundle in one file and one in volumes on ${filesystem}`, async function () {
+      if ((await run(mkfs[0] ?? '', ['-V'])).code === -1) skipLoudly(this, `there is no ${String(mkfs[0])}`);
+      if (!(await kernelHas(filesystem))) skipLoudly(this, `this kernel has no ${filesystem}`);
+      for (const bundle of [one, split]) {
+        const stick = await sticks.plug(await sticks.makeMounted(mkfs, megabytes, await gather(bundle)));
+        const media = await openMedia();
+        const [found] = await look(media);
+        expect(found).to.include({ event: 'found', device: stick.device, filesystem, version: '4.12.4' });
+        expect(found).to.include({
+          digest: bundle.result.digest,
+          volumes: bundle === one ? 1 : split.result.metadata.volumes?.length,
+        });
+        await expectGood((found as { path: string }).path);
+        await opened.pop()?.close();
+        await stick.pull();
+      }
+    });
+  }
+
+  it('finds a bundle on a disc', async function () {
+    if ((await run('xorriso', ['-version'])).code !== 0) skipLoudly(this, 'there is no xorriso');
+    if (!(await kernelHas('iso9660'))) skipLoudly(this, 'this kernel has no iso9660');
+    const image = await sticks.makeImage(0);
+    await runSuccessfully('xorriso', [
+      '-as',
+      'mkisofs',
+      '-quiet',
+      '-R',
+      '-V',
+      'upgrade_4',
+      '-o',
+      image,
+      await gather(one),
+    ]);
+    const stick = await sticks.plug(image, false);
+    expect(brief(await look(await openMedia()))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
+  it('says of a file system that the kernel does not have what to do', async function () {
+    const image = await sticks.makeImage(40);
+    await runSuccessfully('mkfs.vfat', ['-F', '32', image]).catch(() => skipLoudly(this, 'there is no mkfs.vfat'));
+    if (await kernelHas('vfat')) skipLoudly(this, 'this kernel has vfat');
+    await sticks.plug(image);
+    const [event] = await look(await openMedia());
+    expect(event).to.include({ event: 'rejected' });
+    expect((event as { reason: string }).reason).to.match(/cannot be mounted: .*unknown filesystem type 'vfat'/);
+    expect((event as { hint: string }).hint).to.match(/no vfat: use ext4/);
+  });
+
+  it('mounts for reading, out of everybody’s way, and writes nothing to the stick', async () => {
+    const image = await sticks.makeExt4(await gather(one), 'OCPUPG1');
+    // As after it was pulled out of another machine: the journal has something in it.
+    await runSuccessfully('debugfs', ['-w', '-R', 'feature needs_recovery', image]);
+    const before = await digestOfFile(image);
+    const stick = await sticks.plug(image, false);
+    const media = await openMedia();
+    const [found] = (await look(media)) as { path: string; label: string }[];
+    expect(found?.label).to.equal('OCPUPG1');
+    const mount = await runSuccessfully('findmnt', [
+      '--noheadings',
+      '--output',
+      'OPTIONS,PROPAGATION',
+      '--source',
+      stick.device,
+    ]);
+    for (const option of ['ro', 'nosuid', 'nodev', 'noexec']) expect(mount).to.match(new RegExp(`\\b${option}\\b`));
+    expect(mount).to.match(/\bprivate\b/);
+    const probe = join(folder, 'probe');
+    await mkdir(probe);
+    const knowsLinks = (await run('mount', ['-t', 'tmpfs', '-o', 'nosymfollow', 'tmpfs', probe])).code === 0;
+    if (knowsLinks) await runSuccessfully('umount', [probe]);
+    expect(/\bnosymfollow\b/.test(mount)).to.equal(knowsLinks);
+    expect((await run('stat', ['-c', '%a', place])).stdout.trim()).to.equal('700');
+    await expectGood(found?.path ?? '');
+    await media.close();
+    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect((await run('findmnt', [place])).code).to.equal(1);
+    expect(await digestOfFile(image)).to.equal(before);
+  });
+
+  it('releases a stick that is pulled out, and mounts the next one', async () => {
+    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const media = await openMedia();
+    const [found] = (await look(media)) as { path: string }[];
+    // Somebody is reading it.
+    const bundle = await openBundle(found?.path ?? '', makeContext());
+    await stick.pull();
+    expect(brief(await look(media))).to.deep.equal([`removed ${stick.device} 4.12.4`]);
+    expect(media.bundles).to.deep.equal([]);
+    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    await bundle.close();
+    const next = await sticks.plug(await sticks.makeExt4(await gather(other)));
+    expect(brief(await look(media))).to.deep.equal([`found ${next.device} 4.12.5`]);
+  });
+
+  it('tells when the stick in the same drive is another one', async () => {
+    const media = await openMedia();
+    const first = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    expect(brief(await look(media))).to.deep.equal([`found ${first.device} 4.12.4`]);
+    const image = await sticks.makeExt4(await gather(other));
+    await run('umount', [first.device]);
+    await runSuccessfully('losetup', ['--detach', first.device]);
+    await runSuccessfully('losetup', [first.device, image]);
+    expect(brief(await look(media))).to.deep.equal([`removed ${first.device} 4.12.4`, `found ${first.device} 4.12.5`]);
+  });
+
+  it('tells of two different bundles at once, and not of two copies of one', async () => {
+    const image = await sticks.makeImage(4);
+    await runSuccessfully('dd', [`if=${one.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+    await sticks.plug(image);
+    await sticks.plug(await sticks.makeExt4(await gather(split)));
+    const media = await openMedia();
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
+    const third = await sticks.plug(await sticks.makeExt4(await gather(other)));
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
+    expect(await look(media)).to.deep.equal([]);
+    await third.pull();
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['removed']);
+  });
+
+  it('tells of no conflict between a delta and its base', async () => {
+    const delta = await makeBundle({ version: '4.12.6', base: one.path });
+    made.push(delta);
+    await sticks.plug(await sticks.makeExt4(await gather(one, delta)));
+    const media = await openMedia();
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'found']);
+    await sticks.plug(await sticks.makeExt4(await gather(other)));
+    expect((await look(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
+  });
+
+  it('says why what looks like a bundle is none', async () => {
+    const files = await gather(split);
+    await rm(volumeName(join(files, basename(split.path)), 2));
+    await writeFile(join(files, 'upgrade-notes.tar'), 'no tar');
+    await runSuccessfully('tar', ['-cf', join(files, 'upgrade-theirs.tar'), '-C', folder, 'bin']);
+    await copyFile(one.path, join(files, 'upgrade-cut.tar'));
+    await truncate(join(files, 'upgrade-cut.tar'), 30_000);
+    await writeFile(join(files, 'upgrade-begun.tar.partial'), '');
+    const stick = await sticks.plug(await sticks.makeExt4(files));
+    const media = await openMedia();
+    const events = (await look(media)) as { event: string; path: string; reason: string }[];
+    expect(brief(events as unknown as MediaEvent[])).to.have.members([
+      `rejected ${stick.device} upgrade-4.12.4-x86_64.tar`,
+      `rejected ${stick.device} upgrade-cut.tar`,
+      `rejected ${stick.device} upgrade-notes.tar`,
+      `rejected ${stick.device} upgrade-theirs.tar`,
+    ]);
+    const reasonOf = (name: string): string => events.find(({ path }) => path.endsWith(name))?.reason ?? '';
+    expect(reasonOf('4.12.4-x86_64.tar')).to.match(/the volume .*\.002 is missing/);
+    expect(reasonOf('theirs.tar')).to.match(/no upgrade bundle/);
+    // There is nothing of use: it may be pulled out.
+    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+    expect(await look(media)).to.deep.equal([]);
+  });
+
+  it('says of a device with somebody else’s tar that it is one', async () => {
+    const image = await sticks.makeImage(4);
+    await runSuccessfully('sh', ['-c', `tar -c -C '${folder}' bin | dd of='${image}' conv=notrunc status=none`]);
+    await sticks.plug(image);
+    const [event] = (await look(await openMedia())) as { event: string; reason: string }[];
+    expect(event?.event).to.equal('rejected');
+    expect(event?.reason).to.equal('it holds a tar, but no upgrade bundle: it does not begin with metadata.json');
+  });
+
+  it('follows no link, reads no pipe, and looks into no folder', async () => {
+    const files = await gather();
+    await mkdir(join(files, 'below'));
+    await copyFile(one.path, join(files, 'below', basename(one.path)));
+    await symlink(one.path, join(files, basename(one.path)));
+    await symlink('/etc/hostname', join(files, 'upgrade-x.tar.000'));
+    await mkdir(join(files, 'upgrade-folder.tar'));
+    await runSuccessfully('mkfifo', [join(files, 'upgrade-pipe.tar')]);
+    await sticks.plug(await sticks.makeExt4(files));
+    expect(await look(await openMedia())).to.deep.equal([]);
+  });
+
+  it('leaves disks alone that are neither removable nor labelled, unless they are named', async () => {
+    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)), false);
+    expect(await look(await openMedia())).to.deep.equal([]);
+    await opened.pop()?.close();
+    const media = await openMedia(makeContext(), [stick.device]);
+    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
+  it('reads a stick where somebody else mounted it, as it is being filled', async () => {
+    const stick = await sticks.plug(await sticks.makeExt4(await gather()));
+    const mine = join(folder, 'mine');
+    await mkdir(mine);
+    await runSuccessfully('mount', [stick.device, mine]);
+    const media = await openMedia();
+    expect(await look(media)).to.deep.equal([]);
+    const bytes = await readFile(one.path);
+    const path = join(mine, basename(one.path));
+    await writeFile(path, bytes.subarray(0, 30_000));
+    expect(brief(await look(media))).to.deep.equal([`rejected ${stick.device} ${basename(path)}`]);
+    await writeFile(path, bytes);
+    const events = await look(media);
+    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    expect(events[0]).to.include({ path });
+    await media.close();
+    await runSuccessfully('umount', [mine]);
+  });
+
+  it('lets one run look at a time, and tidies up after one that was killed', async () => {
+    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const first = await openMedia();
+    await look(first);
+    await failureOf(openMedia(), 'busy');
+    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(0);
+    await first.close();
+    // What is left of one that was killed.
+    await mkdir(join(place, 'loop'), { recursive: true });
+    await runSuccessfully('mount', ['--bind', place, place]);
+    await runSuccessfully('mount', ['-o', 'ro', stick.device, join(place, 'loop')]).catch(() => undefined);
+    const media = await openMedia();
+    expect(brief(await look(media))).to.deep.equal([`found ${stick.device} 4.12.4`]);
+    await media.close();
+    expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
+  });
+
+  it('hears of devices from the kernel, long before the next look is due', async function () {
+    if (!hasPeer('udevadm')) skipLoudly(this, 'there is no udevadm');
+    const context = makeContext();
+    const media = await openMedia(context);
+    const events: MediaEvent[] = [];
+    const seen = new Promise<void>((resolve) => {
+      void media
+        .watch(3_600_000, (event) => {
+          events.push(event);
+          context.interrupt();
+        })
+        .then(resolve);
+    });
+    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    const tell = `echo change > /sys/block/${basename(stick.device)}/uevent`;
+    // The kernel tells only those who listen already.
+    while (events.length === 0) await runSuccessfully('sh', ['-c', `${tell}; sleep 0.1`]);
+    await seen;
+    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+
+  it('looks every now and then where udevadm does not work', async () => {
+    const context = makeContext();
+    await writeFile(join(folder, 'bin', 'udevadm'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+    const media = await openMedia(context);
+    const events: MediaEvent[] = [];
+    const watching = media.watch(50, (event) => {
+      events.push(event);
+      context.interrupt();
+    });
+    const stick = await sticks.plug(await sticks.makeExt4(await gather(one)));
+    await watching;
+    expect(brief(events)).to.deep.equal([`found ${stick.device} 4.12.4`]);
+  });
+});

@@ -1,0 +1,60 @@
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { expect } from 'chai';
+import { readStorageConfig } from '../../../lib/node/runtime/storageConfig.ts';
+import {
+  configureStore,
+  describeStorage,
+  removeStoreConfig,
+  storageFile,
+} from '../../../lib/node/runtime/storeConfig.ts';
+import { failureOf } from '../../support/program/failure.ts';
+
+const store = '/var/lib/shared/x/store';
+
+describe('configureStore', () => {
+  let root: string;
+  const host = () => ({ root, environment: {} });
+  const write = async (path: string, text: string): Promise<void> => {
+    await mkdir(dirname(join(root, path)), { recursive: true });
+    await writeFile(join(root, path), text);
+  };
+  beforeEach(async () => {
+    root = await mkdtemp(join(tmpdir(), 'storage-'));
+  });
+  afterEach(() => rm(root, { recursive: true }));
+
+  it('writes a file where there is none, with the folder of the store, and takes it back', async () => {
+    await write('/usr/share/containers/storage.conf', '[storage]\ngraphroot = "/g"\n[storage.options]\nx = "y"\n');
+    expect(await configureStore(host(), store)).to.equal(true);
+    expect(await readStorageConfig(host())).to.deep.include({ graphRoot: '/g', additionalStores: [store] });
+    expect(existsSync(join(root, store, '.managed'))).to.equal(true);
+    expect(await configureStore(host(), store)).to.equal(false);
+    expect(await configureStore(host(), `${store}2`)).to.equal(true);
+    expect((await readStorageConfig(host())).additionalStores).to.deep.equal([store, `${store}2`]);
+    expect(await removeStoreConfig(host())).to.equal(true);
+    expect((await readStorageConfig(host())).additionalStores).to.deep.equal([]);
+    expect(existsSync(join(root, store, '.managed'))).to.equal(true);
+  });
+
+  it('leaves the file of somebody else as it is, and shows what it should be', async () => {
+    const text =
+      '[storage]\ndriver = "overlay"\n[storage.options]\n# none\nadditionalimagestores = [\n  "/a",\n]\nz = 1\n';
+    await write(storageFile, text);
+    await failureOf(configureStore(host(), store), 'conflict');
+    expect(await readFile(join(root, storageFile), 'utf8')).to.equal(text);
+    expect(await removeStoreConfig(host())).to.equal(false);
+    expect(existsSync(join(root, store))).to.equal(false);
+    const shown = await describeStorage(host(), store);
+    expect(shown).to.equal(text.replace('[\n  "/a",\n]', `["/a", "${store}"]`));
+  });
+
+  it('adds the table where the file lacks it', async () => {
+    await write(storageFile, '[storage]\ndriver = "overlay"\n');
+    expect(await describeStorage(host(), store)).to.equal(
+      `[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = ["${store}"]\n`,
+    );
+  });
+});

@@ -1,0 +1,394 @@
+import { expect } from 'chai';
+import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
+import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
+import { runPreflight } from '../../lib/preflight/preflight.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
+import { isJson, type Json } from '../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { failureOf } from '../support/program/failure.ts';
+import {
+  furnish,
+  node,
+  platformImage,
+  pod,
+  podSpec,
+  setFree,
+  withConditions,
+  workload,
+} from '../fakes/cluster/site.ts';
+
+const config = 'config.openshift.io/v1';
+const machines = 'machineconfiguration.openshift.io/v1';
+const next = platformImage('b');
+const plan: UpdatePlan = {
+  path: 'upgrade-4.19.4-x86_64.tar',
+  version: '4.19.4',
+  arch: 'x86_64',
+  previous: ['4.19.2', '4.19.3'],
+  images: [platformImage('a'), next],
+  size: 16 * 1024 ** 3,
+  workloads: [],
+  distrust: undefined,
+};
+
+describe('runPreflight', () => {
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+
+  const start = async (options: ApiServerOptions = {}): Promise<void> => {
+    server = await startApiServer({ openshift: '4.19.3', ...options });
+    connected = await connectTo(server, options.tokens ? { user: { token: 't' } } : {});
+    furnish(server);
+  };
+  const run = (update?: UpdatePlan) => runPreflight(connected.cluster, update, connected.context);
+  const brief = ({ severity, check, subject }: Finding): string => `${severity} ${check} ${formatSubject(subject)}`;
+  /** What is found, each finding in a few words, without what the images of the bundle are. */
+  const find = async (update?: UpdatePlan): Promise<string[]> => {
+    const { findings } = await run(update);
+    return findings.filter(({ message }) => !message.startsWith('has 1 of the 2')).map(brief);
+  };
+  const messageOf = async (wanted: string, update?: UpdatePlan): Promise<string> => {
+    const { findings } = await run(update);
+    return findings.find((finding) => brief(finding) === wanted)?.message ?? findings.map(brief).join('\n');
+  };
+  const change = (apiVersion: string, kind: string, name: string, changes: Json): void => {
+    const before = server.find(apiVersion, kind, name);
+    if (!before) throw new Error(`there is no ${kind} ${name}`);
+    const merged = Object.entries(changes).map(([field, value]) => {
+      const old = before[field];
+      return [field, isJson(old) && isJson(value) ? { ...old, ...value } : value] as const;
+    });
+    server.put({ ...before, ...Object.fromEntries(merged) });
+  };
+
+  afterEach(async () => {
+    await connected.close();
+    await server.stop();
+  });
+
+  it('finds nothing in a cluster where all is well, and changes nothing', async () => {
+    await start();
+    const before = server.objects.revision;
+    const report = await run();
+    expect(report).to.deep.equal({
+      ...{ cluster: 'test', version: '4.19.3', target: undefined, nodes: 3, workloads: 3, ready: true, findings: [] },
+    });
+    expect(server.objects.revision).to.equal(before);
+    const updating = await run(plan);
+    expect(updating.ready).to.equal(true);
+    expect(updating.findings.map(({ message }) => message)).to.deep.equal(
+      Array<string>(3).fill('has 1 of the 2 images of 4.19.4'),
+    );
+  });
+
+  it('refuses what is no OpenShift', async () => {
+    await start();
+    const plain = await startApiServer();
+    const other = await connectTo(plain);
+    expect((await failureOf(runPreflight(other.cluster, plan, other.context), 'unsupported')).message).to.contain(
+      'no ClusterVersion',
+    );
+    await other.close();
+    await plain.stop();
+  });
+
+  describe('about workloads', () => {
+    it('names what pulls at every start, the uppermost that says so, and whose it is', async () => {
+      await start();
+      const always = { template: { spec: podSpec({ imagePullPolicy: 'Always' }) } };
+      const metadata = {
+        ownerReferences: [{ apiVersion: 'apps/v1', kind: 'Deployment', name: 'web', uid: 'x', controller: true }],
+      };
+      server.put(workload('Deployment', 'web', 'shop', always));
+      server.put(workload('ReplicaSet', 'web-1', 'shop', always, metadata));
+      server.put(workload('ReplicaSet', 'web-0', 'shop', { ...always, replicas: 0 }, metadata));
+      server.put(pod('web-1-x', 'shop', podSpec({ imagePullPolicy: 'Always' }), 'ReplicaSet/web-1'));
+      server.put(workload('StatefulSet', 'etcd', 'openshift-etcd', always));
+      server.put(workload('DaemonSet', 'asleep', 'shop', { ...always, replicas: 0 }));
+      expect(await find()).to.deep.equal([
+        'blocks pull-policy statefulset/etcd -n openshift-etcd',
+        'warns pull-policy deployment/web -n shop',
+        'notes pull-policy daemonset/asleep -n shop',
+      ]);
+      expect(await messageOf('warns pull-policy deployment/web -n shop')).to.equal(
+        'container main pulls from a registry at every start (imagePullPolicy: Always)',
+      );
+    });
+
+    it('sees init and ephemeral containers, jobs and cron jobs, and passes over what has ended', async () => {
+      await start();
+      const container = { name: 'x', image: 'quay.io/site/tool:1', imagePullPolicy: 'Always' };
+      server.put(pod('debugged', 'shop', { ephemeralContainers: [container] }));
+      server.put(pod('initial', 'shop', { initContainers: [container] }));
+      server.put({ ...pod('done', 'shop', { initContainers: [container] }), status: { phase: 'Succeeded' } });
+      server.put({
+        ...workload('Job', 'over', 'shop', { template: { spec: podSpec(container) } }),
+        status: { conditions: [{ type: 'Complete', status: 'True' }] },
+      });
+      server.put({
+        ...workload('Job', 'nightly', 'shop', { jobTemplate: { spec: { template: { spec: podSpec(container) } } } }),
+        kind: 'CronJob',
+      });
+      const found = await find();
+      expect(found.filter((line) => line.includes('pull-policy'))).to.deep.equal([
+        'warns pull-policy pod/debugged -n shop',
+        'warns pull-policy pod/initial -n shop',
+        'warns pull-policy cronjob/nightly -n shop',
+      ]);
+      expect(found.filter((line) => line.includes('tags'))).to.have.length(3);
+      expect(await messageOf('warns pull-policy pod/debugged -n shop')).to.match(/^ephemeral container x pulls /);
+      expect(await messageOf('notes tags pod/initial -n shop')).to.equal(
+        'init container x names an image by tag: quay.io/site/tool:1',
+      );
+    });
+
+    it('finds tags where digests should be', async () => {
+      await start();
+      const image = 'quay.io/site/tool:1';
+      server.put(workload('Deployment', 'x', 'openshift-ingress', { template: { spec: podSpec({ image }) } }));
+      server.put(workload('Deployment', 'y', 'shop', { template: { spec: podSpec({ image: 'tool' }) } }));
+      const found = await find();
+      expect(found).to.include('warns tags deployment/x -n openshift-ingress');
+      expect(found).to.include('notes tags deployment/y -n shop');
+    });
+
+    it('reads the manifests of the release that is to come', async () => {
+      await start();
+      const object = {
+        ...{ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'new', namespace: 'openshift-new' } },
+        // Nobody has put in defaults here.
+        spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
+      };
+      const workloads = [{ file: '0000_50_new.yaml', object }];
+      expect(await find({ ...plan, workloads })).to.deep.equal([
+        'blocks pull-policy deployment/new -n openshift-new',
+        'warns tags deployment/new -n openshift-new',
+      ]);
+      const message = await messageOf('blocks pull-policy deployment/new -n openshift-new', { ...plan, workloads });
+      expect(message).to.match(/^4\.19\.4 brings it \(0000_50_new\.yaml\), and container a pulls from a registry/);
+    });
+
+    it('asks the cluster whether it makes every pod pull', async () => {
+      await start({
+        admit: (object) => {
+          if (object['kind'] !== 'Pod') return object;
+          const spec = object['spec'] as { containers: Json[] };
+          const containers = spec.containers.map((each) => ({ ...each, imagePullPolicy: 'Always' }));
+          return { ...object, spec: { ...spec, containers } };
+        },
+      });
+      expect(await find()).to.deep.equal(['blocks pull-policy pod/*']);
+      expect(server.find('v1', 'Pod', 'oc-disconnected-preflight', 'default')).to.equal(undefined);
+    });
+
+    it('finds catalogs that poll or that a tag names', async () => {
+      await start();
+      const catalog = (name: string, spec: Json): void => {
+        const metadata = { name, namespace: 'openshift-marketplace' };
+        server.put({ apiVersion: 'operators.coreos.com/v1alpha1', kind: 'CatalogSource', metadata, spec });
+      };
+      const poll = { registryPoll: { interval: '10m' } };
+      catalog('redhat-operators', { image: 'registry.redhat.io/x:v4.19', updateStrategy: poll });
+      catalog('own', { image: platformImage('c'), updateStrategy: poll });
+      catalog('good', { image: platformImage('c') });
+      catalog('grpc', { address: 'catalog.shop.svc:50051' });
+      const labels = { 'olm.catalogSource': 'own' };
+      const served = pod('own-x', 'openshift-marketplace', podSpec({ imagePullPolicy: 'Always' }));
+      server.put({ ...served, metadata: { ...(served['metadata'] as Json), labels } });
+      expect(await find()).to.deep.equal([
+        'warns pull-policy pod/own-x -n openshift-marketplace',
+        'warns catalogs catalogsource/own -n openshift-marketplace',
+        'warns catalogs catalogsource/redhat-operators -n openshift-marketplace',
+      ]);
+      const { findings } = await run();
+      expect(findings.find(({ subject }) => subject.name === 'redhat-operators')?.advice).to.contain('operatorhub');
+    });
+  });
+
+  describe('about nodes', () => {
+    it('finds those that are down, cordoned or full, or of another architecture', async () => {
+      await start();
+      const conditions = [
+        { type: 'Ready', status: 'Unknown' },
+        { type: 'DiskPressure', status: 'True' },
+      ];
+      server.put(node('worker-0', 'worker', { conditions }));
+      server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'arm64' } }, { unschedulable: true }));
+      expect(await find()).to.deep.equal([
+        'blocks nodes node/worker-0',
+        'blocks nodes node/worker-0',
+        'warns nodes node/worker-1',
+      ]);
+      expect(await messageOf('blocks nodes node/worker-1', plan)).to.equal(
+        'is arm64, and the bundle of 4.19.4 is for x86_64',
+      );
+      expect(await find({ ...plan, arch: 'multi' })).not.to.include('blocks nodes node/worker-1');
+    });
+
+    it('tells which images are missing where pods may come to run, as far as can be known', async () => {
+      await start();
+      const image = platformImage('c');
+      const nodeSelector = { 'node-role.kubernetes.io/worker': '' };
+      server.put(
+        workload('Deployment', 'c', 'openshift-dns', { template: { spec: { ...podSpec({ image }), nodeSelector } } }),
+      );
+      const images = [...Array(50).keys()].map((index) => ({ names: [`quay.io/large/image:${String(index)}`] }));
+      server.put(node('worker-1', 'worker', { images }));
+      expect(await find()).to.deep.equal(['warns images node/worker-0', 'notes images node/worker-1']);
+      expect(await messageOf('warns images node/worker-0')).to.equal(`lacks images that pods may need there: ${image}`);
+      expect(await messageOf('notes images node/worker-1')).to.match(
+        /^lists its 50 largest images only: whether it has 2 that pods/,
+      );
+      const spec = { kubeletConfig: { nodeStatusMaxImages: 2 } };
+      server.put({ apiVersion: machines, kind: 'KubeletConfig', metadata: { name: 'short' }, spec });
+      expect(await find()).to.deep.equal(['notes images node/worker-0', 'notes images node/worker-1']);
+    });
+
+    it('believes that what is pinned and reported as pinned is there', async () => {
+      await start();
+      const labels = { 'machineconfiguration.openshift.io/role': 'worker' };
+      const pinnedImages = [{ name: next }];
+      server.put({
+        apiVersion: machines,
+        kind: 'PinnedImageSet',
+        metadata: { name: 'p', labels },
+        spec: { pinnedImages },
+      });
+      const report = (name: string, degraded: string, generation = 1): void => {
+        const conditions = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: degraded };
+        const object = withConditions(machines, 'MachineConfigNode', name, conditions);
+        const pinnedImageSets = [{ name: 'p', currentGeneration: generation, desiredGeneration: 1 }];
+        const status = { ...(object['status'] as Json), pinnedImageSets };
+        server.put({ ...object, spec: { pool: { name: 'worker' } }, status });
+      };
+      report('worker-0', 'False');
+      report('worker-1', 'True');
+      const { findings } = await run(plan);
+      expect(findings.map(({ subject }) => subject.name)).to.deep.equal(['master-0', 'worker-1']);
+      report('worker-0', 'False', 0);
+      report('worker-1', 'False');
+      expect((await run(plan)).findings.map(({ subject }) => subject.name)).to.deep.equal(['master-0', 'worker-0']);
+    });
+
+    it('adds up the space that a bundle needs', async () => {
+      await start();
+      const absent = ['master-0', 'worker-0', 'worker-1'].map((name) => `notes images node/${name}`);
+      const fresh = { ...plan, images: [next] };
+      setFree(server, 'master-0', 60);
+      server.nodeStats.delete('worker-0');
+      expect(await find(fresh)).to.deep.equal(['blocks space node/master-0', 'notes space node/worker-0', ...absent]);
+      expect(await messageOf('blocks space node/master-0', fresh)).to.equal(
+        'has 60 GiB only; 66 GiB of free space are needed (48 GiB for the images, the rest stays free)',
+      );
+      // What is loaded already needs no more space.
+      expect(await messageOf('blocks space node/master-0', plan)).not.to.match(/GiB/);
+      server.put(node('worker-0', 'worker', { allocatable: { 'ephemeral-storage': '50Gi' } }));
+      expect(await find(fresh)).to.include('blocks space node/worker-0');
+    });
+  });
+
+  describe('about the version', () => {
+    it('blocks an update for which there is no path, or a way back', async () => {
+      await start();
+      const version = 'blocks version clusterversion/version';
+      expect(await messageOf(version, { ...plan, previous: ['4.19.1', '4.19.2', '4.18.9', '4.18.10'] })).to.equal(
+        'runs 4.19.3, from which there is no update to 4.19.4: only from 4.19.2, 4.19.1, 4.18.10 and others',
+      );
+      expect(await messageOf(version, { ...plan, version: '4.19.2' })).to.contain('which is later than 4.19.2');
+      expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['notes version clusterversion/version']);
+      expect(await find({ ...plan, previous: [] })).to.deep.equal(['warns version clusterversion/version']);
+      change(config, 'ClusterVersion', 'version', { spec: { desiredUpdate: { version: '4.19.9' } } });
+      expect(await messageOf(version, plan)).to.equal('was told to become 4.19.9');
+    });
+
+    it('waits for the version operator, and for what it says about other minor versions', async () => {
+      await start();
+      const conditions = (values: Record<string, string>): void => {
+        const { status } = withConditions(config, 'ClusterVersion', 'version', values);
+        change(config, 'ClusterVersion', 'version', { status });
+      };
+      conditions({ Available: 'True', Progressing: 'True because Working towards 4.19.3: 5 of 900' });
+      expect(await messageOf('blocks version clusterversion/version')).to.equal(
+        'is being updated: Working towards 4.19.3: 5 of 900',
+      );
+      conditions({ Upgradeable: 'False because ask an administrator' });
+      expect(await find()).to.deep.equal(['warns version clusterversion/version']);
+      expect(await find(plan)).to.deep.equal(['notes version clusterversion/version']);
+      expect(await find({ ...plan, version: '4.20.0', previous: ['4.19.3'] })).to.deep.equal([
+        'blocks version clusterversion/version',
+      ]);
+    });
+
+    it('says what a target before 4.19 means', async () => {
+      await start({ openshift: '4.12.3' });
+      const old = { ...plan, version: '4.12.4', previous: ['4.12.3'] };
+      expect(await find(old)).to.deep.equal(['blocks version clusterversion/version']);
+      const { findings } = await run(old);
+      expect(findings[0]?.message).to.contain('nodes fetch the operating system of 4.12.4 from a registry');
+      expect(findings[0]?.advice).to.contain('push and serve');
+      const spec = { repositoryDigestMirrors: [{ source: 'quay.io/openshift-release-dev', mirrors: ['r.test/x'] }] };
+      const apiVersion = 'operator.openshift.io/v1alpha1';
+      server.put({ apiVersion, kind: 'ImageContentSourcePolicy', metadata: { name: 'm' }, spec });
+      expect(await find(old)).to.deep.equal(['warns version clusterversion/version']);
+    });
+
+    it('says what it takes to come to 4.19, and what a preview changes', async () => {
+      await start({ openshift: '4.18.20' });
+      expect(await messageOf('warns version clusterversion/version', { ...plan, previous: ['4.18.20'] })).to.contain(
+        'cannot pin images yet',
+      );
+      const preview = { ...plan, version: '4.18.21', previous: ['4.18.20'] };
+      expect(await find(preview)).to.deep.equal(['blocks version clusterversion/version']);
+      const spec = { featureSet: 'TechPreviewNoUpgrade' };
+      server.put({ apiVersion: config, kind: 'FeatureGate', metadata: { name: 'cluster' }, spec });
+      expect(await find(preview)).to.deep.equal(['warns version clusterversion/version']);
+    });
+
+    it('is told that nobody who is trusted signed the release', async () => {
+      await start();
+      const distrust = new PluginError('untrusted', 'x is signed by a key that is not trusted', { hint: 'Trust it.' });
+      const { findings, ready } = await run({ ...plan, distrust });
+      expect(ready).to.equal(false);
+      expect(findings[0]).to.include({ check: 'bundle', severity: 'blocks', advice: 'Trust it.' });
+    });
+  });
+
+  it('finds operators and pools that are not well', async () => {
+    await start();
+    server.put(withConditions(config, 'ClusterOperator', 'etcd', { Degraded: 'True because a member is gone' }));
+    server.put(withConditions(config, 'ClusterOperator', 'ingress', { Available: 'False', Upgradeable: 'False' }));
+    server.put(withConditions(machines, 'MachineConfigPool', 'master', { Updated: 'False', Degraded: 'True' }));
+    const pool = withConditions(machines, 'MachineConfigPool', 'worker', { Updated: 'False' });
+    server.put({ ...pool, spec: { paused: true } });
+    server.put(withConditions(machines, 'MachineConfigPool', 'infra', { Updated: 'False because 1 of 3' }));
+    expect(await find()).to.deep.equal([
+      'blocks operators clusteroperator/etcd',
+      'blocks operators clusteroperator/ingress',
+      'blocks pools machineconfigpool/infra',
+      'blocks pools machineconfigpool/master',
+      'warns pools machineconfigpool/worker',
+      'notes operators clusteroperator/ingress',
+    ]);
+    expect(await messageOf('blocks operators clusteroperator/etcd')).to.equal('is degraded: a member is gone');
+    expect(await find({ ...plan, version: '4.20.0', previous: ['4.19.3'] })).not.to.include(
+      'notes operators clusteroperator/ingress',
+    );
+  });
+
+  it('goes on without what it must not read, and says what it does not know', async () => {
+    const allow = ({ resource, verb }: Attempt) =>
+      !['machineconfigpools', 'nodes/proxy'].includes(resource) && !(resource === 'pods' && verb === 'create');
+    await start({ tokens: new Map([['t', 'bob']]), allow });
+    expect(await find(plan)).to.deep.equal([
+      'warns rights machineconfigpool/',
+      ...['master-0', 'worker-0', 'worker-1'].map((name) => `notes space node/${name}`),
+      'notes pull-policy pod/*',
+    ]);
+    await connected.close();
+    await server.stop();
+    await start({ tokens: new Map([['t', 'bob']]), allow: ({ resource }) => resource !== 'clusterversions' });
+    expect((await failureOf(run(), 'denied')).message).to.contain('cannot list resource "clusterversions"');
+  });
+});

@@ -1,0 +1,167 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { parseReference } from '../../../lib/oci/reference.ts';
+import { parseDestination, type Place } from '../../../lib/release/mirror/destination.ts';
+import { findPresent, planMirror, runMirror } from '../../../lib/release/mirror/mirror.ts';
+import { type MirrorImage } from '../../../lib/release/mirror/mirrorGroup.ts';
+import { Credentials } from '../../../lib/registry/auth/credentials.ts';
+import { Directory } from '../../../lib/store/directory.ts';
+import { MirrorSets } from '../../../lib/registry/mirrors.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import type { ContentSource, ContentStore } from '../../../lib/store/store.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { buildRelease, type ReleaseOptions, type TestRelease } from '../../support/release/release.ts';
+
+const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
+
+describe('planMirror and runMirror', () => {
+  let source: TestRegistry;
+  let site: TestRegistry;
+  let folder: string;
+  let registries: Registries;
+  let context: TestContext;
+  let release: TestRelease;
+
+  const open = async (options: ReleaseOptions = {}): Promise<void> => {
+    [source, site, folder] = await Promise.all([startRegistry(), startRegistry(), makeFolder()]);
+    release = buildRelease({ components: 4, registry: source.host, ...options });
+    release.addTo(source.content);
+    context = makeContext();
+    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
+    registries = new Registries({ settings, credentials, mirrors: new MirrorSets() }, context);
+  };
+  afterEach(async () => {
+    await registries.close();
+    await Promise.all([source.stop(), site.stop(), removeFolder(folder)]);
+  });
+
+  const openStore = (place: Place): ContentStore =>
+    place.kind === 'registry' ? registries.repository(place) : new Directory(place.root, place.repository, {}, context);
+  const listImages = (to: string): MirrorImage[] => {
+    const destination = parseDestination({ to, toDir: folder });
+    const sources = new Map<string, ContentSource>();
+    const named = [
+      ['release', release.pullspec] as const,
+      ...[...release.images].map(([name, { pullspec }]) => [name, pullspec] as const),
+    ];
+    return named.map(([name, pullspec]) => {
+      const reference = parseReference(pullspec);
+      const content = sources.get(reference.repository) ?? registries.sourceOf(reference);
+      sources.set(reference.repository, content);
+      const target = destination(name, { version: release.version, arch: 'x86_64' });
+      return { name, digest: reference.digest!, source: content, reference, target };
+    });
+  };
+  const mirror = async (to: string) => {
+    const groups = await planMirror(listImages(to), context);
+    const download = registries.download.bind(registries);
+    return runMirror(groups, { concurrency: 4, openStore, download }, context);
+  };
+  const blobCount = (): number => release.blobs.size;
+
+  for (const kind of ['registry', 'directory'] as const) {
+    const to = (): string => (kind === 'registry' ? `${site.host}/site/release` : 'file://openshift/release');
+
+    it(`brings a release into a ${kind}, and tells what it does`, async () => {
+      await open();
+      const result = await mirror(to());
+      const total = [...release.blobs.values()].reduce((sum, { size }) => sum + size, 0);
+      expect(result).to.deep.include({ images: 5, attachments: 4, hasLists: false, bytes: total });
+      expect(result.blobs).to.deep.equal({ copied: blobCount(), mounted: 0, skipped: 0 });
+      expect(context.events[0]).to.deep.equal({
+        kind: 'plan',
+        images: 5,
+        blobs: blobCount(),
+        bytes: total,
+        present: 0,
+      });
+      const names = context.events.flatMap((event) => (event.kind === 'image' ? [event.name] : []));
+      expect(names).to.have.members(['release', ...release.images.keys()]);
+    });
+
+    it(`skips what a ${kind} has, and knows it before`, async () => {
+      await open();
+      expect((await findPresent(await planMirror(listImages(to()), context), openStore)).size).to.equal(0);
+      await mirror(to());
+      const groups = await planMirror(listImages(to()), context);
+      expect((await findPresent(groups, openStore)).size).to.equal(5);
+      const { blobs, bytes } = await mirror(to());
+      expect({ blobs, bytes }).to.deep.equal({ blobs: { copied: 0, mounted: 0, skipped: blobCount() }, bytes: 0 });
+      const plan = context.events.findLast((event) => event.kind === 'plan');
+      expect(plan?.present).to.equal(plan?.bytes);
+    });
+
+    it(`names what is altered at the source of a ${kind}, and brings the rest`, async () => {
+      await open();
+      const manifest = release.content.repositories
+        .get(release.componentRepository)
+        ?.manifests.get(release.images.get('rhel-coreos-8')?.digest ?? '');
+      const { layers } = JSON.parse(String(manifest?.bytes)) as { layers: { digest: Digest; size: number }[] };
+      const { digest = '', size = 0 } = layers.at(-1) ?? {};
+      source.content.blobs.set(digest, Buffer.alloc(size));
+      const error = await failureOf(mirror(to()), 'digest-mismatch');
+      expect(error.message)
+        .to.match(/^rhel-coreos-8: source\b/)
+        .and.contain(digest);
+      const store = openStore(
+        kind === 'registry'
+          ? { kind, registry: site.host, repository: 'site/release' }
+          : { kind, root: folder, repository: 'openshift/release' },
+      );
+      expect(await store.tags()).to.have.length(4 + 4);
+    });
+
+    it(`says when a ${kind} refuses what is written`, async () => {
+      await open();
+      if (kind === 'registry') {
+        site.fault(/^POST .*\/blobs\/uploads/, { answer: { status: 403, body: '{"errors":[{"code":"DENIED"}]}' } });
+        expect((await failureOf(mirror(to()), 'denied')).message)
+          .to.contain('destination')
+          .and.contain(site.host);
+      } else {
+        await writeFile(join(folder, 'v2'), '');
+        expect((await failureOf(mirror(to()), 'not-writable')).message)
+          .to.contain('destination')
+          .and.contain(folder);
+      }
+    });
+  }
+
+  it('moves what several repositories need only once', async () => {
+    await open();
+    const result = await mirror(`${site.host}/site/\${component}`);
+    expect(result.blobs.copied).to.equal(blobCount());
+    expect(result.blobs.mounted).to.be.greaterThan(0);
+    const tags = site.content.repositories.get('site/release')?.tags;
+    expect([...(tags?.keys() ?? [])]).to.have.members([release.tag, attachmentTag(release.digest)]);
+  });
+
+  it('goes on where it was interrupted', async () => {
+    await open({ layerSize: 50_000 });
+    let stored = 0;
+    const interrupted = makeContext((event) => {
+      if (event.kind === 'stored' && (stored += 1) === 6) interrupted.interrupt();
+    });
+    const groups = await planMirror(listImages('file://openshift/release'), context);
+    const download = registries.download.bind(registries);
+    const options = { concurrency: 2, openStore, download };
+    await failureOf(runMirror(groups, options, interrupted), 'interrupted');
+    const { blobs } = await mirror('file://openshift/release');
+    expect(blobs.skipped).to.be.greaterThan(0);
+    expect(blobs.copied + blobs.skipped).to.equal(blobCount());
+  });
+
+  it('tells once that the source is gone', async () => {
+    await open();
+    const images = listImages('file://openshift/release');
+    await source.stop();
+    const error = await failureOf(planMirror(images, context), 'unreachable');
+    expect(error.message.split('\n')).to.have.length(1);
+  });
+});

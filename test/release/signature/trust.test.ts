@@ -1,0 +1,301 @@
+import { expect } from 'chai';
+import { mkdtemp, rm, writeFile, mkdir } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { createMessage, generateKey, sign } from 'openpgp';
+import type { Context } from '../../../lib/context.ts';
+import { isPluginError, type PluginError } from '../../../lib/errors.ts';
+import { digestOf, hexOf, parseDigest } from '../../../lib/oci/digest.ts';
+import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
+import {
+  fetchFile,
+  findSignatures,
+  signatureSizeLimit,
+  type FetchFile,
+} from '../../../lib/release/signature/signatureStore.ts';
+import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';
+import { Certificates } from '../../../lib/http/certificates.ts';
+import { Connections } from '../../../lib/http/connections.ts';
+import type { Fault } from '../../fakes/http/faults.ts';
+import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
+import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
+import {
+  makeSigningKey,
+  signatureStore,
+  signDigest,
+  signOversized,
+  statementOf,
+  writeSignatureStore,
+  type SigningKey,
+} from '../../support/release/signing.ts';
+
+const digest = digestOf('a release');
+
+describe('the trust in a release', () => {
+  const context: Context = { signal: new AbortController().signal, log: () => undefined, onEvent: () => undefined };
+  const connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
+  const fetch: FetchFile = (url, limit) => fetchFile(connections, url, limit, context, { attempts: 3, baseDelay: 1 });
+  const nothing = join(tmpdir(), 'no such file');
+  let folder: string;
+  let server: SignatureServer;
+  let mirror: SignatureServer;
+  let signer: SigningKey;
+  let stranger: SigningKey;
+  let keyring: Keyring;
+  let signature: Buffer;
+  let second: Buffer;
+  let foreign: Buffer;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'trust-'));
+    server = await startSignatureServer();
+    mirror = await startSignatureServer();
+    signer = await makeSigningKey();
+    stranger = await makeSigningKey({ name: 'Stranger' });
+    const others = [signer, stranger].map(({ publicKey }) => ({ name: 'test', content: publicKey }));
+    keyring = await loadKeyring({ system: nothing, others }, [signer.fingerprint], context);
+    signature = await signDigest(signer, digest);
+    second = await signDigest(signer, digest, { version: 3 });
+    foreign = await signDigest(stranger, digest);
+  });
+  after(async () => {
+    connections.close();
+    await server.stop();
+    await mirror.stop();
+    await rm(folder, { recursive: true });
+  });
+
+  afterEach(() => {
+    server.clearFaults();
+    mirror.clearFaults();
+  });
+
+  const serve = (on: SignatureServer, ...signatures: Buffer[]): string => {
+    const files = on.files as Map<string, Buffer>;
+    files.clear();
+    for (const [path, bytes] of signatureStore(new Map([[digest, signatures]]), '/signatures/')) files.set(path, bytes);
+    on.requests.length = 0;
+    return `${on.url}/signatures`;
+  };
+  const failure = async (run: Promise<unknown>): Promise<PluginError> => {
+    const error = await run.then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    if (isPluginError(error)) return error;
+    throw new Error('did not fail as it should', { cause: error });
+  };
+
+  describe('findSignatures', () => {
+    it('asks an http store for one after the other until there is no more', async () => {
+      const store = serve(server, signature, second);
+      const [answer] = await findSignatures(digest, [`${store}/`], fetch, context);
+      expect(answer).to.deep.equal({ store: `${store}/`, signatures: [signature, second] });
+      const paths = server.requests.map(({ path }) => path);
+      expect(paths).to.deep.equal([1, 2, 3].map((n) => `/signatures/sha256=${hexOf(digest)}/signature-${String(n)}`));
+    });
+
+    it('reads a folder and a file URL', async () => {
+      await writeSignatureStore(folder, signatureStore(new Map([[digest, [signature, second]]]), 'store/'));
+      const store = join(folder, 'store');
+      const answers = await findSignatures(digest, [store, pathToFileURL(store).href], fetch, context);
+      for (const answer of answers) expect(answer).to.deep.equal({ store, signatures: [signature, second] });
+    });
+
+    it('stops after ten', async () => {
+      const store = serve(server, ...Array.from({ length: 12 }, () => signature));
+      const [answer] = await findSignatures(digest, [store], fetch, context);
+      expect(answer?.signatures).to.have.length(10);
+    });
+
+    it('enforces the size of a signature and goes on with the next, on the network and on disk', async () => {
+      const large = await signOversized(signer, digest);
+      const store = serve(server, large, signature);
+      await writeSignatureStore(folder, signatureStore(new Map([[digest, [large, signature]]]), 'large/'));
+      const answers = await findSignatures(digest, [store, join(folder, 'large')], fetch, context);
+      for (const answer of answers) {
+        expect(answer.problem?.code).to.equal('too-large');
+        expect(answer.signatures).to.deep.equal([signature]);
+      }
+      expect(large.length).to.be.greaterThan(signatureSizeLimit);
+    });
+
+    it('refuses other kinds of stores, and keeps what is secret in an address to itself', async () => {
+      const ftp = await failure(findSignatures(digest, ['ftp://example.com/x'], fetch, context));
+      expect(ftp.code).to.equal('usage');
+      const store = serve(server, signature).replace('http://', 'http://user:secret@');
+      const [answer] = await findSignatures(digest, [`${store}?token=secret`], fetch, context);
+      expect(answer?.signatures).to.have.length(1);
+      expect(JSON.stringify(answer?.store)).not.to.contain('secret');
+    });
+
+    it('says when a folder that was named is not there', async () => {
+      const [answer] = await findSignatures(digest, [join(folder, 'absent')], fetch, context);
+      expect(answer?.problem?.message).to.equal(`there is no folder ${join(folder, 'absent')}`);
+    });
+  });
+
+  describe('fetchFile', () => {
+    it('follows redirects, five at most, and sends no credentials', async () => {
+      const target = new URL(`${serve(server, signature)}/sha256=${hexOf(digest)}/signature-1`);
+      serve(mirror);
+      mirror.fault(/from/, { redirect: { status: 302, to: target.href } });
+      expect(await fetch(new URL(`${mirror.url}/from`), 10_000)).to.deep.equal(signature);
+      mirror.clearFaults();
+      mirror.fault(/./, { redirect: { status: 301, to: '/again' } });
+      expect((await failure(fetch(new URL(`${mirror.url}/again`), 10_000))).message).to.match(/redirects too often/);
+      expect([...server.requests, ...mirror.requests].some(({ headers }) => headers.authorization)).to.equal(false);
+    });
+
+    it('tells a refusal from an absence', async () => {
+      serve(server);
+      expect(await fetch(new URL(`${server.url}/absent`), 10)).to.equal(undefined);
+      server.fault(/./, { answer: { status: 500, body: 'oops' } });
+      const error = await failure(fetch(new URL(`${server.url}/x?token=secret`), 10));
+      expect(error).to.include({ code: 'server-error', message: `${server.url}/x answered with status 500` });
+    });
+
+    it('asks a server in passing trouble again', async () => {
+      const target = new URL(`${serve(server, signature)}/sha256=${hexOf(digest)}/signature-1`);
+      const troubles: Fault[] = [
+        { answer: { status: 503 } },
+        { answer: { status: 429, headers: { 'retry-after': '0' } } },
+        { noAnswer: 'reset' },
+        { cut: { after: 10, how: 'end' } },
+      ];
+      for (const trouble of troubles) {
+        server.fault(/./, trouble, { times: 2 });
+        expect(await fetch(target, 10_000)).to.deep.equal(signature);
+      }
+    });
+
+    it('asks again neither what refuses nor what cannot be reached', async () => {
+      serve(server);
+      server.fault(/./, { answer: { status: 403 } });
+      expect((await failure(fetch(new URL(`${server.url}/x`), 10))).code).to.equal('server-error');
+      expect(server.requests).to.have.length(1);
+      const gone = await startSignatureServer();
+      const address = new URL(`${gone.url}/x`);
+      await gone.stop();
+      const patient = fetchFile(connections, address, 10, context, { baseDelay: 3_600_000 });
+      expect((await failure(patient)).code).to.equal('unreachable');
+    });
+
+    it('does not read on beyond the limit', async () => {
+      serve(server);
+      server.fault(/./, { answer: { status: 200, body: 'x'.repeat(1000) }, chunked: true });
+      expect((await failure(fetch(new URL(`${server.url}/x`), 100))).code).to.equal('too-large');
+    });
+  });
+
+  describe('verifyRelease', () => {
+    const verify = (stores: string[], known: Buffer[] = [], ring = keyring) =>
+      verifyRelease(digest, { keyring: ring, stores, known, fetchFile: fetch }, context);
+
+    it('gives every good signature once, in the order of the stores', async () => {
+      const stores = [serve(server, second, signature), serve(mirror, foreign, signature)];
+      const good = await verify(stores);
+      expect(good.map(({ bytes }) => bytes)).to.deep.equal([second, signature]);
+      expect((await verify(stores.toReversed())).map(({ bytes }) => bytes)).to.deep.equal([signature, second]);
+      expect(good[0]).to.include({ digest, fingerprint: signer.fingerprint });
+    });
+
+    it('asks no store when a good signature is at hand', async () => {
+      const stores = [serve(server, second)];
+      expect((await verify(stores, [foreign, signature])).map(({ bytes }) => bytes)).to.deep.equal([signature]);
+      expect(server.requests).to.have.length(0);
+      expect((await verify(stores, [foreign])).map(({ bytes }) => bytes)).to.deep.equal([second]);
+    });
+
+    it('is content with one store when the other fails', async () => {
+      server.fault(/./, { noAnswer: 'reset' });
+      const good = await verify([`${server.url}/x`, serve(mirror, signature)]);
+      expect(good).to.have.length(1);
+    });
+
+    it('throws unsigned and says what every store answered', async () => {
+      server.fault(/./, { answer: { status: 503 } });
+      const error = await failure(verify([`${server.url}/x`, serve(mirror)]));
+      expect(error.code).to.equal('unsigned');
+      expect(error.message).to.contain(`${server.url}/x/sha256=${hexOf(digest)}/signature-1 answered with status 503`);
+      expect(error.message).to.contain(`${mirror.url}/signatures has none`);
+      expect(error.hint).to.match(/nightly builds are not/);
+      expect((await failure(verify([]))).message).to.contain('no signature store is known');
+    });
+
+    it('tells a site without a network what to do', async () => {
+      server.fault(/./, { noAnswer: 'reset' });
+      const error = await failure(verify([`${server.url}/x`]));
+      expect(error.code).to.equal('unsigned');
+      expect(error.hint).to.match(/^No store could be asked.*--signature-store=FOLDER.*--allow-unsigned/);
+    });
+
+    it('throws untrusted with the very option that would trust a good signature’s key', async () => {
+      const error = await failure(verify([serve(server, foreign)]));
+      expect(error.code).to.equal('untrusted');
+      expect(error.message).to.contain(`signed by ${stranger.fingerprint} (Stranger <release@example.com>)`);
+      expect(error.hint).to.match(/by another way/);
+      expect(error.hint).to.contain(`--trust-fingerprint=${stranger.fingerprint}`);
+    });
+
+    it('advises on what is wrong: an algorithm that clusters do not know, or a signature that expired', async () => {
+      const curve = { type: 'ecc', curve: 'ed25519Legacy', userIDs: { name: 'Other' }, format: 'object' } as const;
+      const { privateKey } = await generateKey(curve);
+      const message = await createMessage({ binary: Buffer.from(statementOf(digest)) });
+      const edwards = (await sign({ message, signingKeys: privateKey, format: 'binary' })) as Uint8Array;
+      const unsupported = await failure(verify([serve(server, Buffer.from(edwards))]));
+      expect(unsupported.code).to.equal('untrusted');
+      expect(unsupported.message).to.match(
+        /^cannot verify sha256:.*: the signature uses an unsupported algorithm.*EdDSA/,
+      );
+      expect(unsupported.hint).to.match(/^Sign the release with an RSA key/);
+      const expired = await failure(verify([serve(server, await signDigest(signer, digest, { expired: true }))]));
+      expect(expired.message).to.match(/the signature expired on 20\d\d-/);
+      expect(expired.hint).to.match(/^Get a newer signature/);
+    });
+
+    it('throws untrusted with each reason, and never believes a payload’s own key', async () => {
+      const other = await signDigest(signer, digestOf('another'));
+      const error = await failure(verify([serve(server, other, Buffer.from('junk'))]));
+      expect(error.code).to.equal('untrusted');
+      expect(error.message).to.match(/the signature is for sha256:[0-9a-f]+; the signature is not binary OpenPGP/);
+      expect(error.hint).not.to.contain('--trust-fingerprint=');
+      const own = await loadKeyring(
+        { system: nothing, others: [{ name: 'payload', content: stranger.publicKey }] },
+        [],
+        context,
+      );
+      expect((await failure(verify([serve(server, foreign)], [], own))).code).to.equal('untrusted');
+    });
+
+    it('says when no trusted key is at hand', async () => {
+      const empty = await loadKeyring({ system: nothing }, [], context);
+      expect((await failure(verify([serve(server, signature)], [], empty))).hint).to.contain('--signature-keyring');
+    });
+
+    it('ends when it is interrupted', async () => {
+      const aborted = { ...context, signal: AbortSignal.abort() };
+      const options = { keyring, stores: [folder], fetchFile: fetch };
+      expect((await failure(verifyRelease(digest, options, aborted))).code).to.equal('interrupted');
+    });
+
+    itWithSharedData('verifies a genuine release out of a folder, with the pinned key and nothing else', async () => {
+      const release = parseDigest('sha256:e3f12513a4b22a2d7c0e7c9207f52128113758d9d68c7d06b11a0ac7672966f7');
+      const bytes = sharedData(`signatures/sha256=${hexOf(release)}/signature-1`);
+      await mkdir(join(folder, `sha256=${hexOf(release)}`));
+      await writeFile(join(folder, `sha256=${hexOf(release)}`, 'signature-1'), bytes);
+      const others = [{ name: 'payload', content: sharedData('keyrings/redhat.txt') }];
+      const ring = await loadKeyring({ system: nothing, others }, [], context);
+      const [good] = await verifyRelease(release, { keyring: ring, stores: [folder], fetchFile: fetch }, context);
+      expect(good?.userId).to.equal('Red Hat, Inc. (release key 2) <security@redhat.com>');
+    });
+  });
+
+  describe('collectSignatures', () => {
+    it('has no opinion on an image that nobody signed', async () => {
+      const findings = await collectSignatures(digest, { keyring, stores: [serve(server)], fetchFile: fetch }, context);
+      expect(findings).to.deep.include({ good: [], untrusted: [], rejected: [] });
+    });
+  });
+});

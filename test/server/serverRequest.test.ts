@@ -1,0 +1,37 @@
+import { expect } from 'chai';
+import { parseRange, readPage } from '../../lib/server/serverRequest.ts';
+
+describe('parseRange', () => {
+  it('reads one range of bytes, its end cut to the content', () => {
+    expect(parseRange('bytes=0-9', 100)).to.deep.equal({ start: 0, end: 10 });
+    expect(parseRange('bytes=90-', 100)).to.deep.equal({ start: 90, end: 100 });
+    expect(parseRange('bytes=-1000', 100)).to.deep.equal({ start: 0, end: 100 });
+    expect(parseRange('bytes=90-1000', 100)).to.deep.equal({ start: 90, end: 100 });
+  });
+
+  it('tells a range that no content can satisfy', () => {
+    expect(parseRange('bytes=100-', 100)).to.equal('unsatisfiable');
+    expect(parseRange('bytes=-0', 100)).to.equal('unsatisfiable');
+    expect(parseRange('bytes=0-', 0)).to.equal('unsatisfiable');
+    expect(parseRange('bytes=-1', 0)).to.equal('unsatisfiable');
+  });
+
+  it('ignores what is not one range of bytes', () => {
+    for (const header of [undefined, '', 'bytes=', 'bytes=-', 'bytes=3-2', 'bytes=0-1,2-3', 'items=0-1']) {
+      expect(parseRange(header, 100), header).to.equal(undefined);
+    }
+  });
+});
+
+describe('readPage', () => {
+  it('gives all in order unless asked for a page', () => {
+    expect(readPage(['b', 'a'], '')).to.deep.equal({ items: ['a', 'b'] });
+    expect(readPage(['b', 'a'], 'n=0')).to.deep.equal({ items: ['a', 'b'] });
+    expect(readPage([], 'n=3')).to.deep.equal({ items: [] });
+  });
+
+  it('gives pages that lead to each other', () => {
+    expect(readPage(['c', 'b', 'a'], 'n=2')).to.deep.equal({ items: ['a', 'b'], next: 'n=2&last=b' });
+    expect(readPage(['c', 'b', 'a'], 'n=2&last=b')).to.deep.equal({ items: ['c'] });
+  });
+});

@@ -1,0 +1,37 @@
+import { Readable } from 'node:stream';
+import type { Descriptor } from '../../../lib/oci/descriptor.ts';
+import { ArchiveWriter } from '../../../lib/archive/archiveWriter.ts';
+import { layOutTar, type TarEntry } from '../../../lib/archive/tarLayout.ts';
+import { makeContext } from '../context.ts';
+
+/** What a process is to write into an archive: all of the content, but to stop for ever in the middle of one piece. */
+interface Work {
+  readonly entries: readonly TarEntry[];
+  readonly content: readonly { descriptor: Descriptor; bytes: Uint8Array }[];
+  /** How many pieces are to be whole. */
+  readonly stopAfter: number;
+}
+
+const [, , path = '', repository = ''] = process.argv;
+
+process.once('message', (work: Work) => {
+  void write(work);
+});
+
+async function write({ entries, content, stopAfter }: Work): Promise<void> {
+  const writer = await ArchiveWriter.open(path, layOutTar(entries.map(revive)), repository, makeContext());
+  for (const [index, { descriptor, bytes }] of content.entries()) {
+    const halfway = async function* (): AsyncGenerator<Buffer> {
+      yield Buffer.from(bytes.subarray(0, bytes.length / 2));
+      await new Promise(() => undefined);
+    };
+    const open = (): Readable => (index < stopAfter ? Readable.from([Buffer.from(bytes)]) : Readable.from(halfway()));
+    await writer.push(descriptor, () => Promise.resolve(open()));
+    process.send?.(descriptor.digest);
+  }
+}
+
+/** Buffers cross from one process to another as plain arrays of bytes. */
+function revive(entry: TarEntry): TarEntry {
+  return 'content' in entry ? { ...entry, content: Buffer.from(entry.content) } : entry;
+}

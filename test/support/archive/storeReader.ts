@@ -1,0 +1,43 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from 'mocha';
+import { run, runSuccessfully } from '../peers.ts';
+
+/** A store as podman is told of it: the one it writes to, or an additional one beside an empty one. */
+export interface ReadStore {
+  readonly kind: 'main' | 'additional';
+  readonly path: string;
+}
+
+/** Skips a test, with a line on standard error, where this process may not mount anything or make a network of its own. */
+export async function requireRoot(context: Context): Promise<void> {
+  if ((await run('unshare', ['-nm', 'true'])).code === 0) return;
+  const { test } = context as { test?: { fullTitle(): string } };
+  console.error(`SKIPPED “${test?.fullTitle() ?? 'a suite'}”: it needs root`);
+  context.skip();
+}
+
+/** Runs podman on a store in a network namespace where there is nothing but loopback; `folder` is for what it keeps besides. */
+export async function podmanOffline(store: ReadStore, folder: string, args: readonly string[]): Promise<string> {
+  await mkdir(folder, { recursive: true });
+  const isMain = store.kind === 'main';
+  const place = ['--root', isMain ? store.path : join(folder, 'root'), '--runroot', join(folder, 'run')];
+  const option = ['--storage-driver=overlay', '--storage-opt', 'overlay.skip_mount_home=true'];
+  const more = isMain ? [] : ['--storage-opt', `additionalimagestore=${store.path}`];
+  return runSuccessfully('unshare', ['-n', 'podman', ...place, ...option, ...more, ...args]);
+}
+
+/** Lists the images of a store by the names that have a digest, as podman sees them without a network. */
+export async function listImages(store: ReadStore, folder: string): Promise<string[]> {
+  const list = JSON.parse(await podmanOffline(store, folder, ['images', '--format=json'])) as {
+    Names?: string[];
+    RepoDigests?: string[];
+  }[];
+  return [...new Set(list.flatMap(({ Names = [], RepoDigests = [] }) => [...Names, ...RepoDigests]))].sort();
+}
+
+/** Creates a container of an image by its name and digest, without a network, and removes it. */
+export async function createContainer(store: ReadStore, folder: string, image: string): Promise<void> {
+  const id = await podmanOffline(store, folder, ['create', '--quiet', '--network=none', image, '/true']);
+  await podmanOffline(store, folder, ['rm', id.trim()]);
+}

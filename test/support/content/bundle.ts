@@ -1,0 +1,157 @@
+import { mkdir, open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { x as extract } from 'tar';
+import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
+import { openRegistryOrigin } from '../../../lib/bundle/create/origin.ts';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { Archive } from '../../../lib/archive/archive.ts';
+import { Credentials } from '../../../lib/registry/auth/credentials.ts';
+import { releaseRepository } from '../../../lib/store/directory.ts';
+import { MirrorSets } from '../../../lib/registry/mirrors.ts';
+import { makeContext } from '../context.ts';
+import type { ExtraImage } from '../release/extraImage.ts';
+import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
+import { buildRelease, type ReleaseOptions, type TestRelease } from '../release/release.ts';
+import {
+  makeSigningKey,
+  signatureStore,
+  signDigest,
+  writeSignatureStore,
+  type SigningKey,
+} from '../release/signing.ts';
+
+/** Which release the bundle is made of, and how. */
+export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
+  /** Images of quay.io that go in besides. */
+  readonly extraImages?: readonly ExtraImage[];
+  /** False for a release that nobody signed. */
+  readonly signed?: boolean;
+  /** Splits it into volumes of so many bytes. */
+  readonly volumeSize?: number;
+  /** Leaves out what this bundle has. */
+  readonly base?: string;
+}
+
+/** A bundle in a folder of its own, as `create` makes it. */
+export interface TestBundle {
+  /** Of the tar; `.sha256` and `.yaml` are beside it. */
+  readonly path: string;
+  /** Holds the bundle; there is room for more. */
+  readonly folder: string;
+  readonly release: TestRelease;
+  readonly result: CreateResult;
+  /** The key that signed the release. */
+  readonly key: SigningKey;
+  /** The key’s armored public half. */
+  readonly keyFile: string;
+  /** Unpacks the bundle into a new mirror directory and gives its path. */
+  unpack(): Promise<string>;
+  /** Changes a byte in the middle of a blob or manifest in the tar. */
+  damage(digest: Digest): Promise<void>;
+  remove(): Promise<void>;
+}
+
+let sharedKey: Promise<SigningKey> | undefined;
+
+/**
+ * Makes a bundle of a test release (four small components by default) out of a registry in this process. The pullspecs
+ * are those of quay.io, for which the registry stands as a mirror, so that the same options give the same bytes.
+ */
+export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
+  const { extraImages = [], signed = true, volumeSize, base, ...rest } = options;
+  const key = await (sharedKey ??= makeSigningKey());
+  const release = buildRelease({ components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest });
+  const folder = await makeFolder();
+  const keyFile = join(folder, 'key.asc');
+  await writeFile(keyFile, key.publicKey);
+  const signatures = new Map(
+    await Promise.all(
+      (signed ? [release.digest, ...release.children] : []).map(async (digest): Promise<[Digest, Buffer[]]> => [
+        digest,
+        [await signDigest(key, digest)],
+      ]),
+    ),
+  );
+  await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
+
+  const result = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize, base });
+  let unpacked = 0;
+  return {
+    path: result.path,
+    folder,
+    release,
+    result,
+    key,
+    keyFile,
+    unpack: async () => {
+      const root = join(folder, `unpacked-${String((unpacked += 1))}`);
+      await mkdir(root);
+      await extract({ file: result.path, cwd: root });
+      return root;
+    },
+    damage: (digest) => flipByte(result.path, digest),
+    remove: () => removeFolder(folder),
+  };
+}
+
+async function create(made: {
+  release: TestRelease;
+  extraImages: readonly ExtraImage[];
+  folder: string;
+  keyFile: string;
+  key: SigningKey;
+  signed: boolean;
+  volumeSize: number | undefined;
+  base: string | undefined;
+}): Promise<CreateResult> {
+  const { release, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
+  const server = await startRegistry();
+  for (const images of [release, ...extraImages]) images.addTo(server.content);
+  const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
+  const context = makeContext();
+  const access = {
+    settings: { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' },
+    credentials: new Credentials({ environment: {}, home: folder }),
+    mirrors: new MirrorSets((['digest', 'tag'] as const).map((pulls) => ({ ...mirror, pulls }))),
+  };
+  const origin = openRegistryOrigin(access, context);
+  try {
+    return await createBundle(
+      {
+        release: { version: release.version, arch: release.arch, repository: `quay.io/${release.releaseRepository}` },
+        extraImages: extraImages.map(({ tagged }) => tagged),
+        output: folder,
+        trust: {
+          keyrings: [keyFile],
+          fingerprints: [key.fingerprint],
+          store: join(folder, 'signatures'),
+          allowUnsigned: !signed,
+        },
+        volumeSize,
+        base: base === undefined ? undefined : { path: base },
+        dryRun: false,
+        verifyExisting: false,
+        tool: 'test/1',
+      },
+      origin,
+      context,
+    );
+  } finally {
+    await origin.close();
+    await server.stop();
+  }
+}
+
+async function flipByte(path: string, digest: Digest): Promise<void> {
+  const archive = await Archive.open(path, makeContext());
+  const folder = `v2/${releaseRepository}`;
+  const entry =
+    archive.entries.get(`${folder}/blobs/${digest}`) ?? archive.entries.get(`${folder}/manifests/${digest}`);
+  await archive.close();
+  if (!entry) throw new Error(`the bundle has no ${digest}`);
+  await using file = await open(path, 'r+');
+  const position = entry.start + Math.floor(entry.size / 2);
+  const { buffer } = await file.read(Buffer.alloc(1), 0, 1, position);
+  await file.write(Buffer.from([buffer.readUInt8() ^ 0xff]), 0, 1, position);
+}

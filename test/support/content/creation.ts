@@ -1,0 +1,281 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { isAbsolute, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { executeProgram, type Execution } from '../program/execution.ts';
+import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { buildRelease, type ReleaseOptions, type TestRelease } from '../release/release.ts';
+import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
+import { makeSigningKey, signatureStore, signDigest, type SigningKey } from '../release/signing.ts';
+
+const executables = fileURLToPath(new URL('../../../cmd/', import.meta.url));
+// Starting the program is half of what most tests do.
+const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
+
+/** How a run of the program ended. */
+export interface Outcome {
+  /** Null for one that was killed. */
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** The most memory it had at a time, in bytes; 0 where the system does not tell. */
+  readonly peakMemory: number;
+}
+
+/** A program at work. */
+export interface Running {
+  readonly child: ChildProcess;
+  readonly outcome: Promise<Outcome>;
+}
+
+/** Options by their names; a list for a repeated one, true for a flag, undefined for one that is not given. */
+export type ProgramOptions = Readonly<Record<string, string | true | readonly string[] | undefined>>;
+
+/** Starts `oc adm-upgrade-bundle`, with `home` as its home folder and no credentials but those in it. */
+export function startProgram(
+  home: string,
+  verb: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  return startExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
+}
+
+/** Starts one of the executables of this project, or a built one by its path, in the same way. */
+export function startExecutable(
+  name: string,
+  home: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  const script = isAbsolute(name) ? name : join(executables, `${name}.ts`);
+  const child = spawn(process.execPath, [script, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    cwd: home,
+    env: { PATH: process.env['PATH'], HOME: home, NODE_COMPILE_CACHE: compileCache, ...env },
+  });
+  return { child, outcome: watch(child) };
+}
+
+/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as its folder as startProgram has it. */
+export function runProgram(
+  home: string,
+  verb: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Execution> {
+  return runExecutable('oc-adm_upgrade_bundle', home, [verb, ...args], env);
+}
+
+/** Runs one of the programs of this project to its end in the same way. */
+export function runExecutable(
+  name: string,
+  home: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Execution> {
+  return executeProgram(name, args, { cwd: home, env: { PATH: process.env['PATH'], HOME: home, ...env } });
+}
+
+async function watch(child: ChildProcess): Promise<Outcome> {
+  let [stdout, stderr, peakMemory] = ['', '', 0];
+  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+  child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+  const look = async (): Promise<void> => {
+    const status = await readFile(`/proc/${String(child.pid)}/status`, 'utf8').catch(() => '');
+    peakMemory = Math.max(peakMemory, Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024);
+  };
+  const timer = setInterval(() => void look(), 50);
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  clearInterval(timer);
+  return { code, stdout, stderr, peakMemory };
+}
+
+/** What a workshop is set up with; the release’s registry is its own unless `release` names another. */
+export interface WorkshopOptions extends RegistryOptions {
+  readonly release?: ReleaseOptions;
+  /** False for a release that nobody signed. */
+  readonly signed?: boolean;
+}
+
+let sharedKey: Promise<SigningKey> | undefined;
+
+/**
+ * A registry in this process with a signed release in it, a signature store that the payload names, and a folder: all
+ * that `create` needs.
+ */
+export class Workshop {
+  readonly folder: string;
+  readonly registry: TestRegistry;
+  readonly signatures: SignatureServer;
+  readonly release: TestRelease;
+  readonly key: SigningKey;
+  readonly #running = new Set<ChildProcess>();
+
+  constructor(parts: Pick<Workshop, 'folder' | 'registry' | 'signatures' | 'release' | 'key'>) {
+    this.folder = parts.folder;
+    this.registry = parts.registry;
+    this.signatures = parts.signatures;
+    this.release = parts.release;
+    this.key = parts.key;
+  }
+
+  /** Where bundles go when `output` is not given. */
+  get output(): string {
+    return join(this.folder, 'output');
+  }
+
+  /** Where the bundle of the release is then. */
+  get bundle(): string {
+    return join(this.output, `upgrade-${this.release.tag}.tar`);
+  }
+
+  /** The options that make the bundle, changed by some others. */
+  options(changes: ProgramOptions = {}): string[] {
+    const { version, arch, registry, releaseRepository } = this.release;
+    const options: ProgramOptions = {
+      version,
+      arch,
+      'release-repository': `${registry}/${releaseRepository}`,
+      'trust-fingerprint': this.key.fingerprint,
+      insecure: true,
+      output: this.output,
+      ...changes,
+    };
+    return Object.entries(options).flatMap(([name, value = []]) =>
+      value === true ? [`--${name}`] : [value].flat().map((each) => `--${name}=${each}`),
+    );
+  }
+
+  /** Starts `create`. */
+  start(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Running {
+    const running = startProgram(this.folder, 'create', this.options(changes), env);
+    this.#running.add(running.child.once('exit', () => this.#running.delete(running.child)));
+    return running;
+  }
+
+  /** Runs `create` to its end, in this process. */
+  create(changes: ProgramOptions = {}, env: NodeJS.ProcessEnv = {}): Promise<Execution> {
+    return runProgram(this.folder, 'create', this.options(changes), env);
+  }
+
+  /** Runs `create`, which must succeed, and gives the path of the bundle. */
+  async make(changes: ProgramOptions = {}): Promise<string> {
+    const outcome = await this.create({ ...changes, format: 'json' });
+    expect(outcome.code, outcome.stderr).to.equal(0);
+    return (JSON.parse(outcome.stdout) as { path: string }).path;
+  }
+
+  /** Writes a file into the folder and gives its path. */
+  async write(name: string, content: string): Promise<string> {
+    await writeFile(join(this.folder, name), content);
+    return join(this.folder, name);
+  }
+
+  /** Writes a credentials file for the registry, or for several hosts. */
+  writePullSecret(username: string, password: string, ...hosts: string[]): Promise<string> {
+    const auth = Buffer.from(`${username}:${password}`).toString('base64');
+    const auths = [this.registry.host, ...hosts].map((host) => [host, { auth }]);
+    return this.write('pull-secret.json', JSON.stringify({ auths: Object.fromEntries(auths) as object }));
+  }
+
+  /** Ends what a failed test left at work. */
+  killAll(): void {
+    for (const child of this.#running) child.kill('SIGKILL');
+  }
+
+  async close(): Promise<void> {
+    this.killAll();
+    await Promise.all([this.registry.stop(), this.signatures.stop()]);
+    await removeFolder(this.folder);
+  }
+}
+
+/** Sets a workshop up; four small components by default. */
+export async function openWorkshop(options: WorkshopOptions = {}): Promise<Workshop> {
+  const { release: releaseOptions, signed = true, ...registryOptions } = options;
+  const key = await (sharedKey ??= makeSigningKey());
+  const registry = await startRegistry(registryOptions);
+  const signatures = await startSignatureServer(new Map());
+  const release = buildRelease({
+    components: 4,
+    registry: registry.host,
+    verification: { publicKey: key.publicKey, stores: [signatures.url] },
+    ...releaseOptions,
+  });
+  release.addTo(registry.content);
+  const workshop = new Workshop({ folder: await makeFolder(), registry, signatures, release, key });
+  if (signed) await sign(workshop, [release.digest, ...release.children]);
+  return workshop;
+}
+
+/** Puts signatures into a workshop’s store: of some digests, by its key or another one. */
+export async function sign(
+  workshop: Pick<Workshop, 'signatures' | 'key'>,
+  digests: readonly Digest[],
+  key: SigningKey = workshop.key,
+): Promise<void> {
+  for (const digest of digests) {
+    const files = signatureStore(new Map([[digest, [await signDigest(key, digest)]]]), '/');
+    for (const [path, bytes] of files) (workshop.signatures.files as Map<string, Buffer>).set(path, bytes);
+  }
+}
+
+/**
+ * Checks that a run failed as it should: with exit code 1 (or the one given), an error in words with a hint or without,
+ * no trace of the program’s inside, no secret, and no bundle under its final name in `folder`.
+ */
+export async function expectFailure(
+  { code, stdout, stderr }: Omit<Outcome, 'peakMemory'>,
+  folder: string,
+  messages: RegExp | readonly RegExp[],
+  { exit = 1, secrets = [] }: { exit?: number; secrets?: readonly string[] } = {},
+): Promise<void> {
+  if (process.env['SHOW_MESSAGES']) process.stdout.write(`\n${stderr}`);
+  expect(code, stderr).to.equal(exit);
+  if (exit === 1) expect(stderr).to.match(/^error: /m);
+  for (const message of [messages].flat()) expect(stderr).to.match(message);
+  expect(stderr).not.to.match(/^\s+at /m);
+  expect(stderr).not.to.match(/defect of this program|undefined|\[object|node:internal/);
+  for (const secret of secrets) expect(stdout + stderr).not.to.include(secret);
+  expect(await listBundles(folder)).to.deep.equal([]);
+}
+
+/** The files in a folder that look like finished bundles; empty where there is no folder. */
+export async function listBundles(folder: string): Promise<string[]> {
+  return (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.tar'));
+}
+
+/** The digest of a file. */
+export async function digestOfFile(path: string): Promise<Digest> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
+  return `sha256:${hash.digest('hex')}`;
+}
+
+/** Waits until something holds. */
+export async function until(condition: () => unknown): Promise<void> {
+  while (!(await condition())) await sleep(5);
+}
+
+/** How many bytes of blobs a registry has sent since the `from`-th request, those of some digests left out. */
+export function blobBytes(registry: TestRegistry, from = 0, without: readonly string[] = []): number {
+  return registry.requests
+    .slice(from)
+    .filter(({ method, path }) => method === 'GET' && path.includes('/blobs/'))
+    .filter(({ path }) => !without.some((digest) => path.endsWith(digest)))
+    .reduce((sum, { bytesSent }) => sum + bytesSent, 0);
+}
+
+/** The blobs that a release’s payload is read from before anything else: its configuration and the layer with its manifests. */
+export function payloadBlobs({ content, releaseRepository, digest }: TestRelease): string[] {
+  const bytes = content.repositories.get(releaseRepository)?.manifests.get(digest)?.bytes;
+  const { config, layers } = JSON.parse(String(bytes)) as { config: { digest: string }; layers: { digest: string }[] };
+  return [config.digest, layers.at(-1)?.digest ?? ''];
+}

@@ -1,0 +1,11 @@
+import { openRegistryOrigin, type Origin } from '../../../lib/bundle/create/origin.ts';
+import type { Context } from '../../../lib/context.ts';
+import { Credentials } from '../../../lib/registry/auth/credentials.ts';
+import { MirrorSets } from '../../../lib/registry/mirrors.ts';
+
+/** An origin without credentials and mirrors, for registries in this process. */
+export function openOrigin(context: Context): Origin {
+  const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
+  const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
+  return openRegistryOrigin({ settings, credentials, mirrors: new MirrorSets() }, context);
+}

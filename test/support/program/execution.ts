@@ -1,0 +1,102 @@
+import { AssertionError } from 'node:assert';
+import { basename, join } from 'node:path';
+import { Writable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import type { Program } from '../../../cmd/cli/command.ts';
+import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
+import { execute } from '../../../cmd/execute.ts';
+import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
+
+/** How a program ended. */
+export interface Execution {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** How a program is started: in which folder, with which environment, and what interrupts it. */
+export interface ExecutionOptions {
+  readonly cwd?: string;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly signal?: AbortSignal;
+}
+
+const sources = fileURLToPath(new URL('../../../cmd', import.meta.url));
+
+/** The programs by the names of their executables. */
+const programs: Readonly<Record<string, Program | undefined>> = {
+  'oc-adm_upgrade_bundle': upgradeBundle,
+  'oc-adm_release_mirror_config': releaseMirrorConfig,
+  'oc-adm_mirror_registry': mirrorRegistry,
+};
+
+/**
+ * Runs a program of this project in this process, by the name of its executable or the path of its source. A process of its own is for
+ * what concerns the process: signals, kills, memory.
+ */
+export async function executeProgram(
+  name: string,
+  args: readonly string[],
+  options: ExecutionOptions = {},
+): Promise<Execution> {
+  const program = programs[basename(name, '.ts')];
+  if (!program) throw new AssertionError({ message: `there is no program ${name}` });
+  const { cwd = process.cwd(), env = process.env, signal = new AbortController().signal } = options;
+  for (const name of Object.keys(env))
+    if (/^(NODE_(OPTIONS|EXTRA|TLS)|SSL_|KILL_AT$|TZ$)/.test(name) && env[name] !== process.env[name])
+      throw new AssertionError({ message: `${name} is read when a process starts: this needs a process of its own` });
+  const [stdout, stderr] = [new Sink(), new Sink()];
+  const executable = join(sources, `${basename(name, '.ts')}.ts`);
+  // However slow this machine is, stderr has nothing in it but what the command says.
+  const firstProgress = 2 ** 31 - 1;
+  const io = { stdout, stderr, environment: { ...env }, executable, firstProgress, signal };
+  const before = stateOfProcess();
+  const code = await inFolder(cwd, () => execute(program, args, io));
+  const after = stateOfProcess();
+  if (before !== after) throw new AssertionError({ message: `${args.join(' ')} left traces: ${before} → ${after}` });
+  return { code, stdout: stdout.text, stderr: stderr.text };
+}
+
+/** What a program that has ended could leave behind in a process. */
+function stateOfProcess(): string {
+  const listeners = ['SIGINT', 'SIGTERM', 'uncaughtException', 'unhandledRejection'];
+  return JSON.stringify([process.exitCode, ...listeners.map((event) => process.listenerCount(event))]);
+}
+
+class Sink extends Writable {
+  readonly #chunks: Buffer[] = [];
+
+  get text(): string {
+    return Buffer.concat(this.#chunks).toString();
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.#chunks.push(chunk);
+    done();
+  }
+}
+
+/** The folder that programs now work in, how many there are, and the folder to return to. */
+let place:
+  { readonly folder: string; readonly before: string; count: number; left: PromiseWithResolvers<void> } | undefined;
+
+/** Works in a folder. A process has only one at a time: work in another folder waits. */
+async function inFolder<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {
+  while (place && place.folder !== folder) await place.left.promise;
+  if (!place) {
+    place = { folder, before: process.cwd(), count: 0, left: Promise.withResolvers() };
+    process.chdir(folder);
+  }
+  place.count += 1;
+  try {
+    return await work();
+  } finally {
+    place.count -= 1;
+    if (place.count === 0) {
+      process.chdir(place.before);
+      place.left.resolve();
+      place = undefined;
+    }
+  }
+}

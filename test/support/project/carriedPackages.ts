@@ -1,0 +1,67 @@
+import { expect } from 'chai';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { openWorkshop } from '../content/creation.ts';
+import { makeKubeconfigFolder } from '../kubeconfig.ts';
+import { makeFixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { requirePeer } from '../peers.ts';
+
+/** Runs one of the executables, by its name, to its end. */
+export type RunExecutable = (
+  name: string,
+  args: readonly string[],
+) => Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
+
+/**
+ * The suite of what a built executable does with the packages for signatures, clusters and certificates, which travel compressed in it
+ * and are read on first use.
+ */
+export function describeCarriedPackages(start: RunExecutable): void {
+  describe('makes programs that can', () => {
+    it('check the signature of a release, and of a bundle', async () => {
+      const workshop = await openWorkshop();
+      try {
+        const { code, stdout, stderr } = await start('oc-adm_upgrade_bundle', ['create', ...workshop.options()]);
+        expect(code, stderr).to.equal(0);
+        expect(stdout).to.include(`Signed by  Test release key <release@example.com> (${workshop.key.fingerprint})`);
+        const args = ['verify', workshop.bundle, `--trust-fingerprint=${workshop.key.fingerprint}`];
+        const verified = await start('oc-adm_upgrade_bundle', args);
+        expect(verified.code, verified.stderr).to.equal(0);
+        expect(verified.stdout)
+          .to.match(/^Good: /)
+          .and.to.include('Signed by  Test release key');
+      } finally {
+        await workshop.close();
+      }
+    });
+
+    it('log in to a cluster', async () => {
+      const server = await startApiServer({ openshift: '4.14.3' });
+      const kubeconfigs = await makeKubeconfigFolder();
+      try {
+        const kubeconfig = await kubeconfigs.write({ cluster: { server: server.url } });
+        const args = ['preflight', `--kubeconfig=${kubeconfig}`, '-o', 'json'];
+        const { code, stdout, stderr } = await start('oc-adm_upgrade_bundle', args);
+        expect(code, stderr).to.be.oneOf([0, 1]);
+        expect(stdout).to.include('"4.14.3"');
+      } finally {
+        await server.stop();
+        await kubeconfigs.remove();
+      }
+    });
+
+    it('issue certificates', async function () {
+      requirePeer(this, 'openssl');
+      const fixture = await makeFixture({ age: '2.0.7', hostname: 'registry.example.com:8443' });
+      try {
+        await installCertificates(fixture, {});
+        const args = ['certs', 'renew', '--force', '--no-restart', `--root=${fixture.root}`, '-o', 'json'];
+        const { code, stdout, stderr } = await start('oc-adm_mirror_registry', args);
+        expect(code, stderr).to.equal(0);
+        expect(stdout).to.match(/ssl\.cert"/);
+      } finally {
+        await fixture.remove();
+      }
+    });
+  });
+}

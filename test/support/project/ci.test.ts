@@ -1,0 +1,108 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import { requirePeer, run, type RunResult } from '../peers.ts';
+
+const own = fileURLToPath(new URL('../../../.ci/', import.meta.url));
+
+/** Instead of mocha: does what is written in the test file. */
+const mocha = `
+const { readFileSync, writeFileSync } = require('node:fs');
+const report = { passed: 0, failed: 0, skipped: [], times: {} };
+for (const path of process.argv.slice(2)) {
+  const [what, more = ''] = readFileSync(path, 'utf8').trim().split(' ');
+  console.log('ran ' + path);
+  if (what === 'die') process.kill(process.pid, 'SIGKILL');
+  if (what === 'pass') report.passed += Number(more);
+  if (what === 'fail') report.failed += 1;
+  if (what === 'skip') report.skipped.push(more);
+  report.times[path] = 5;
+}
+writeFileSync(process.env.TEST_REPORT, JSON.stringify(report));
+process.exit(report.failed);`;
+
+describe('.ci', () => {
+  let root: string;
+  beforeEach(async () => {
+    root = await mkdtemp(join(tmpdir(), 'ci-'));
+    for (const folder of ['.ci', 'bin', 'test/system', 'node_modules/mocha/bin'])
+      await mkdir(join(root, folder), { recursive: true });
+    for (const name of ['test.mjs', 'run']) await copyFile(join(own, name), join(root, '.ci', name));
+    await writeFile(join(root, 'node_modules/mocha/bin/mocha.js'), mocha);
+  });
+  afterEach(() => rm(root, { recursive: true, force: true }));
+
+  const write = (name: string, text: string): Promise<void> => writeFile(join(root, 'test', name), text);
+  const runTests = (...args: string[]): Promise<RunResult> =>
+    run(process.execPath, [join(root, '.ci/test.mjs'), ...args]);
+
+  describe('test.mjs', () => {
+    it('runs all files but the whole-system suites, or those alone, and adds up what they say', async () => {
+      await write('a.test.ts', 'pass 3');
+      await write('b.test.ts', 'skip suite');
+      await write('system/c.test.ts', 'pass 5');
+      const { code, stdout } = await runTests();
+      expect(stdout)
+        .to.match(/\n3 passed, 0 failed, 1 skipped\n$/)
+        .and.to.match(/SKIPPED \(1\):\n {4}- suite\n/);
+      expect(code).to.equal(0);
+      expect((await runTests('system')).stdout).to.match(/\n5 passed, 0 failed, 0 skipped\n$/);
+    });
+
+    it('counts files whose process dies as a failure, and runs the others', async () => {
+      await write('a.test.ts', `die ${'x'.repeat(50_000)}`);
+      await write('b.test.ts', 'pass 3');
+      const { code, stdout } = await runTests();
+      expect(stdout)
+        .to.match(/\n3 passed, 1 failed, 0 skipped\n$/)
+        .and.to.include('FAILED  test/a.test.ts ended with SIGKILL');
+      expect(code).to.equal(1);
+    });
+  });
+
+  describe('run', () => {
+    before(function () {
+      requirePeer(this, 'bash');
+    });
+
+    async function runAll(npm: string): Promise<RunResult> {
+      await writeFile(join(root, 'bin/npm'), `#!/bin/bash\nname=\${!#}\n${npm}\n`, { mode: 0o755 });
+      const env = { ...process.env, PATH: `${join(root, 'bin')}:${process.env['PATH'] ?? ''}` };
+      return run('bash', [join(root, '.ci/run')], { env });
+    }
+
+    it('adds up both kinds of tests and four more', async () => {
+      const { code, stdout } = await runAll(`[[ $name != test* ]] || echo "2 passed, 0 failed, 1 skipped"`);
+      expect(stdout).to.match(/\n8 passed, 0 failed, 2 skipped\n$/);
+      expect(code).to.equal(0);
+    });
+
+    it('ends with its line when a part dies without one', async () => {
+      const { code, stdout } = await runAll(`[[ $name != test ]] || kill -9 $$`);
+      expect(stdout)
+        .to.match(/\n4 passed, 1 failed, 0 skipped\n$/)
+        .and.to.match(/^FAILED: npm run test ended with 137$/m);
+      expect(code).to.equal(1);
+    });
+
+    it('ends with its line when it is ended', async () => {
+      await writeFile(join(root, 'bin/npm'), '#!/bin/bash\necho waiting\nexec sleep 60\n', { mode: 0o755 });
+      const env = { ...process.env, PATH: `${join(root, 'bin')}:${process.env['PATH'] ?? ''}` };
+      // In a group of its own, as a terminal has it, so that what it waits for ends too.
+      const child = spawn('bash', [join(root, '.ci/run')], {
+        ...{ env, detached: true, stdio: ['ignore', 'pipe', 'ignore'] },
+      });
+      let stdout = '';
+      child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+      await once(child.stdout, 'data');
+      process.kill(-(child.pid ?? NaN), 'SIGTERM');
+      const [code] = (await once(child, 'close')) as [number | null];
+      expect(stdout).to.match(/\n0 passed, [1-9] failed, 0 skipped\n$/);
+      expect(code).to.equal(1);
+    });
+  });
+});

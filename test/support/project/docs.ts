@@ -1,0 +1,28 @@
+import { callOf, type CommandEntry, type Program } from '../../../cmd/cli/command.ts';
+import { helpOf } from '../../../cmd/cli/program.ts';
+import { writeReference } from './reference.ts';
+import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
+import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
+import { krewManifests } from '../../../.config/krew.ts';
+import { errorCodes } from '../../../lib/errors.ts';
+
+/** The executables of this project. */
+export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig, mirrorRegistry];
+
+/** Every generated text, by its path in the project. */
+export async function generatedDocs(): Promise<Map<string, string>> {
+  const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)], ...krewManifests()]);
+  for (const program of programs) {
+    texts.set(helpPath(program), `${await helpOf(program)}\n`);
+    for (const entry of program.commands) {
+      texts.set(helpPath(program, entry), `${await helpOf(program, entry)}\n`);
+    }
+  }
+  return texts;
+}
+
+function helpPath(program: Program, entry?: CommandEntry): string {
+  const words = entry === undefined ? program.name : callOf(program, entry);
+  return `test/golden/help/${words.replaceAll(' ', '-')}.txt`;
+}

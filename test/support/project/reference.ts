@@ -1,0 +1,111 @@
+import {
+  callOf,
+  defaultOf,
+  usageOf,
+  type CommandEntry,
+  type Option,
+  type OptionRecord,
+  type Program,
+} from '../../../cmd/cli/command.ts';
+import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
+
+/** The reference of programs and error codes as Markdown, made of the same records as the parser and the help. */
+export async function writeReference(
+  programs: readonly Program[],
+  errorCodes: Readonly<Record<string, string>>,
+): Promise<string> {
+  const parts = ['# Reference', 'Generated from the option records by `npm run docs`; do not edit.'];
+  for (const program of programs) {
+    parts.push(`## ${program.name}`, program.describe);
+    for (const entry of program.commands) {
+      parts.push(...(await describeEntry(program, entry)));
+    }
+  }
+  parts.push('## Options of every command', tableOf(commonOptions));
+  parts.push(
+    '## Exit codes',
+    table(
+      ['code', 'meaning'],
+      [
+        ['0', 'Done.'],
+        ['1', 'Failed; the last lines of stderr say why.'],
+        ['2', 'The command line is not understood.'],
+        ['130', 'Interrupted.'],
+      ],
+    ),
+  );
+  parts.push(
+    '## Error codes',
+    table(
+      ['code', 'meaning'],
+      Object.entries(errorCodes).map(([code, what]) => [`\`${code}\``, what]),
+    ),
+  );
+  return `${parts.join('\n\n')}\n`;
+}
+
+async function describeEntry(program: Program, entry: CommandEntry): Promise<string[]> {
+  const { command } = await entry.load();
+  // What a program does by itself stands under the program's own title.
+  const parts = entry === defaultOf(program) ? [] : [`### ${callOf(program, entry)}`, `${entry.describe}.`];
+  if (command.details !== undefined) {
+    parts.push(command.details);
+  }
+  parts.push(['```', `${usageOf(program, entry)} [options]`, '```'].join('\n'));
+  const positionals = Object.entries(command.positionals ?? {});
+  if (positionals.length > 0) {
+    parts.push(
+      table(
+        ['argument', 'meaning'],
+        positionals.map(([name, option]) => [`\`${name}\``, meaningOf(option)]),
+      ),
+    );
+  }
+  if (Object.keys(command.options).length > 0) {
+    parts.push(tableOf(command.options));
+  }
+  for (const [args, what] of command.examples) {
+    parts.push([`${what}:`, '', '```', `${callOf(program, entry)} ${args}`, '```'].join('\n'));
+  }
+  return parts;
+}
+
+function tableOf(options: OptionRecord): string {
+  return table(
+    ['option', 'value', 'meaning'],
+    Object.entries(options).map(([name, option]) => [
+      namesOf(name, option)
+        .map((each) => `\`${each}\``)
+        .join(', '),
+      option.type === 'boolean' ? '' : (option.choices?.map((choice) => `\`${choice}\``).join(' ') ?? option.type),
+      meaningOf(option),
+    ]),
+  );
+}
+
+function namesOf(name: string, { alias = [] }: Option): string[] {
+  return [name, ...[alias].flat()].map((each) => (each.length === 1 ? `-${each}` : `--${each}`));
+}
+
+function meaningOf(option: Option): string {
+  const parts = [`${option.describe}.`];
+  if (option.required) {
+    parts.push('Required.');
+  }
+  if (option.repeatable) {
+    parts.push('May be given several times.');
+  }
+  if (option.range !== undefined) {
+    parts.push(`From ${option.range.map(String).join(' to ')}.`);
+  }
+  if (option.default !== undefined) {
+    parts.push(`Default: \`${String(option.default)}\`.`);
+  }
+  return parts.join(' ');
+}
+
+function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]): string =>
+    `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+  return [line(header), line(header.map(() => '---')), ...rows.map(line)].join('\n');
+}

@@ -1,0 +1,80 @@
+import { createHash, createPrivateKey, createPublicKey, sign } from 'node:crypto';
+import { mediaTypes } from '../../../lib/oci/descriptor.ts';
+import { hexOf, type Digest } from '../../../lib/oci/digest.ts';
+import type { TestContent } from '../content/image.ts';
+import { makeBlob } from '../content/layers.ts';
+
+// An Ed25519 key from fixed bytes (RFC 8410's PKCS #8 frame), so that signatures and their digests never change.
+const privateKey = createPrivateKey({
+  key: Buffer.concat([
+    Buffer.from('302e020100300506032b657004220420', 'hex'),
+    createHash('sha256').update('test attachments').digest(),
+  ]),
+  format: 'der',
+  type: 'pkcs8',
+});
+
+/** The PEM public key of all test attachments. */
+export const attachmentKey = createPublicKey(privateKey).export({ format: 'pem', type: 'spki' });
+
+/** The tag of an image's sigstore attachment. */
+export function attachmentTag(digest: Digest): string {
+  return `sha256-${hexOf(digest)}.sig`;
+}
+
+/**
+ * Adds a sigstore signature of an image as cosign attaches it: an OCI image tagged `sha256-<hex>.sig`, whose layer
+ * is the signed statement and whose annotation is the signature.
+ */
+export function addAttachment(
+  contents: TestContent,
+  image: { registry: string; repository: string; digest: Digest },
+): void {
+  const { registry, repository, digest } = image;
+  const statement = makeBlob(
+    Buffer.from(
+      JSON.stringify({
+        critical: {
+          identity: { 'docker-reference': `${registry}/${repository}` },
+          image: { 'docker-manifest-digest': digest },
+          type: 'cosign container image signature',
+        },
+        optional: null,
+      }),
+    ),
+  );
+  const config = makeBlob(
+    Buffer.from(
+      JSON.stringify({
+        architecture: '',
+        created: '0001-01-01T00:00:00Z',
+        history: [{ created: '0001-01-01T00:00:00Z' }],
+        os: '',
+        rootfs: { type: 'layers', diff_ids: [statement.digest] },
+        config: {},
+      }),
+    ),
+  );
+  contents.addBlob(statement);
+  contents.addBlob(config);
+  contents.addManifest(
+    repository,
+    mediaTypes.ociManifest,
+    {
+      schemaVersion: 2,
+      mediaType: mediaTypes.ociManifest,
+      config: { mediaType: 'application/vnd.oci.image.config.v1+json', size: config.size, digest: config.digest },
+      layers: [
+        {
+          mediaType: 'application/vnd.dev.cosign.simplesigning.v1+json',
+          size: statement.size,
+          digest: statement.digest,
+          annotations: {
+            'dev.cosignproject.cosign/signature': sign(null, statement.read(), privateKey).toString('base64'),
+          },
+        },
+      ],
+    },
+    attachmentTag(digest),
+  );
+}

@@ -1,0 +1,47 @@
+import type { Digest } from '../../../lib/oci/digest.ts';
+import { TestContent, type ImageFormat } from '../content/image.ts';
+import { makeNoiseLayer } from '../content/layers.ts';
+
+/** What an image outside a release is made of, and where it is. */
+export interface ExtraImageOptions {
+  readonly registry?: string;
+  readonly repository?: string;
+  readonly tag?: string;
+  readonly architecture?: string;
+  readonly layers?: number;
+  readonly layerSize?: number;
+  readonly format?: ImageFormat;
+  readonly seed?: string;
+}
+
+/** An image outside a release. */
+export interface ExtraImage extends Pick<TestContent, 'content' | 'blobs' | 'addTo'> {
+  readonly digest: Digest;
+  /** By digest. */
+  readonly pullspec: string;
+  /** By tag. */
+  readonly tagged: string;
+  readonly repository: string;
+  readonly tag: string;
+}
+
+/** Makes one image that belongs to no release, OCI by default. */
+export function extraImage(options: ExtraImageOptions = {}): ExtraImage {
+  const { registry = 'quay.io', repository = 'example/site-tool', tag = 'v1', seed = 'extra' } = options;
+  const { architecture = 'amd64', layers = 2, layerSize = 8192, format = 'oci' } = options;
+  const contents = new TestContent();
+  const noise = Array.from({ length: layers }, (_, index) => makeNoiseLayer(`${seed}/${String(index)}`, layerSize));
+  const { digest } = contents.addImage(repository, { architecture, layers: noise, format }, tag);
+  return {
+    digest,
+    pullspec: `${registry}/${repository}@${digest}`,
+    tagged: `${registry}/${repository}:${tag}`,
+    repository,
+    tag,
+    content: contents.content,
+    blobs: contents.blobs,
+    addTo: (content) => {
+      contents.addTo(content);
+    },
+  };
+}

@@ -1,9 +1,0 @@
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
-
-/** The trust of a test that is not about trust: unsigned releases, no network. */
-export const believeAll: VerifyTrust = {
-  keyrings: [],
-  fingerprints: [],
-  allowUnsigned: true,
-  fetchFile: () => Promise.resolve(undefined),
-};

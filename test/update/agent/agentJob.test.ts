@@ -1,0 +1,51 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { AgentJob } from '../../../lib/update/agent/agentJob.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { makeContext } from '../../support/context.ts';
+import { until } from '../../support/content/creation.ts';
+
+describe('AgentJob', () => {
+  const idle = (): Promise<void> => Promise.resolve();
+  const fail = (): Promise<void> => Promise.reject(new PluginError('disk-full', 'it is full', { hint: 'Make room.' }));
+
+  it('does one thing at a time, and tells when that has ended', async () => {
+    const job = new AgentJob(makeContext());
+    let end: () => void = () => undefined;
+    job.start('load', 'loading', () => new Promise<void>((resolve) => (end = resolve)));
+    job.start('pin', 'pinning', idle);
+    expect([job.kind, job.name]).to.deep.equal(['load', 'loading']);
+    const { ended } = job;
+    expect(ended.aborted).to.equal(false);
+    end();
+    await until(() => ended.aborted);
+    expect([job.kind, job.failure]).to.deep.equal([undefined, undefined]);
+    job.start('pin', 'pinning', idle);
+    await until(() => job.kind === undefined);
+    // It is told once, also to whoever asks only afterwards.
+    expect([job.ended.aborted, job.ended.aborted]).to.deep.equal([true, false]);
+  });
+
+  it('keeps why it failed, with what to do, and does not try again at once', async () => {
+    const context = makeContext();
+    const job = new AgentJob(context);
+    job.start('load', 'loading', fail);
+    await until(() => job.failure !== undefined);
+    expect(job.failure).to.equal('it is full (Make room.)');
+    expect(context.lines.join()).to.contain('warn: loading: it is full (Make room.); trying again in 5 s');
+    job.start('load', 'loading', idle);
+    expect(job.kind).to.equal(undefined);
+    job.forgive();
+    job.start('load', 'loading', idle);
+    await until(() => job.kind === undefined);
+    expect(job.failure).to.equal(undefined);
+  });
+
+  it('can be stopped, which is no failure', async () => {
+    const job = new AgentJob(makeContext());
+    job.start('fetch', 'fetching', ({ signal }) => sleep(60_000, undefined, { signal }));
+    await job.stop();
+    expect([job.kind, job.failure]).to.deep.equal([undefined, undefined]);
+    await job.stop();
+  });
+});

@@ -1,0 +1,71 @@
+import { copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+describe('AgentMedia', () => {
+  let bundle: TestBundle;
+  let folder: string;
+  let media: AgentMedia;
+  const context = makeContext();
+
+  before(async () => {
+    bundle = await makeBundle();
+    folder = await makeFolder();
+    await mkdir(join(folder, 'sticks'));
+    // Whoever may not mount has the folders.
+    await writeFile(join(folder, 'no-folder'), '');
+    const host = { root: '/', environment: { PATH: folder } };
+    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [join(folder, 'sticks')] };
+    media = await AgentMedia.open(options, context);
+  });
+  after(async () => {
+    await media.close();
+    await bundle.remove();
+    await removeFolder(folder);
+  });
+
+  it('finds what comes into a folder and goes, where nothing can be mounted', async () => {
+    expect(context.lines.join()).to.match(/^warn: media are not looked at/);
+    expect(await media.look()).to.deep.equal([]);
+    const path = join(folder, 'sticks/upgrade-4.12.4-x86_64.tar');
+    await copyFile(bundle.path, path);
+    for (let time = 0; time < 2; time += 1) {
+      const [found, ...others] = await media.look();
+      expect(found).to.include({ path, version: '4.12.4', arch: 'x86_64' });
+      expect(others).to.deep.equal([]);
+    }
+    await rm(path);
+    expect(await media.look()).to.deep.equal([]);
+  });
+
+  it('says once what is no bundle, and looks again when it changes', async () => {
+    const path = join(folder, 'sticks/upgrade-x.tar');
+    await writeFile(path, 'not yet');
+    for (let time = 0; time < 2; time += 1) expect(await media.look()).to.deep.equal([]);
+    expect(context.lines.filter((line) => line.includes('upgrade-x.tar'))).to.have.length(1);
+    await copyFile(bundle.path, path);
+    expect(await media.look()).to.have.length(1);
+    await rm(path);
+  });
+
+  it('looks at nothing but the file that is named', async () => {
+    const named = join(folder, 'anywhere.tar');
+    expect(await media.look(named)).to.deep.equal([]);
+    await copyFile(bundle.path, named);
+    await copyFile(bundle.path, join(folder, 'sticks/upgrade-a.tar'));
+    expect((await media.look(named)).map(({ path }) => path)).to.deep.equal([named]);
+  });
+
+  it('waits until it is told to go on', async () => {
+    const stop = new AbortController();
+    const waiting = media.wait(60_000, stop.signal);
+    stop.abort();
+    await waiting;
+    await media.wait(60_000, stop.signal);
+    await media.wait(1, new AbortController().signal);
+  });
+});

@@ -1,0 +1,259 @@
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { PassThrough, Readable } from 'node:stream';
+import { buffer, text } from 'node:stream/consumers';
+import { expect } from 'chai';
+import { AgentHoldings } from '../../../lib/update/agent/agentHoldings.ts';
+import { AgentPeers, connectToPeers, peerPath } from '../../../lib/update/agent/agentPeers.ts';
+import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
+import { formatReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import type { VerifyTrust } from '../../../lib/bundle/vouching.ts';
+import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
+import { Certificates } from '../../../lib/http/certificates.ts';
+import { Connections } from '../../../lib/http/connections.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
+import { until } from '../../support/content/creation.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+const token = '0123456789abcdef0123';
+const namespace = 'oc-upgrade-bundle';
+
+/** A chunk over and over, up to a length. */
+function* cut(chunk: Buffer, length: number): Generator<Buffer> {
+  for (let left = length; left > 0; left -= chunk.length) yield chunk.subarray(0, left);
+}
+
+describe('agents among each other', () => {
+  let made: TestBundle;
+  let digest: Digest;
+  let trust: VerifyTrust;
+  let api: TestApiServer;
+  let connected: ConnectedCluster;
+  let connections: Connections;
+  let folder: string;
+  let closing: (() => Promise<unknown>)[] = [];
+
+  before(async () => {
+    made = await makeBundle({ layerSize: 100_000 });
+    digest = digestOf(await readFile(made.path));
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
+    api = await startApiServer();
+    api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    connected = await connectTo(api);
+    connections = connectToPeers(token);
+  });
+  after(async () => {
+    connections.close();
+    await connected.close();
+    await api.stop();
+    await made.remove();
+  });
+  beforeEach(async () => {
+    folder = await makeFolder();
+  });
+  afterEach(async () => {
+    for (const close of closing.toReversed()) await close();
+    closing = [];
+    await removeFolder(folder);
+    const { apiVersion, kind } = reportKind;
+    for (const { metadata } of await connected.cluster.list(apiVersion, kind, { namespace }))
+      await connected.cluster.delete({ apiVersion, kind, metadata: { name: metadata.name, namespace } });
+  });
+
+  /** Lets the others know that a node offers the bundle. */
+  const announce = (name: string, origin: string | undefined): void => {
+    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 5, bytes: 0 } as const;
+    api.put({ ...formatReport({ bundle: 'x', progress, origin, offers: digest }) });
+  };
+  /** The agent of a node, as far as the others see it. */
+  const startNode = async (name: string, { holds = true, secret = token } = {}) => {
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token: secret }, makeContext());
+    closing.push(() => server.close());
+    const holdings = new AgentHoldings(join(folder, name), trust);
+    if (holds) {
+      const holding = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
+      closing.push(() => holding.bundle.close());
+      server.offer(holding.bundle, digest);
+    }
+    announce(name, server.origin);
+    return server;
+  };
+  const requestTo = (url: string, method = 'GET') => {
+    return { method, url: new URL(url), headers: {}, signal: new AbortController().signal };
+  };
+  const ask = (server: AgentServer, path: string, method = 'GET', by: Connections = connections) =>
+    by.exchange(requestTo(`https://127.0.0.1:${String(server.port)}${path}`, method));
+  const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, connections);
+
+  it('bring a bundle from whoever says that it has it, and hand it on', async () => {
+    await startNode('a');
+    announce('b', 'https://127.0.0.1:1');
+    announce('gone', undefined);
+    const holdings = new AgentHoldings(join(folder, 'b'), trust);
+    const path = await peersOf('b').fetch(digest, holdings.folder, makeContext());
+    expect(await readFile(path ?? '')).to.deep.equal(await readFile(made.path));
+    expect(await holdings.recall(digest, makeContext())).to.equal(undefined);
+    const copy = await holdings.openCopy(digest, makeContext());
+    closing.push(async () => copy?.bundle.close());
+    expect(copy?.facts.metadata.version).to.equal('4.12.4');
+    expect([...(copy?.facts.signatures.keys() ?? [])]).to.deep.equal([made.release.digest]);
+    expect(await holdings.recall(digest, makeContext())).to.deep.equal(copy?.facts);
+  });
+
+  it('ask the next one where one has another token, not the bundle, or enough to do', async () => {
+    await startNode('a', { holds: false });
+    await startNode('b', { secret: 'another-token-0123456789' });
+    const nobody = await peersOf('z').fetch(digest, join(folder, 'z'), makeContext());
+    expect(nobody).to.equal(undefined);
+    await startNode('c');
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+  });
+
+  it('are asked for some of those that have a bundle, where many have it', async () => {
+    const server = await startNode('a', { holds: false });
+    for (let count = 0; count < 200; count += 1) announce(`n${String(count)}`, server.origin);
+    const before = api.requests.length;
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    const [listed, ...more] = api.requests.slice(before).filter(({ path }) => path.endsWith('/leases'));
+    expect(more).to.deep.equal([]);
+    expect(listed?.bytesSent).to.be.lessThan(60_000);
+    expect(server.origin).to.equal(`https://127.0.0.1:${String(server.port)}`);
+  });
+
+  it('send a bundle to two at a time, so that it spreads from node to node', async () => {
+    const server = await startNode('a');
+    const sent: PassThrough[] = [];
+    const chunks = (): Readable => {
+      const body = new PassThrough();
+      sent.push(body);
+      // The head of an answer leaves with its first bytes.
+      body.write('a');
+      return body;
+    };
+    server.offer({ size: 3, chunks }, digest);
+    const tar = peerPath(digest);
+    const [first, second] = await Promise.all([ask(server, tar), ask(server, tar)]);
+    expect([first.status, second.status]).to.deep.equal([200, 200]);
+    const third = await ask(server, tar);
+    expect(third.status).to.equal(503);
+    expect(third.headers['retry-after']).to.equal('5');
+    third.body.resume();
+    const asked = await ask(server, tar, 'HEAD');
+    expect(asked.status).to.equal(200);
+    asked.body.resume();
+    for (const each of sent) each.end('bc');
+    expect(await Promise.all([text(first.body), text(second.body)])).to.deep.equal(['abc', 'abc']);
+    const late = ask(server, tar);
+    await until(() => sent.length === 3);
+    sent[2]?.end('bc');
+    expect(await text((await late).body)).to.equal('abc');
+    server.withdraw();
+    expect((await ask(server, tar)).status).to.equal(404);
+  });
+
+  it('take a bundle away from nodes that stall, and send it to the next', async () => {
+    const limits = { grace: 2000, leastRate: 2 ** 30 };
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, limits }, makeContext());
+    closing.push(() => server.close());
+    const chunk = Buffer.alloc(1024 * 1024);
+    const size = 32 * chunk.length;
+    server.offer({ size, chunks: (_, length) => Readable.from(cut(chunk, length)) }, digest);
+    const tar = peerPath(digest);
+    const stalled = await Promise.all([ask(server, tar), ask(server, tar)]);
+    expect(stalled.map(({ status }) => status)).to.deep.equal([200, 200]);
+    await until(async () => {
+      const { status, body } = await ask(server, tar);
+      if (status === 503) return void body.resume();
+      let got = 0;
+      for await (const chunk of body as AsyncIterable<Buffer>) got += chunk.length;
+      expect(got).to.equal(size);
+      return true;
+    });
+    for (const { body } of stalled) body.destroy();
+  });
+
+  it('send nothing in clear, and nothing to those that lack the token', async () => {
+    const server = await startNode('a');
+    const tar = peerPath(digest);
+    await failureOf(ask(server, tar, 'GET', connectToPeers('another-token-0123456789')), 'tls');
+    const certificates = new Certificates({ insecure: true, folders: [] });
+    await failureOf(ask(server, tar, 'GET', new Connections({ certificates })), 'tls');
+    const plain = connect(server.port, '127.0.0.1').end(`GET ${tar} HTTP/1.1\r\nHost: a\r\n\r\n`);
+    expect(await text(plain)).not.to.contain('HTTP');
+
+    const seen: Buffer[] = [];
+    const wire = createServer((near) => {
+      const far = connect(server.port, '127.0.0.1');
+      for (const [from, to] of [
+        [near, far],
+        [far, near],
+      ] as const) {
+        from.on('data', (chunk: Buffer) => seen.push(chunk));
+        from.on('error', () => to.destroy()).pipe(to);
+      }
+    }).listen(0, '127.0.0.1');
+    await once(wire, 'listening');
+    closing.push(async () => once(wire.close(), 'close'));
+    const { port } = wire.address() as AddressInfo;
+    const answer = await connections.exchange(requestTo(`https://127.0.0.1:${String(port)}${tar}`));
+    const bundle = await readFile(made.path);
+    expect((await buffer(answer.body)).equals(bundle)).to.equal(true);
+    const sent = Buffer.concat(seen);
+    expect(sent.length).to.be.above(bundle.length);
+    for (const secret of [token, 'HTTP/1.1', 'metadata.json']) expect(sent.includes(secret), secret).to.equal(false);
+    connections.close();
+    connections = connectToPeers(token);
+  });
+
+  it('do not ask an agent of an earlier version, which would want the token in clear', async () => {
+    const heads: string[] = [];
+    const old = createServer((socket) => socket.on('data', (chunk: Buffer) => heads.push(chunk.toString())));
+    await once(old.listen(0, '127.0.0.1'), 'listening');
+    closing.push(async () => once(old.close(), 'close'));
+    announce('old', `http://127.0.0.1:${String((old.address() as AddressInfo).port)}`);
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    await startNode('new');
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+    expect(heads).to.deep.equal([]);
+  });
+
+  it('give their executable to nodes that have none, who have no key yet', async () => {
+    const path = join(folder, 'executable');
+    await writeFile(path, 'MZ');
+    const executable = { digest: 'abc', path, port: 0 };
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, executable }, makeContext());
+    closing.push(() => server.close());
+    const at = (path: string): string => new URL(path, server.executableOrigin).href;
+    expect(await (await fetch(at('/executable/abc'))).text()).to.equal('MZ');
+    expect((await fetch(at(peerPath(digest)))).status).to.equal(404);
+  });
+
+  it('take nothing that is another bundle, or that nobody trusted signed', async () => {
+    const holdings = new AgentHoldings(join(folder, 'a'), trust);
+    await failureOf(
+      holdings.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
+      'digest-mismatch',
+    );
+    const strict = new AgentHoldings(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
+    await failureOf(strict.verify({ path: made.path, device: made.folder }, digest, makeContext()), 'untrusted');
+    expect(await readdir(join(folder, 'a')).catch(() => [])).to.deep.equal([]);
+  });
+
+  it('remove what is not needed any more', async () => {
+    const holdings = new AgentHoldings(folder, trust);
+    const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
+    await bundle.close();
+    for (const name of ['bundle-0123456789ab.tar.partial', 'other']) await writeFile(join(folder, name), '');
+    await holdings.discard(new Set([digest]), makeContext());
+    expect(await readdir(folder)).to.have.members([`bundle-${digest.slice(7, 19)}.json`, 'other']);
+    await holdings.discard(new Set(), makeContext());
+    expect(await readdir(folder)).to.deep.equal(['other']);
+  });
+});

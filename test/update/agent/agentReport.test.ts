@@ -1,0 +1,72 @@
+import { expect } from 'chai';
+import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
+import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { digestOf } from '../../../lib/oci/digest.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+
+const { apiVersion, kind, namespace } = reportKind;
+const entry: NodeProgress = { name: 'a', phase: 'Loading', imagesLoaded: 1, imagesTotal: 9, bytes: 5, free: 2 ** 40 };
+const digest = digestOf('bundle');
+
+describe('AgentReport', () => {
+  let api: TestApiServer;
+  let connected: ConnectedCluster;
+
+  before(async () => {
+    api = await startApiServer();
+    api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    connected = await connectTo(api);
+  });
+  after(async () => {
+    await connected.close();
+    await api.stop();
+  });
+
+  const bundle = (uid = 'u', nodesReady = '0/3') =>
+    ({ metadata: { name: 'x', uid }, status: { nodesReady } }) as unknown as UpgradeBundle;
+  const start = (origin?: string): AgentReport => new AgentReport(connected.cluster, origin);
+  const written = (): number => api.requests.filter(({ method }) => method === 'PATCH').length;
+  /** How often the cluster was written to for these entries, one after the other. */
+  const send = async (report: AgentReport, ...entries: NodeProgress[]): Promise<number> => {
+    const before = written();
+    for (const each of entries) await report.send(bundle(), each, undefined);
+    return written() - before;
+  };
+
+  it('writes what its node has to say into a Lease of its own', async () => {
+    await start('http://10.0.0.1:8080').send(bundle(), entry, digest);
+    await send(start(), { ...entry, name: 'b' });
+    const [a, b] = ['a', 'b'].map((node) => api.find(apiVersion, kind, `agent-${node}`, namespace));
+    expect(a && parseReport(a)).to.deep.include({ bundle: 'u', progress: entry, origin: 'http://10.0.0.1:8080' });
+    expect(b && parseReport(b)).to.deep.include({ progress: { ...entry, name: 'b' }, origin: undefined });
+    expect(a?.metadata['labels']).to.include({ 'upgrade-bundle.openshift.io/offers': digest.slice(7, 39) });
+    expect(b?.metadata['labels']).not.to.have.property('upgrade-bundle.openshift.io/offers');
+  });
+
+  it('says nothing twice, and does not tell of every number', async () => {
+    const report = start();
+    expect(await send(report, entry, entry)).to.equal(1);
+    expect(await send(report, { ...entry, free: 2 ** 40 - 5 }, { ...entry, imagesLoaded: 2 })).to.equal(0);
+    const loaded: NodeProgress = { ...entry, phase: 'Loaded', imagesLoaded: 9 };
+    expect(await send(report, loaded, { ...loaded, message: 'new' })).to.equal(2);
+  });
+
+  it('tells at once that it offers a bundle, and what it knows for another UpgradeBundle', async () => {
+    const report = start();
+    await send(report, entry);
+    const before = written();
+    for (const [uid, offers] of [
+      ['u', digest],
+      ['u', undefined],
+      ['v', undefined],
+    ] as const)
+      await report.send(bundle(uid), entry, offers);
+    expect(written() - before).to.equal(3);
+  });
+
+  it('tells of numbers the less often the more nodes there are', () => {
+    expect([0, 3, 30, 500].map(reportPause)).to.deep.equal([3000, 3000, 3000, 50_000]);
+  });
+});

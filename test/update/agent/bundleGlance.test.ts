@@ -1,0 +1,81 @@
+import { expect } from 'chai';
+import { BundleGlance } from '../../../lib/update/agent/bundleGlance.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+
+const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
+
+describe('BundleGlance', () => {
+  let api: TestApiServer;
+  let connected: ConnectedCluster;
+
+  before(async () => {
+    api = await startApiServer();
+    connected = await connectTo(api);
+  });
+  after(async () => {
+    await connected.close();
+    await api.stop();
+  });
+  beforeEach(() => {
+    api.put(upgradeBundleDefinition({ rules: false }));
+  });
+
+  const nodes = Array.from({ length: 200 }, (_, index) => ({
+    ...{ name: `n${String(index)}`, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+  }));
+  const put = (name: string, status: object, spec: object = {}): void =>
+    void api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name }, spec: { bundle: {}, ...spec }, status });
+  /** What was read meanwhile: how often, and how many bytes. */
+  const count = async (work: () => Promise<unknown>): Promise<{ requests: number; bytes: number }> => {
+    const before = api.requests.length;
+    await work();
+    const made = api.requests.slice(before);
+    return { requests: made.length, bytes: made.reduce((sum, { bytesSent }) => sum + bytesSent, 0) };
+  };
+
+  it('gives what was asked for, and how far it is, without what all nodes say', async () => {
+    put('x', { phase: 'Loading', turn: 'n1', nodesReady: '1/200', version: '4.19.4', nodes }, { hold: true });
+    put('y', {}, { bundle: { file: '/dev/sdb' } });
+    const [x, y, ...more] = await new BundleGlance(connected.cluster).list();
+    expect(more).to.deep.equal([]);
+    expect(x?.metadata.uid).to.be.a('string');
+    expect(x?.metadata).not.to.have.property('managedFields');
+    expect(x).to.deep.include({ spec: { bundle: {}, hold: true, store: 'auto' } });
+    expect(x?.status).to.deep.equal({ phase: 'Loading', turn: 'n1', nodesReady: '1/200' });
+    expect(y).to.deep.include({ spec: { bundle: { file: '/dev/sdb' }, hold: false, store: 'auto' }, status: {} });
+    for (const name of ['x', 'y'])
+      await connected.cluster.delete({ apiVersion, kind: 'UpgradeBundle', metadata: { name } });
+  });
+
+  it('reads an UpgradeBundle again when something else of it has changed than its status, and little otherwise', async () => {
+    put('x', { phase: 'Loading', nodes });
+    const glance = new BundleGlance(connected.cluster);
+    await glance.list();
+    const reference = { apiVersion, kind: 'UpgradeBundle', metadata: { name: 'x' } };
+    await connected.cluster.patch(reference, { status: { phase: 'Loaded' } }, { subresource: 'status' });
+    const again = await count(async () => {
+      expect((await glance.list())[0]?.status?.phase).to.equal('Loaded');
+    });
+    expect(again.requests).to.equal(1);
+    expect(again.bytes).to.be.lessThan(2000);
+    await connected.cluster.patch(reference, { spec: { hold: true } });
+    expect((await glance.list())[0]?.spec.hold).to.equal(true);
+    put('x', {});
+    const [fresh] = await glance.list();
+    expect(fresh?.spec.hold).to.equal(false);
+    expect(fresh?.status).to.deep.equal({});
+    await connected.cluster.delete(reference);
+    expect(await glance.list()).to.deep.equal([]);
+  });
+
+  it('reads everything where the definition is of an earlier version', async () => {
+    const definition = JSON.stringify(upgradeBundleDefinition({ rules: false }));
+    api.put(JSON.parse(definition.replace('"Generation"', '"Other"')) as Parameters<typeof api.put>[0]);
+    put('x', { phase: 'Loading', nodes });
+    const [x] = await new BundleGlance(connected.cluster).list();
+    expect(x?.status).to.deep.equal({ phase: 'Loading' });
+    expect(x?.metadata).not.to.have.property('managedFields');
+  });
+});

@@ -1,0 +1,147 @@
+import { chmod, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { openBundle } from '../../lib/bundle/open.ts';
+import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import { gatherFacts, recallFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { digestOf, type Digest } from '../../lib/oci/digest.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { makeSigningKey, signDigest } from '../support/release/signing.ts';
+
+/** What the file of facts has, with bytes in base64. */
+interface Kept {
+  digest: string;
+  metadata: string;
+  signatures: Record<string, string[]>;
+  contents: Record<string, string>;
+}
+
+describe('the facts of a bundle', () => {
+  let made: TestBundle;
+  let digest: Digest;
+  let trust: VerifyTrust;
+  let folder: string;
+  let file: string;
+  let context: TestContext;
+
+  before(async () => {
+    made = await makeBundle();
+    digest = digestOf(await readFile(made.path));
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
+  });
+  after(() => made.remove());
+  beforeEach(async () => {
+    folder = await makeFolder();
+    file = join(folder, 'facts.json');
+    context = makeContext();
+  });
+  afterEach(() => removeFolder(folder));
+
+  const gather = async (): Promise<BundleFacts> => {
+    const bundle = await openBundle(made.path, context);
+    const facts = await gatherFacts(bundle, digest, file, trust, context);
+    await bundle.close();
+    return facts;
+  };
+  const recall = (whom = trust): Promise<BundleFacts | undefined> => recallFacts(file, digest, whom, context);
+  /** Changes what is kept, as an attacker with access to the disk does. */
+  const alter = async (change: (kept: Kept) => void): Promise<void> => {
+    const kept = JSON.parse(await readFile(file, 'utf8')) as Kept;
+    change(kept);
+    await writeFile(file, JSON.stringify(kept));
+  };
+  const alterMetadata = (change: Record<string, unknown>): Promise<void> =>
+    alter((kept) => {
+      const metadata = JSON.parse(Buffer.from(kept.metadata, 'base64').toString()) as object;
+      kept.metadata = Buffer.from(JSON.stringify({ ...metadata, ...change })).toString('base64');
+    });
+
+  it('are kept in a file of root alone, and verified again without the bundle', async () => {
+    const facts = await gather();
+    expect((await stat(file)).mode & 0o777).to.equal(0o600);
+    expect(await recall()).to.deep.equal(facts);
+    expect(
+      [...facts.signatures].map(([signed, list]) => [signed, list.map(({ fingerprint }) => fingerprint)]),
+    ).to.deep.equal([[made.release.digest, [made.key.fingerprint]]]);
+    expect(await recallFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
+  });
+
+  it('are refused once the signer is not trusted any more', async () => {
+    await gather();
+    await failureOf(recall({ ...trust, keyrings: [], fingerprints: [] }), 'untrusted');
+  });
+
+  it('have no signature that is not verified, whatever stands in the file', async () => {
+    const facts = await gather();
+    const stranger = await makeSigningKey({ type: 'ecc' });
+    const own = made.release.digest;
+    const forged = await signDigest(stranger, own);
+    const other = digestOf('another release');
+    await alter(({ signatures }) => {
+      signatures[own] = [forged.toString('base64'), ...(signatures[own] ?? []), 'bm90aGluZw=='];
+      signatures[other] = [forged.toString('base64')];
+    });
+    expect((await recall())?.signatures).to.deep.equal(facts.signatures);
+    await alter(({ signatures }) => {
+      signatures[own] = [forged.toString('base64')];
+    });
+    await failureOf(recall(), 'untrusted');
+    await alter(({ signatures }) => {
+      signatures[own] = [];
+    });
+    await failureOf(recall(), 'unsigned');
+  });
+
+  const lies: readonly (readonly [string, Record<string, unknown>])[] = [
+    ['version', { version: '4.12.99' }],
+    ['architecture', { arch: 's390x' }],
+    ['images', { images: [`quay.io/evil/x@sha256:${'e'.repeat(64)}`] }],
+    ['components', { components: { etcd: `quay.io/evil/x@sha256:${'e'.repeat(64)}` } }],
+    ['earlier versions', { previous: ['4.1.0'] }],
+    ['release', { release: `quay.io/openshift-release-dev/ocp-release@sha256:${'e'.repeat(64)}` }],
+    ['format', { formatVersion: 9 }],
+    ['sizes', { blobs: [{ digest: 'x', size: -1 }] }],
+  ];
+  for (const [what, change] of lies) {
+    it(`are none where the file lies about the ${what}`, async () => {
+      await gather();
+      await alterMetadata(change);
+      expect(await recall()).to.equal(undefined);
+      expect(context.lines.join('\n')).to.contain('is ignored');
+    });
+  }
+
+  it('are none where the payload in the file is another', async () => {
+    await gather();
+    await alter(({ contents }) => {
+      for (const name of Object.keys(contents)) contents[name] = Buffer.from('{}').toString('base64');
+    });
+    expect(await recall()).to.equal(undefined);
+    for (const text of [
+      '',
+      'null',
+      '{"digest":1}',
+      `{"digest":"${digest}","metadata":"","signatures":3,"contents":[]}`,
+    ]) {
+      await writeFile(file, text);
+      expect(await recall(), text).to.equal(undefined);
+    }
+  });
+
+  it('are not read from a file that others may write or read, or through a link', async () => {
+    await gather();
+    for (const mode of [0o620, 0o604]) {
+      await chmod(file, mode);
+      expect(await recall(), mode.toString(8)).to.equal(undefined);
+    }
+    await chmod(file, 0o600);
+    await rename(file, `${file}.elsewhere`);
+    await symlink(`${file}.elsewhere`, file);
+    expect(await recall()).to.equal(undefined);
+    expect(context.lines.filter((line) => line.includes('is ignored'))).to.have.length(3);
+  });
+});

@@ -1,0 +1,129 @@
+import { expect } from 'chai';
+import {
+  abortUpdate,
+  allowBundle,
+  awaitAbort,
+  chooseRecord,
+  cleanRecords,
+  listRecords,
+  resumeUpdate,
+} from '../../lib/update/bundleRecord.ts';
+import type { UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+import type { Digest } from '../../lib/oci/digest.ts';
+import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { failureOf } from '../support/program/failure.ts';
+
+const digest: Digest = `sha256:${'a'.repeat(64)}`;
+const other: Digest = `sha256:${'b'.repeat(64)}`;
+
+describe('the record of a bundle', () => {
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.19.3' });
+    server.put(upgradeBundleDefinition());
+    connected = await connectTo(server);
+  });
+  afterEach(async () => {
+    await connected.close();
+    await server.stop();
+  });
+  const put = (name: string, phase: string, spec: object = { bundle: { digest } }): void => {
+    const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
+    server.put({ ...api, metadata: { name }, spec, status: { phase, version: '4.19.4' } });
+  };
+  const find = async (name: string): Promise<UpgradeBundle> => chooseRecord(await listRecords(connected.cluster), name);
+  const allow = (changes: Partial<Parameters<typeof allowBundle>[1]> = {}) =>
+    allowBundle(connected.cluster, { name: '4.19.4-x86-64', digest, ...changes });
+
+  it('is made when a bundle is allowed, and stays when that is said again', async () => {
+    expect(await allow({ hold: true, file: '/dev/sdb' })).to.include({ outcome: 'created' });
+    expect((await find('4.19.4-x86-64')).spec).to.deep.equal({
+      ...{ bundle: { digest, file: '/dev/sdb' }, hold: true, store: 'auto' },
+    });
+    expect(await allow()).to.include({ outcome: 'unchanged' });
+    expect((await find('4.19.4-x86-64')).spec.hold).to.equal(true);
+  });
+
+  it('is that of the agents where they have detected a bundle, whatever its name', async () => {
+    put('upgrade-4.19.4-x86-64', 'Detected', { bundle: {} });
+    const { bundle, outcome } = await allow();
+    expect([bundle.metadata.name, outcome]).to.deep.equal(['upgrade-4.19.4-x86-64', 'configured']);
+    expect(bundle.spec.bundle.digest).to.equal(digest);
+    expect(await listRecords(connected.cluster)).to.have.length(1);
+  });
+
+  it('is for one bundle, and for one at a time', async () => {
+    put('4.19.4-x86-64', 'Loading');
+    const changed = await failureOf(allow({ digest: other }), 'conflict');
+    expect(changed.message).to.contain('is allowed with another digest');
+    const second = await failureOf(allow({ name: '4.19.5-x86-64', digest: other }), 'conflict');
+    expect(second.message).to.equal('4.19.4-x86-64 is under way with another bundle: Loading');
+    put('4.19.4-x86-64', 'Failed');
+    expect((await failureOf(allow(), 'conflict')).hint).to.contain('clean 4.19.4-x86-64');
+  });
+
+  it('may begin when it is resumed', async () => {
+    put('held', 'Held', { bundle: { digest }, hold: true });
+    expect(await resumeUpdate(connected.cluster, await find('held'))).to.include({ outcome: 'configured' });
+    expect((await find('held')).spec.hold).to.equal(false);
+    expect(await resumeUpdate(connected.cluster, await find('held'))).to.include({ outcome: 'unchanged' });
+    put('held', 'Completed');
+    await failureOf(resumeUpdate(connected.cluster, await find('held')), 'conflict');
+  });
+
+  it('asks the controller to give up, and waits until it has', async () => {
+    put('going', 'Loading');
+    await abortUpdate(connected.cluster, await find('going'));
+    const { metadata, ...bundle } = await find('going');
+    expect(metadata.annotations).to.deep.equal({ 'upgrade-bundle.openshift.io/abort': 'true' });
+    const patience = { timeout: 50, interval: 10 };
+    const late = await failureOf(awaitAbort(connected.cluster, 'going', patience, connected.context), 'not-ready');
+    expect(late.message).to.equal('Nobody has given going up yet; it is Loading');
+    const waiting = awaitAbort(connected.cluster, 'going', { timeout: 10_000, interval: 10 }, connected.context);
+    server.put({ ...bundle, metadata: { name: 'going' }, status: { phase: 'Failed' } });
+    await waiting;
+  });
+
+  it('cannot be given up once the update itself has begun: it says what there is to do, and changes nothing', async () => {
+    put('going', 'Upgrading');
+    const { revision } = server.objects;
+    const error = await failureOf(abortUpdate(connected.cluster, await find('going')), 'conflict');
+    expect(error.message).to.equal('The update to 4.19.4 has begun, and cannot be aborted');
+    expect(error.hint).to.contain('oc adm upgrade rollback');
+    expect(server.objects.revision).to.equal(revision);
+  });
+
+  it('is looked at anew when the update begins while somebody aborts it', async () => {
+    put('going', 'Pinned');
+    const seen = await find('going');
+    put('going', 'Upgrading');
+    await failureOf(abortUpdate(connected.cluster, seen), 'conflict');
+    expect((await find('going')).metadata.annotations).to.equal(undefined);
+  });
+
+  it('is removed when the update has ended, and not before', async () => {
+    put('done', 'Completed');
+    put('broken', 'Failed');
+    put('going', 'Loading');
+    expect((await failureOf(cleanRecords(connected.cluster, 'going'), 'conflict')).hint).to.contain('abort');
+    expect(await cleanRecords(connected.cluster, undefined, { dryRun: true })).to.have.members(['done', 'broken']);
+    expect(await listRecords(connected.cluster)).to.have.length(3);
+    expect(await cleanRecords(connected.cluster, 'done')).to.deep.equal(['done']);
+    expect(await cleanRecords(connected.cluster, undefined)).to.deep.equal(['broken']);
+    expect(await cleanRecords(connected.cluster, undefined)).to.deep.equal([]);
+  });
+
+  it('says what to do where nothing is installed, and where there is none of that name', async () => {
+    put('going', 'Loading');
+    expect((await failureOf(find('gone'), 'not-found')).hint).to.equal('There is going.');
+    server.kinds.splice(0, Infinity, ...server.kinds.filter(({ kind }) => kind !== 'UpgradeBundle'));
+    const fresh = await connectTo(server);
+    const error = await failureOf(listRecords(fresh.cluster), 'not-served');
+    expect(error.hint).to.contain('oc adm-upgrade-bundle install');
+    await fresh.close();
+  });
+});

@@ -1,0 +1,76 @@
+import { expect } from 'chai';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
+import { readLoadState } from '../../../lib/update/controller/loadState.ts';
+import type { NodePhase } from '../../../lib/update/upgradeBundle.ts';
+import { node } from '../../fakes/cluster/site.ts';
+
+const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
+  node(name, name.startsWith('master') ? 'master' : 'worker'),
+) as unknown as KubernetesObject[];
+
+describe('readLoadState', () => {
+  /** What is made of phases by name, and whose turn it was. */
+  const read = (phases: Record<string, NodePhase>, turn?: string, away: readonly string[] = []) =>
+    readLoadState(
+      { status: turn === undefined ? {} : { turn } },
+      nodes,
+      new Map(
+        Object.entries(phases).map(([name, phase]) => {
+          const progress = { name, phase, imagesLoaded: 0, imagesTotal: 3, bytes: 0 };
+          return [name, { progress, heard: !away.includes(name) }];
+        }),
+      ),
+    );
+  const waiting = { 'master-0': 'Waiting', 'master-1': 'Waiting', 'master-2': 'Waiting' } as const;
+
+  it('gives the turn to one of the control plane, until it has loaded', () => {
+    expect(read(waiting).turn).to.equal('master-0');
+    expect(read({ ...waiting, 'master-0': 'Loading' }, 'master-0').turn).to.equal('master-0');
+    expect(read({ ...waiting, 'master-0': 'Loaded' }, 'master-0').turn).to.equal('master-1');
+    expect(read({ 'master-0': 'Pinned', 'master-1': 'Loaded', 'master-2': 'Loaded' }, 'master-2').turn).to.equal(
+      undefined,
+    );
+  });
+
+  it('passes the turn on when something fails, comes back to it, and leaves those that say nothing for last', () => {
+    expect(read({ ...waiting, 'master-0': 'Failed' }, 'master-0').turn).to.equal('master-1');
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Loaded', 'master-2': 'Loaded' }, 'master-1').turn).to.equal(
+      'master-0',
+    );
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Failed', 'master-2': 'Loaded' }, 'master-0').turn).to.equal(
+      'master-1',
+    );
+    expect(read({ 'master-0': 'Failed', 'master-1': 'Failed', 'master-2': 'Loaded' }, 'master-1').turn).to.equal(
+      'master-0',
+    );
+    expect(read({ 'master-1': 'Waiting', 'master-2': 'Loaded' }).turn).to.equal('master-1');
+    expect(read({ 'master-1': 'Loaded', 'master-2': 'Loaded' }).turn).to.equal('master-0');
+  });
+
+  it('takes the turn from one whose agent says nothing any more, unless it has everything', () => {
+    const loading = { ...waiting, 'master-0': 'Loading', 'worker-0': 'Loaded' } as const;
+    const state = read(loading, 'master-0', ['master-0', 'worker-0']);
+    expect(state.turn).to.equal('master-1');
+    expect(state.condition.message).to.contain('nothing was heard of master-0;');
+    expect(state.nodes[0]).to.include({ phase: 'Loading' });
+    const loaded = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Loaded', 'worker-0': 'Loaded' } as const;
+    expect(read(loaded, undefined, ['worker-0']).done).to.equal(true);
+  });
+
+  it('counts the nodes that the cluster has, whoever reports', () => {
+    const all = { 'master-0': 'Loaded', 'master-1': 'Loaded', 'master-2': 'Pinned' } as const;
+    expect(read(all).done).to.equal(false);
+    expect(read(all).condition).to.deep.include({ status: 'False', reason: 'NodesMissing' });
+    const done = read({ ...all, 'worker-0': 'Loaded', gone: 'Failed' });
+    expect(done.done).to.equal(true);
+    expect(done.nodes).to.have.length(4);
+    expect(read(all).known).to.have.length(3);
+  });
+
+  it('does not wait for nodes that no agent runs on', () => {
+    const windows = node('win-0', 'worker') as unknown as KubernetesObject;
+    const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
+    const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
+    expect(state.nodes).to.deep.equal([]);
+  });
+});

@@ -1,0 +1,28 @@
+import { expect } from 'chai';
+import type { StoredObject } from '../../../lib/kubernetes/fields.ts';
+import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
+
+describe('NodeReports', () => {
+  const lease = (name: string, renewTime: string, bundle = 'u'): StoredObject => {
+    const progress = { name, phase: 'Loading', imagesLoaded: 1, imagesTotal: 2, bytes: 3 } as const;
+    return { ...formatReport({ bundle, progress }), spec: { holderIdentity: name, renewTime } };
+  };
+
+  it('are those for one UpgradeBundle, each by the node whose Lease it is', () => {
+    const stray = { ...lease('c', '1'), spec: { holderIdentity: 'd', renewTime: '1' } };
+    const known = new NodeReports().read([lease('a', '1'), lease('b', '1', 'another'), stray], 'u');
+    expect([...known.keys()]).to.deep.equal(['a']);
+    expect(known.get('a')).to.deep.include({ heard: true });
+  });
+
+  it('tell who has said nothing for long, by the clock of the reader', () => {
+    const reports = new NodeReports();
+    const hear = (time: string, now: number) => reports.read([lease('a', time)], 'u', now).get('a')?.heard;
+    expect(hear('2001-01-01', 0)).to.equal(true);
+    expect(hear('2001-01-01', silenceLimit - 1)).to.equal(true);
+    expect(hear('2001-01-01', silenceLimit)).to.equal(false);
+    expect(hear('2000-01-01', silenceLimit + 1)).to.equal(true);
+    expect(new NodeReports().read([lease('a', '2001-01-01')], 'u', silenceLimit).get('a')?.heard).to.equal(true);
+  });
+});

@@ -1,0 +1,562 @@
+import { expect } from 'chai';
+import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
+import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
+import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
+import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { node, platformImage, withConditions } from '../../fakes/cluster/site.ts';
+import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+
+const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'];
+
+describe('controlRollout', () => {
+  let rollout: RolloutSite;
+  const start = async (options: ApiServerOptions = {}): Promise<void> => {
+    rollout = await RolloutSite.start(options);
+  };
+  afterEach(() => rollout.close());
+
+  const put = (spec: Json = {}, metadata: Json = {}, name?: string): void => {
+    rollout.server.put(upgradeBundle(name, spec, metadata));
+  };
+  const pins = (): string[] => rollout.all('PinnedImageSet').map(({ metadata }) => metadata.name);
+  /** What is paused when we pause, in a few words. */
+  const paused = (): string[] => [
+    ...rollout.all('MachineHealthCheck').map(({ metadata }) => JSON.stringify(metadata['annotations'])),
+    ...rollout
+      .all('ClusterAutoscaler')
+      .map(({ metadata, spec }) => JSON.stringify([metadata['annotations'] ?? {}, spec])),
+  ];
+  const signatures = (): number =>
+    rollout.all('ConfigMap').filter(({ metadata }) => metadata.namespace === 'openshift-config-managed').length;
+
+  it('leads an update from an UpgradeBundle to the end', async () => {
+    await start();
+    const before = paused();
+    await rollout.control();
+    put();
+    await rollout.untilPhase('Completed');
+    expect(rollout.told).to.deep.equal(usual);
+    expect(rollout.site.requests).to.deep.equal([{ image: release, version: '4.19.4', force: false }]);
+    expect(signatures()).to.equal(1);
+    expect(pins()).to.deep.equal(['oc-upgrade-bundle-dddddddddddd-master', 'oc-upgrade-bundle-dddddddddddd-worker']);
+    const { version, release: image, nodesReady, progress, turn, observedGeneration } = rollout.bundle()?.status ?? {};
+    expect({ version, image, nodesReady, progress, turn, observedGeneration }).to.deep.equal({
+      ...{
+        version: '4.19.4',
+        image: release,
+        nodesReady: '3/3',
+        progress: '100%',
+        turn: undefined,
+        observedGeneration: 1,
+      },
+    });
+    for (const type of ['Verified', 'Ready', 'Loaded', 'Pinned', 'Updated']) {
+      expect(rollout.condition(type), type).to.match(/^True /);
+    }
+    expect(paused()).to.deep.equal(before);
+  });
+
+  it('says why nothing is known of the bundle, or why it cannot go on, and goes on when that is over', async () => {
+    await start();
+    rollout.unreadable = new PluginError('denied', 'nobody may list pods');
+    put();
+    const controller = await rollout.control();
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True'));
+    expect(rollout.condition('Stalled')).to.equal('True Failing: the bundle cannot be verified: nobody may list pods');
+    rollout.unreadable = undefined;
+    rollout.server.fault(/pinnedimagesets\/oc-upgrade-bundle/, { answer: { status: 403 } });
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the rollout cannot go on: '));
+    expect(rollout.bundle()?.status?.phase).to.equal('Loaded');
+    await controller.stop();
+    await rollout.control('worker-0');
+    rollout.server.clearFaults();
+    await rollout.untilPhase('Completed');
+    expect(rollout.condition('Stalled')).to.match(/^False Progressing/);
+  });
+
+  it('has nodes of the control plane load one at a time', async () => {
+    await start();
+    for (const name of ['master-1', 'master-2']) rollout.server.put(node(name, 'master'));
+    await rollout.control();
+    put();
+    await rollout.untilPhase('Completed');
+    expect(rollout.site.loadingAtOnce).to.equal(1);
+    expect(rollout.bundle()?.status?.nodesReady).to.equal('5/5');
+  });
+
+  it('needs no right that the controller does not have, and all of them, and does nothing that a policy refuses', async () => {
+    const refused: string[] = [];
+    const used = new Set<string>();
+    const allow = (attempt: Attempt): boolean => {
+      const allowed = isAllowed(attempt);
+      used.add(`${attempt.verb} ${attempt.resource}`);
+      if (!allowed) refused.push(`${attempt.verb} ${attempt.resource} ${attempt.namespace} ${attempt.name}`);
+      return allowed;
+    };
+    await start({ tokens: new Map([['t', userOf('controller')]]), allow, policies: true });
+    for (const policy of accountPolicies()) rollout.server.put({ ...policy });
+    put();
+    const old = {
+      name: 'oc-upgrade-bundle-old-worker',
+      labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },
+    };
+    const metadata = { ...old, annotations: { 'upgrade-bundle.openshift.io/release': platformImage('9') } };
+    const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    rollout.server.put({ ...formatReport({ bundle: 'x', progress }) });
+    const apiVersion = 'machineconfiguration.openshift.io/v1';
+    rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    await rollout.until(() => !pins().includes('oc-upgrade-bundle-old-worker'));
+    expect(refused).to.deep.equal([]);
+    const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
+      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource.split('/')[0] ?? ''}`)),
+    );
+    // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
+    expect(rights.filter((right) => !used.has(right))).to.deep.equal([
+      ...['create upgradebundles', 'create pinnedimagesets', 'patch machineconfigpools'],
+      ...['use securitycontextconstraints', 'create configmaps'],
+    ]);
+  });
+
+  it('lets two controllers be there at once: one leads', async () => {
+    await start();
+    put();
+    await Promise.all([rollout.control('master-0'), rollout.control('master-1')]);
+    await rollout.untilPhase('Completed');
+    expect(rollout.told).to.deep.equal(usual);
+    expect(rollout.site.requests).to.have.length(1);
+  });
+
+  it('looks again where an UpgradeBundle has changed since it was read', async () => {
+    await start();
+    const changed = statusAnswer(new Refusal(409, 'Conflict', 'the object has been modified'));
+    const fault = rollout.server.fault(/^PATCH .*\/status/, { answer: changed }, { times: 2 });
+    put();
+    const { lines } = await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(fault.hits).to.equal(2);
+    expect(lines.join('\n')).not.to.contain('cannot go on');
+  });
+
+  it('goes on when the API server comes back', async () => {
+    await start();
+    rollout.site.pinning = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Loaded');
+    const gone = rollout.server.fault(/./, { noAnswer: 'reset' });
+    rollout.server.dropConnections();
+    await rollout.until(() => gone.hits > 10);
+    rollout.site.pinning = true;
+    rollout.server.clearFaults();
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(rollout.told).to.deep.equal(usual);
+  });
+
+  describe('before it begins', () => {
+    it('waits for a digest, and tells what was found meanwhile', async () => {
+      await start();
+      const before = paused();
+      put({ bundle: {} });
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Verified').startsWith('False NotAllowed'));
+      expect(rollout.bundle()?.status?.phase).to.equal('Detected');
+      expect([pins(), paused(), rollout.site.requests]).to.deep.equal([[], before, []]);
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', {
+        spec: { bundle: { digest: upgradeBundle()['spec'] && makeFacts().digest } },
+      });
+      await rollout.untilPhase('Completed');
+    });
+
+    it('waits for somebody who has verified the bundle, and takes no other', async () => {
+      await start();
+      rollout.facts = undefined;
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Verified').startsWith('False NotFound'));
+      rollout.facts = { ...makeFacts(), digest: `sha256:${'e'.repeat(64)}` };
+      await rollout.until(() => rollout.condition('Verified').startsWith('False OtherBundle'));
+      expect(rollout.bundle()?.status?.phase).to.equal('Detected');
+    });
+
+    const healthy = { Available: 'True', Degraded: 'False' };
+    const obstacles: Record<string, { prepare: () => void; repair?: () => void; words: string }> = {
+      'a node of another architecture': {
+        prepare: () => rollout.server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'arm64' } })),
+        repair: () => rollout.server.put(node('worker-1', 'worker')),
+        words: 'node/worker-1 is arm64, and the bundle of 4.19.4 is for x86_64',
+      },
+      'a node that is not ready': {
+        prepare: () => rollout.edit('Node', 'worker-0', { status: { conditions: [] } }),
+        repair: () => rollout.server.put(node('worker-0', 'worker')),
+        words: 'node/worker-0 is not ready',
+      },
+      'an operator that is degraded': {
+        prepare: () =>
+          rollout.server.put(
+            withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', { Degraded: 'True because of ice' }),
+          ),
+        repair: () => rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', healthy)),
+        words: 'clusteroperator/etcd is degraded',
+      },
+      'a pool that is degraded': {
+        prepare: () =>
+          rollout.server.put(
+            withConditions('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'worker', { Degraded: 'True' }),
+          ),
+        repair: () =>
+          rollout.server.put(
+            withConditions('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'worker', { Updated: 'True' }),
+          ),
+        words: 'machineconfigpool/worker is degraded',
+      },
+      'an update that is under way': {
+        prepare: () =>
+          rollout.edit('ClusterVersion', 'version', {
+            status: { conditions: [{ type: 'Progressing', status: 'True', message: 'x' }] },
+          }),
+        repair: () => rollout.edit('ClusterVersion', 'version', { status: { conditions: [] } }),
+        words: 'clusterversion/version is being updated: x',
+      },
+      'a version without a way from here': {
+        prepare: () => {
+          rollout.facts = makeFacts({ previous: ['4.19.1', '4.19.2'] });
+        },
+        words: 'from which there is no update to 4.19.4',
+      },
+      'a bundle too large for the nodes': {
+        prepare: () => {
+          rollout.facts = makeFacts({ blobs: [{ digest: makeFacts().digest, size: 40 * 2 ** 30 }] });
+        },
+        words: 'has 90 GiB only',
+      },
+      'another bundle that is not done': {
+        prepare: () => put({}, { creationTimestamp: '2099-01-01T00:00:00Z' }, 'another'),
+        repair: () => {
+          rollout.remove('UpgradeBundle', 'another');
+        },
+        words: 'there are others',
+      },
+    };
+    for (const [what, { prepare, repair, words }] of Object.entries(obstacles)) {
+      it(`is kept by ${what}, changes nothing${repair ? ', and goes on when that is gone' : ''}`, async () => {
+        await start();
+        const before = paused();
+        prepare();
+        put();
+        await rollout.control();
+        await rollout.until(() => rollout.condition('Ready', rollout.bundle()?.metadata.name).includes(words));
+        expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
+        if (!repair) return;
+        repair();
+        await rollout.untilPhase('Completed', 'upgrade-4.19.4-amd64');
+      });
+    }
+
+    it('looks again right before the update', async () => {
+      await start();
+      put({ hold: true });
+      await rollout.control();
+      await rollout.untilPhase('Held');
+      rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', { Degraded: 'True' }));
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
+      await rollout.until(() => rollout.condition('Ready').startsWith('False Blocked'));
+      expect(rollout.site.requests).to.deep.equal([]);
+      rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', healthy));
+      await rollout.untilPhase('Completed');
+    });
+  });
+
+  describe('while nodes load', () => {
+    it('names those that say nothing, and waits for them', async () => {
+      await start();
+      rollout.site.silent.add('worker-1');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Loaded').includes('worker-1 does not have'));
+      expect(rollout.condition('Loaded')).to.contain('False NodesMissing: nothing was heard of worker-1');
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/3');
+      rollout.site.silent.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+    });
+
+    it('says what failed where, and lets the others of the control plane load meanwhile', async () => {
+      await start();
+      rollout.server.put(node('master-1', 'master'));
+      rollout.site.failing.set('master-0', 'the disk is full');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '3/4');
+      expect(rollout.condition('Loaded')).to.contain('False NodesFailed: master-0: the disk is full');
+      rollout.site.failing.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+      expect(rollout.site.loadingAtOnce).to.equal(1);
+    });
+
+    it('goes back to loading when a node joins before the update begins', async () => {
+      await start();
+      put({ hold: true });
+      await rollout.control();
+      await rollout.untilPhase('Held');
+      rollout.site.silent.add('worker-2');
+      rollout.server.put(node('worker-2', 'worker'));
+      await rollout.untilPhase('Loading');
+      expect(rollout.condition('Loaded')).to.contain('nothing was heard of worker-2');
+      rollout.site.silent.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Held');
+      expect(rollout.told).to.deep.equal([...usual.slice(0, 4), 'Held', 'Loading', 'Loaded', 'Pinned', 'Held']);
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('4/4');
+    });
+
+    it('forgets nodes that are gone', async () => {
+      await start();
+      rollout.site.silent.add('worker-1');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '2/3');
+      rollout.remove('Node', 'worker-1');
+      await rollout.untilPhase('Completed');
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/2');
+    });
+
+    it('removes what nodes said that are gone, whoever has written it down', async () => {
+      await start();
+      rollout.site.failing.set('worker-1', 'the disk is full');
+      put();
+      await rollout.control();
+      const said = (): unknown => rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-1')?.message;
+      await rollout.until(() => said() === 'the disk is full');
+      // As agents of an earlier version do.
+      const entry = { name: 'worker-9', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 };
+      const { apiVersion = '', kind = '', metadata } = rollout.bundle() ?? {};
+      const served = rollout.server.kinds.find((known) => known.kind === kind);
+      if (!served || !metadata) throw new Error('there is no UpgradeBundle');
+      rollout.server.objects.apply(
+        { kind: served, namespace: '', name: metadata.name },
+        { apiVersion, kind, metadata: { name: metadata.name }, status: { nodes: [entry] } },
+        { manager: 'agent-worker-9', dryRun: false, status: true },
+        true,
+      );
+      rollout.remove('Node', 'worker-1');
+      await rollout.untilPhase('Completed');
+      expect(rollout.bundle()?.status?.nodes?.map(({ name }) => name)).to.deep.equal(['master-0', 'worker-0']);
+      await rollout.until(() => rollout.all('Lease').every(({ metadata: { name } }) => name !== 'agent-worker-1'));
+      expect(rollout.all('Lease')).to.have.length(3);
+    });
+
+    it('writes down no more of what nodes say than there is room for', async () => {
+      await start();
+      const names = Array.from({ length: 100 }, (_, index) => `worker-${String(index + 10)}`);
+      for (const name of names) {
+        rollout.server.put(node(name, 'worker'));
+        rollout.site.failing.set(name, 'the disk is full '.repeat(200));
+      }
+      put();
+      await rollout.control();
+      await rollout.until(() => (rollout.bundle()?.status?.nodes ?? []).filter((each) => each.message).length === 100);
+      expect(JSON.stringify(rollout.bundle()?.status).length).to.be.lessThan(300_000);
+      expect(rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-10')?.message).to.have.length(1941);
+    });
+  });
+
+  it('pauses what adds or replaces nodes, but not while the update is held, nor what was paused before', async () => {
+    await start();
+    rollout.server.put({
+      apiVersion: 'machine.openshift.io/v1beta1',
+      kind: 'MachineHealthCheck',
+      metadata: { name: 'own', namespace: 'openshift-machine-api', annotations: { 'cluster.x-k8s.io/paused': '' } },
+    });
+    const before = paused();
+    rollout.site.pinning = false;
+    put({ hold: true });
+    await rollout.control();
+    await rollout.untilPhase('Loaded');
+    const [own, workers, autoscaler] = paused();
+    expect(own).to.equal(before[0]);
+    expect(workers).to.contain('"cluster.x-k8s.io/paused":"true"').and.to.contain('"mine":"yes"');
+    expect(autoscaler).to.contain('"maxNodesTotal":3,"cores":{"min":8,"max":128}},"scaleDown":{"enabled":false}}');
+    rollout.site.pinning = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Held');
+    await rollout.until(() => JSON.stringify(paused()) === JSON.stringify(before));
+    rollout.site.updating = false;
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
+    await rollout.untilPhase('Upgrading');
+    expect(paused()).not.to.deep.equal(before);
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(paused()).to.deep.equal(before);
+  });
+
+  it('leaves the cluster as it was when it is aborted before the update, or the UpgradeBundle is deleted', async () => {
+    await start();
+    const before = paused();
+    put({ hold: true });
+    await rollout.control();
+    await rollout.untilPhase('Held');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', {
+      metadata: { annotations: { 'upgrade-bundle.openshift.io/abort': 'true' } },
+    });
+    await rollout.untilPhase('Failed');
+    expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
+    expect(rollout.condition('Updated')).to.match(/^False Aborted: /);
+    rollout.site.pinning = false;
+    put({}, {}, 'second');
+    await rollout.untilPhase('Loaded', 'second');
+    await rollout.until(() => pins().length === 2);
+    rollout.remove('UpgradeBundle', 'second');
+    await rollout.until(() => pins().length === 0 && JSON.stringify(paused()) === JSON.stringify(before));
+  });
+
+  it('pins what the cluster runs already, where it has the bundle of that, and keeps it so', async () => {
+    await start();
+    const present = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
+    rollout.facts = makeFacts({ version: '4.19.3', release: present, images: [present] });
+    put({ hold: true });
+    await rollout.control();
+    await rollout.untilPhase('Held');
+    const annotations = { 'upgrade-bundle.openshift.io/abort': 'true' };
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { metadata: { annotations } });
+    await rollout.untilPhase('Failed');
+    expect(pins()).to.have.length(2);
+    put({}, {}, 'again');
+    await rollout.untilPhase('Completed', 'again');
+    expect(pins()).to.have.length(2);
+    expect(rollout.site.requests).to.deep.equal([]);
+  });
+
+  it('cannot abort any more when the cluster has been told', async () => {
+    await start();
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', {
+      metadata: { annotations: { 'upgrade-bundle.openshift.io/abort': 'true' } },
+    });
+    await rollout.until(() => rollout.condition('Updated').includes('too late to abort'));
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+  });
+
+  it('tells what the cluster waits for, and which images something asked for in vain', async () => {
+    await start();
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    await rollout.until(() => rollout.condition('Updated').includes('pool worker has updated 1 of 2 nodes'));
+    expect(rollout.condition('Updated')).to.contain('False Updating: Working towards 4.19.4');
+    const pulls = { web: 'quay.io/shop/web:latest', dns: platformImage('a') };
+    for (const [name, image] of Object.entries(pulls)) {
+      rollout.server.put({
+        apiVersion: 'v1',
+        kind: 'Event',
+        metadata: { name, namespace: 'shop' },
+        involvedObject: { kind: 'Pod', namespace: 'shop', name: `${name}-1` },
+        reason: 'Failed',
+        message: `Failed to pull image "${image}": dial tcp: no route to host`,
+        lastTimestamp: new Date(Date.now() + 1000).toISOString(),
+      });
+    }
+    await rollout.until(() => rollout.condition('ImagesMissing').startsWith('True NotInBundle'));
+    expect(rollout.condition('ImagesMissing')).to.contain('quay.io/shop/web:latest, needed by shop/web-1');
+    expect(rollout.condition('ImagesMissing')).to.contain(
+      'needed by shop/dns-1, is in the bundle and was pulled all the same',
+    );
+    for (const name of Object.keys(pulls)) rollout.remove('Event', name, 'shop');
+    await rollout.until(() => rollout.condition('ImagesMissing').startsWith('False NoneMissing'));
+  });
+
+  it('gives up when the cluster is told to become something else meanwhile', async () => {
+    await start();
+    const before = paused();
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    rollout.edit('ClusterVersion', 'version', {
+      spec: { desiredUpdate: { image: platformImage('7'), version: '4.19.9' } },
+    });
+    await rollout.untilPhase('Failed');
+    expect(rollout.condition('Updated')).to.match(/^False Superseded: /);
+    expect(paused()).to.deep.equal(before);
+  });
+
+  it('never asks for an update by force, even where somebody did before', async () => {
+    await start();
+    const forced = {
+      image: `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`,
+      version: '4.19.3',
+      force: true,
+    };
+    rollout.edit('ClusterVersion', 'version', { spec: { desiredUpdate: forced } });
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(rollout.site.requests.at(-1)).to.deep.equal({ image: release, version: '4.19.4', force: false });
+  });
+
+  it('has the agents pin where the cluster cannot, and its pools wait until it can', async () => {
+    await start({ openshift: '4.18.3' });
+    rollout.facts = makeFacts({ previous: ['4.18.3'] });
+    rollout.site.updating = false;
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    expect(rollout.condition('Pinned')).to.match(/^True PinnedByAgents: /);
+    const specs = (): unknown[] => rollout.all('MachineConfigPool').map(({ spec }) => spec);
+    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
+    rollout.site.pinning = false;
+    rollout.site.updating = true;
+    rollout.site.wake();
+    await rollout.until(() => pins().length === 2 && rollout.condition('Updated').includes('pool worker is paused'));
+    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
+    rollout.site.pinning = true;
+    rollout.site.wake();
+    await rollout.untilPhase('Completed');
+    expect(specs()).to.deep.equal([{}, {}]);
+  });
+
+  it('names the images that no set can hold', async () => {
+    await start();
+    rollout.facts = makeFacts({ images: [release, `registry.example.com:5000/a/b/c@sha256:${'c'.repeat(64)}`] });
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(rollout.condition('Pinned')).to.match(/^True Pinned: .* but for .*registry.example.com:5000\/a\/b\/c@/);
+  });
+});
+
+/** Whether a right of the agents covers an attempt. */
+function isAllowed({ verb, group, resource, namespace, name }: Attempt): boolean {
+  return rulesOf(namespace).some(
+    ({ apiGroups = [], resources = [], verbs = [], resourceNames }) =>
+      apiGroups.includes(group) &&
+      resources.some((each) => each.split('/')[0] === resource) &&
+      verbs.includes(verb) &&
+      (resourceNames === undefined || resourceNames.includes(name)),
+  );
+}
+
+/** The rules that hold in a namespace, or all of them. */
+function rulesOf(namespace?: string): Record<string, string[]>[] {
+  return agentAccess().flatMap(({ kind, metadata, rules }) => {
+    const holds = kind === 'ClusterRole' || namespace === undefined || metadata.namespace === namespace;
+    return kind.endsWith('Role') && metadata.name.endsWith('-controller') && holds
+      ? (rules as Record<string, string[]>[])
+      : [];
+  });
+}

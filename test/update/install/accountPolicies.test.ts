@@ -1,0 +1,222 @@
+import { expect } from 'chai';
+import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
+import { userOf } from '../../../lib/update/install/agentAccess.ts';
+import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { signatureConfigMap } from '../../../lib/config/signatures.ts';
+import { evaluatePolicy, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
+import { mergePatch, type Json } from '../../fakes/kubernetes/apiPatch.ts';
+
+const claim = 'authentication.kubernetes.io/node-name';
+const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;
+
+describe('accountPolicies', () => {
+  /** What all policies say to a write. */
+  const review = (request: AdmissionRequest): string[] =>
+    accountPolicies()
+      .filter(({ kind }) => kind === 'ValidatingAdmissionPolicy')
+      .flatMap((policy) => evaluatePolicy(policy, request));
+  const asController = { username: userOf('controller') };
+  const asAgent = (node?: string) => ({
+    username: userOf('agent'),
+    ...(node !== undefined && { extra: { [claim]: [node] } }),
+  });
+
+  it('bind what they refuse, concern our accounts only, and refuse where they fail', () => {
+    const objects = accountPolicies();
+    const policies = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicy');
+    const bindings = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicyBinding');
+    expect(policies.map(({ metadata }) => metadata.name)).to.deep.equal(
+      bindings.map(({ spec }) => (spec as Json)['policyName']),
+    );
+    for (const { spec } of bindings) expect((spec as Json)['validationActions']).to.deep.equal(['Deny']);
+    for (const { spec } of policies) expect(spec).to.include({ failurePolicy: 'Fail' });
+    const object = {
+      metadata: { name: 'x', namespace: 'oc-upgrade-bundle' },
+      spec: { desiredUpdate: { force: true } },
+    };
+    for (const [group, resource] of [
+      ['', 'configmaps'],
+      ['coordination.k8s.io', 'leases'],
+      ['config.openshift.io', 'clusterversions'],
+    ] as const)
+      expect(review({ group, resource, object, oldObject: object, user: { username: 'system:admin' } })).to.deep.equal(
+        [],
+      );
+  });
+
+  describe('let the controller change of ClusterVersion', () => {
+    const before: Json = {
+      metadata: { name: 'version', labels: { a: 'b' } },
+      spec: {
+        clusterID: 'x',
+        channel: 'stable-4.19',
+        desiredUpdate: { image: 'old', acceptRisks: [{ name: 'R' }], architecture: '' },
+      },
+    };
+    const change = (patch: Json): string[] => {
+      const object = mergePatch(before, patch) as Json;
+      return review({
+        group: 'config.openshift.io',
+        resource: 'clusterversions',
+        object,
+        oldObject: before,
+        user: asController,
+      });
+    };
+
+    it('image and version of desiredUpdate, without force', () => {
+      const desiredUpdate = { image, version: '4.19.4', force: false, architecture: null };
+      expect(change({ spec: { desiredUpdate } })).to.deep.equal([]);
+    });
+
+    const others: [string, Json, string][] = [
+      ['force', { spec: { desiredUpdate: { image, force: true } } }, 'may not force an update'],
+      [
+        'accepted risks',
+        { spec: { desiredUpdate: { image, acceptRisks: [] } } },
+        'may set image and version of desiredUpdate, and nothing else',
+      ],
+      [
+        'no accepted risks',
+        { spec: { desiredUpdate: { image, acceptRisks: null } } },
+        'may set image and version of desiredUpdate, and nothing else',
+      ],
+      [
+        'an architecture',
+        { spec: { desiredUpdate: { image, architecture: 'Multi' } } },
+        'may set image and version of desiredUpdate, and nothing else',
+      ],
+      [
+        'a tag',
+        { spec: { desiredUpdate: { image: 'quay.io/x:latest' } } },
+        'may request a release image by digest only',
+      ],
+      ['no image', { spec: { desiredUpdate: { image: null } } }, 'may request a release image by digest only'],
+      ['nothing', { spec: { desiredUpdate: null } }, 'may request a release image by digest only'],
+      [
+        'a channel',
+        { spec: { channel: 'other', desiredUpdate: { image } } },
+        'may change nothing of the spec but desiredUpdate',
+      ],
+      [
+        'no channel',
+        { spec: { channel: null, desiredUpdate: { image } } },
+        'may change nothing of the spec but desiredUpdate',
+      ],
+      [
+        'overrides',
+        { spec: { overrides: [{}], desiredUpdate: { image } } },
+        'may change nothing of the spec but desiredUpdate',
+      ],
+      [
+        'a signature store',
+        { spec: { signatureStores: [{ url: 'https://x' }], desiredUpdate: { image } } },
+        'may change nothing of the spec but desiredUpdate',
+      ],
+      [
+        'a label',
+        { metadata: { labels: { c: 'd' } }, spec: { desiredUpdate: { image } } },
+        'may not change the metadata',
+      ],
+      [
+        'a finalizer',
+        { metadata: { finalizers: ['x'] }, spec: { desiredUpdate: { image } } },
+        'may not change the metadata',
+      ],
+    ];
+    for (const [what, patch, refusal] of others) {
+      it(`not ${what}`, () => {
+        expect(change(patch)).to.include(refusal);
+      });
+    }
+  });
+
+  describe('let ConfigMaps of release signatures be written', () => {
+    const { object: made } = signatureConfigMap(`sha256:${'2'.repeat(64)}`, [Buffer.from('x')], {
+      version: '4.19.4',
+      signer: 'A',
+    });
+    const write = (patch: Json): string[] =>
+      review({ group: '', resource: 'configmaps', object: mergePatch(made, patch) as Json, user: asController });
+
+    it('as we make them', () => {
+      expect(write({})).to.deep.equal([]);
+      expect(
+        review({ group: '', resource: 'configmaps', object: { ...made }, oldObject: { ...made }, user: asController }),
+      ).to.deep.equal([]);
+    });
+
+    const others: [string, Json][] = [
+      ['another name', { metadata: { name: 'release-verification' } }],
+      ['another namespace', { metadata: { namespace: 'openshift-config' } }],
+      ['no label', { metadata: { labels: null } }],
+      ['another label', { metadata: { labels: { 'release.openshift.io/verification-signatures': null, a: '' } } }],
+      ['data', { data: { 'ca.crt': 'x' } }],
+      ['no binaryData', { binaryData: null }],
+      ['other binaryData', { binaryData: { other: 'eA==' } }],
+    ];
+    for (const [what, patch] of others) {
+      it(`but not with ${what}`, () => {
+        expect(write(patch)).not.to.deep.equal([]);
+      });
+    }
+  });
+
+  describe('let an agent write', () => {
+    const lease = (node: string): Json => {
+      const progress = { name: node, phase: 'Loaded', imagesLoaded: 1, imagesTotal: 1, bytes: 1 } as const;
+      return { ...formatReport({ bundle: 'x', progress }) };
+    };
+    const write = (object: Json | null, user: ReturnType<typeof asAgent>, oldObject: Json | null = null): string[] =>
+      review({
+        group: 'coordination.k8s.io',
+        resource: 'leases',
+        object,
+        oldObject,
+        user,
+        namespace: 'oc-upgrade-bundle',
+      });
+    const controllerLease = {
+      metadata: { name: 'controller', namespace: 'oc-upgrade-bundle' },
+      spec: { holderIdentity: 'a' },
+    };
+
+    it('the Lease of its own node, and no other', () => {
+      expect(write(lease('a'), asAgent('a'))).to.deep.equal([]);
+      expect(write(lease('a'), asAgent('a'), lease('a'))).to.deep.equal([]);
+      expect(write(lease('b'), asAgent('a'))).not.to.deep.equal([]);
+      expect(write({ ...lease('a'), spec: { holderIdentity: 'b' } }, asAgent('a'))).not.to.deep.equal([]);
+      expect(write({ ...lease('b'), spec: { holderIdentity: 'a' } }, asAgent('a'))).not.to.deep.equal([]);
+      expect(write(null, asAgent('a'), lease('b'))).not.to.deep.equal([]);
+      const long = 'n'.repeat(250);
+      expect(write(lease(long), asAgent(long))).to.deep.equal([]);
+    });
+
+    it('no Lease of a controller, also where tokens do not tell the node', () => {
+      for (const user of [asAgent(), asAgent('a')]) expect(write(controllerLease, user)).not.to.deep.equal([]);
+      expect(write(lease('a'), asAgent())).to.deep.equal([]);
+      expect(write(controllerLease, asController, controllerLease)).to.deep.equal([]);
+      expect(write(lease('a'), asController)).not.to.deep.equal([]);
+      expect(write(null, asController, lease('a'))).to.deep.equal([]);
+      expect(write(null, asController, controllerLease)).not.to.deep.equal([]);
+    });
+  });
+
+  it('let nobody of us allow a bundle', () => {
+    const record = (bundle: Json, spec: Json = {}): Json => ({ metadata: { name: 'x' }, spec: { bundle, ...spec } });
+    const digest = `sha256:${'d'.repeat(64)}`;
+    const write = (object: Json | null, oldObject: Json | null = null): string[] =>
+      review({
+        group: 'upgrade-bundle.openshift.io',
+        resource: 'upgradebundles',
+        object,
+        oldObject,
+        user: asController,
+      });
+    expect(write(record({}))).to.deep.equal([]);
+    expect(write(record({ digest }))).not.to.deep.equal([]);
+    expect(write(record({}, { allowExtraImages: [digest] }))).not.to.deep.equal([]);
+    expect(write(record({ digest }), record({}))).not.to.deep.equal([]);
+    expect(write(null, record({}))).not.to.deep.equal([]);
+  });
+});

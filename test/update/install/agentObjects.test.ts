@@ -1,0 +1,80 @@
+import { expect } from 'chai';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { expectGolden } from '../../support/program/golden.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+
+const executables = { amd64: 'a'.repeat(64) };
+const options = { image: platformImage('d'), executables, admission: undefined, rules: true } as const;
+
+describe('agentObjects', () => {
+  const kinds = (objects: ReturnType<typeof agentObjects>): string[] => objects.map(({ kind }) => kind);
+
+  it('are what is written down', async () => {
+    const [, ...objects] = agentObjects(options);
+    await expectGolden('cluster/agent.yaml', objects.map((object) => formatManifest(object)).join('---\n'));
+  });
+
+  it('come in an order in which they can be applied: what others need first, the agents last', () => {
+    const order = kinds(agentObjects({ ...options, admission: 'warn' }));
+    expect(order.slice(0, 3)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'ServiceAccount']);
+    expect(order.slice(-3)).to.deep.equal([...['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']]);
+    expect(kinds(agentObjects({ ...options, policies: false }))).not.to.include('ValidatingAdmissionPolicy');
+  });
+
+  it('ask for no registry: an image by digest that is not pulled', () => {
+    const text = JSON.stringify(agentObjects(options));
+    expect(text).to.contain(`"image":"${platformImage('d')}","imagePullPolicy":"IfNotPresent"`);
+    expect(text).not.to.contain('Always');
+  });
+
+  it('can be applied, and applied again without a change', async () => {
+    const server = await startApiServer({ openshift: '4.19.3' });
+    const connected = await connectTo(server);
+    const { cluster } = connected;
+    const objects = agentObjects({ ...options, admission: 'deny' });
+    for (const object of objects) await cluster.apply(object);
+    const { revision } = server.objects;
+    for (const object of objects) await cluster.apply(object);
+    expect(server.objects.revision).to.equal(revision);
+    await connected.close();
+    await server.stop();
+  });
+
+  it('give agents no right to change anything of the cluster but their report', () => {
+    const roles = agentObjects(options).filter(({ metadata }) => metadata.name === 'oc-upgrade-bundle-agent');
+    const rules = roles.flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
+    const writing = rules.filter(({ verbs = [] }) => verbs.some((verb) => !['get', 'list', 'watch'].includes(verb)));
+    expect(writing.map(({ resources, verbs }) => [resources, verbs])).to.deep.equal([
+      [['leases'], ['list', 'create', 'patch']],
+      [['securitycontextconstraints'], ['use']],
+    ]);
+    const bound = roles.filter(({ kind }) => kind === 'RoleBinding').map(({ metadata }) => metadata.namespace);
+    expect(bound).to.deep.equal(['oc-upgrade-bundle']);
+  });
+
+  it('run controllers on the control plane only, by an account of their own', () => {
+    const sets = agentObjects(options).filter(({ kind }) => kind === 'DaemonSet');
+    const pods = sets.map(({ spec }) => (spec as { template: { spec: Record<string, unknown> } }).template.spec);
+    expect(pods.map(({ serviceAccountName }) => serviceAccountName)).to.deep.equal(['controller', 'agent']);
+    expect(JSON.stringify(pods[0]?.['affinity'])).to.contain('node-role.kubernetes.io/control-plane');
+    expect(pods[1]).not.to.have.property('affinity');
+    // The token by which agents know each other is for these only.
+    expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');
+  });
+
+  it('have no right to everything, to secrets, or to write what is not theirs', () => {
+    const rules = agentObjects(options).flatMap(({ rules: own }) => (own ?? []) as Record<string, string[]>[]);
+    expect(rules.flatMap(({ apiGroups, resources, verbs }) => [apiGroups, resources, verbs].flat())).not.to.include(
+      '*',
+    );
+    expect(rules.flatMap(({ resources }) => resources)).not.to.include('secrets');
+    const writing = rules.filter(({ verbs = [] }) => verbs.some((verb) => !['get', 'list', 'watch'].includes(verb)));
+    const nodes = writing.filter(({ resources = [] }) => resources.includes('nodes') || resources.includes('pods'));
+    expect(nodes).to.deep.equal([]);
+    const version = writing.find(({ resources = [] }) => resources.includes('clusterversions'));
+    expect(version).to.deep.include({ verbs: ['patch'], resourceNames: ['version'] });
+  });
+});

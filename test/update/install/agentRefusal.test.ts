@@ -1,0 +1,76 @@
+import { copyFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/identity.ts';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { checkAgents } from '../../../lib/update/install/agentRefusal.ts';
+import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../../lib/update/install/agentTrust.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+
+describe('what the agents of a cluster would refuse', () => {
+  let bundle: TestBundle;
+  let trust: WantedTrust;
+  let evidence: BundleEvidence | undefined;
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+
+  before(async () => {
+    // The key to the release is nowhere but in the file.
+    bundle = await makeBundle({ files: { '0000_90_cluster-update-keys_configmap.yaml': undefined } });
+    const keyring = join(bundle.folder, 'our key.asc');
+    await copyFile(bundle.keyFile, keyring);
+    trust = { fingerprints: [bundle.key.fingerprint], keyrings: [keyring], allowUnsigned: false };
+    const nowhere = (): Promise<undefined> => Promise.resolve(undefined);
+    ({ evidence } = await identifyBundle(bundle.path, { ...trust, fetchFile: nowhere }, makeContext()));
+  });
+  after(() => bundle.remove());
+  beforeEach(async () => {
+    server = await startApiServer({ openshift: '4.19.3' });
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    connected = await connectTo(server);
+  });
+  afterEach(async () => {
+    await connected.close();
+    await server.stop();
+  });
+  const bring = (given: AgentTrust): void => {
+    const options = { image: platformImage('d'), executables: {}, admission: undefined, rules: true, trust: given };
+    for (const agents of agentObjects(options).slice(-1)) server.put({ ...agents });
+  };
+  const warnings = (): string[] => connected.context.lines.filter((line) => line.startsWith('warn: '));
+  const check = (): Promise<void> => checkAgents(connected.cluster, evidence, trust, connected.context);
+
+  it('is said with the command that gives them the key, where they have only heard of it', async () => {
+    const other = 'A'.repeat(40);
+    const fingerprints = [other, bundle.key.fingerprint];
+    bring({ ...noTrust, fingerprints });
+    const error = await failureOf(check(), 'untrusted');
+    expect(error.message).to.contain(`they do not have the key ${bundle.key.fingerprint}`);
+    const [, command] = error.hint?.split('besides: ') ?? [];
+    expect(command).to.equal(
+      `oc adm-upgrade-bundle install --trust-fingerprint=${other} --trust-fingerprint=${bundle.key.fingerprint} ` +
+        `--signature-keyring='${join(bundle.folder, 'our key.asc')}'`,
+    );
+    bring(await gatherTrust({ ...trust, fingerprints }, noTrust, connected.context));
+    await check();
+  });
+
+  it('is nothing where they take what nobody signed, and where there are none', async () => {
+    await check();
+    bring({ ...noTrust, allowUnsigned: true });
+    await check();
+    expect(warnings()).to.deep.equal([]);
+  });
+
+  it('is not known to whoever may not look at them, which is said', async () => {
+    bring(noTrust);
+    server.fault(/daemonsets/, { answer: { status: 403 } });
+    await check();
+    expect(warnings().join()).to.match(/^warn: whether the agents believe it too cannot be seen: /);
+  });
+});

@@ -1,0 +1,118 @@
+import { spawn } from 'node:child_process';
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { Readable } from 'node:stream';
+import { expect } from 'chai';
+import { describeExecutables, executablePath, startScript } from '../../../lib/update/install/agentStart.ts';
+import { digestOf, hexOf } from '../../../lib/oci/digest.ts';
+import { serveContent, type ContentServer } from '../../../lib/server/server.ts';
+import { makeContext } from '../../support/context.ts';
+import { until } from '../../support/content/creation.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+const executable = Buffer.from(
+  '#!/bin/bash\necho "agent of $NODE_NAME with $*, executable $EXECUTABLE" >> "$RECORD"\n',
+);
+const digest = hexOf(digestOf(executable));
+
+describe('startScript', () => {
+  let folder: string;
+  let server: ContentServer | undefined;
+
+  beforeEach(async () => {
+    folder = await makeFolder();
+    await mkdir(join(folder, 'stubs'));
+    // What only root may do in a container: to mount, and to take the node’s file system as the root.
+    await stub('mount', 'echo "mount $*" >> "$RECORD"');
+    await stub('chroot', 'root=$1; shift; program=$1; shift; exec "$root$program" "$@"');
+    await mkdir(join(folder, 'host'));
+  });
+  afterEach(async () => {
+    await server?.close();
+    server = undefined;
+    await removeFolder(folder);
+  });
+  const stub = async (name: string, text: string): Promise<void> => {
+    await writeFile(join(folder, 'stubs', name), `#!/bin/bash\n${text}\n`, { mode: 0o755 });
+  };
+  const onNode = (): string => join(folder, 'host', executablePath);
+  const place = async (content: Buffer): Promise<void> => {
+    await mkdir(dirname(onNode()), { recursive: true });
+    await writeFile(onNode(), content, { mode: 0o755 });
+  };
+  const serve = async (content: Buffer): Promise<string> => {
+    const chunks = (start: number, size: number): Readable => Readable.from([content.subarray(start, start + size)]);
+    const files = new Map([[`/executable/${digest}`, { size: content.length, chunks }]]);
+    server = await serveContent(() => undefined, { files }, makeContext());
+    return server.url;
+  };
+  const start = (peers = 'http://127.0.0.1:9') => {
+    const script = startScript.replaceAll('/host', join(folder, 'host'));
+    const env = { PATH: `${join(folder, 'stubs')}:${String(process.env['PATH'])}`, NODE_NAME: 'node-1', PEERS: peers };
+    const own = describeExecutables({ amd64: digest, arm64: digest });
+    const more = { RECORD: join(folder, 'record'), ...Object.fromEntries(own.map(({ name, value }) => [name, value])) };
+    const child = spawn('/bin/bash', ['-c', script, 'agent', '--allow-unsigned'], {
+      env: { ...env, ...more },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    let words = '';
+    child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
+    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+    return { child, ended, words: () => words };
+  };
+  const record = (): Promise<string> => readFile(join(folder, 'record'), 'utf8').catch(() => '');
+  const started = `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent --allow-unsigned, executable ${digest}\n`;
+
+  it('becomes the agent where the executable is there', async () => {
+    await place(executable);
+    expect(await start().ended).to.equal(0);
+    expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
+  });
+
+  it('waits until somebody brings the executable', async () => {
+    const { ended } = start();
+    await place(Buffer.from('#!/bin/bash\necho "something else" >> "$RECORD"\n'));
+    await place(executable);
+    expect(await ended).to.equal(0);
+    expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
+  });
+
+  it('fetches it from another agent, without the token', async () => {
+    const { ended } = start(await serve(executable));
+    expect(await ended).to.equal(0);
+    expect(await readFile(onNode())).to.deep.equal(executable);
+    expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
+  });
+
+  it('replaces one that another installation has left', async () => {
+    await place(Buffer.from('#!/bin/bash\necho old >> "$RECORD"\n'));
+    expect(await start(await serve(executable)).ended).to.equal(0);
+    expect(await record()).not.to.contain('old');
+  });
+
+  it('runs nothing that has another digest, wherever it comes from', async () => {
+    const evil = Buffer.from('#!/bin/bash\necho evil >> "$RECORD"\n');
+    await place(evil);
+    const { child, ended, words } = start(await serve(evil));
+    await until(() => words().includes('is not the executable that was installed'));
+    child.kill('SIGKILL');
+    await ended;
+    expect(await record()).to.equal('');
+  });
+
+  it('does not run what cannot be run', async () => {
+    await place(executable);
+    await chmod(onNode(), 0o644);
+    expect(await start(await serve(executable)).ended).to.equal(0);
+  });
+
+  it('knows the machine that it is on, and says so where nothing was installed for it', async () => {
+    const names = describeExecutables({ amd64: digest }).map(({ name }) => name);
+    expect(names).to.deep.equal(['EXECUTABLE_x86_64']);
+    await stub('uname', 'echo s390x');
+    await stub('sleep', 'exit');
+    const { ended, words } = start();
+    expect(await ended).to.equal(1);
+    expect(words()).to.equal('no executable for s390x was installed\n');
+  });
+});

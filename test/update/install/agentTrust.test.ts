@@ -1,0 +1,97 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import {
+  compareTrust,
+  describeTrust,
+  gatherTrust,
+  noTrust,
+  readTrust,
+  type AgentTrust,
+  type WantedTrust,
+} from '../../../lib/update/install/agentTrust.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
+import { fingerprintOf } from '../../../lib/release/signature/signature.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { expectGolden } from '../../support/program/golden.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { makeSigningKey, type SigningKey } from '../../support/release/signing.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+
+const someone = { fingerprints: ['A'.repeat(40), 'B'.repeat(40)], keys: '-----BEGIN…\n', allowUnsigned: true };
+
+describe('whom agents trust', () => {
+  let folder: string;
+  let file: string;
+  let one: SigningKey;
+  let two: SigningKey;
+
+  before(async () => {
+    folder = await makeFolder();
+    file = join(folder, 'keys.asc');
+    [one, two] = await Promise.all([makeSigningKey({ type: 'ecc' }), makeSigningKey({ type: 'ecc' })]);
+    await writeFile(file, [one, two].map(({ publicKey }) => publicKey).join('\n'));
+  });
+  after(() => removeFolder(folder));
+  const gather = (wanted: Partial<WantedTrust>, before: AgentTrust = noTrust): Promise<AgentTrust> =>
+    gatherTrust({ fingerprints: [], keyrings: [], allowUnsigned: false, ...wanted }, before, makeContext());
+  const owners = async (keys: string): Promise<string[]> =>
+    (await readKeys({ name: 'keys', content: keys })).map(fingerprintOf);
+
+  it('stands in their DaemonSet, and is read there again', async () => {
+    const objects = (trust: AgentTrust) =>
+      agentObjects({ image: platformImage('d'), executables: {}, trust, admission: undefined, rules: true });
+    const [agents] = objects(someone).slice(-1);
+    expect(agents && readTrust(agents)).to.deep.equal(someone);
+    const [others] = objects(noTrust).slice(-1);
+    expect(others && readTrust(others)).to.deep.equal(noTrust);
+    const lines = (set = agents): string[] => (set ? formatManifest(set).split('\n') : []);
+    const usual = new Set(lines(others));
+    await expectGolden(
+      'cluster/agent-trust.txt',
+      lines()
+        .filter((line) => !usual.has(line))
+        .join('\n'),
+    );
+  });
+
+  it('is what was asked for, with those keys only that are trusted, the same whenever it is asked for again', async () => {
+    const fingerprint = one.fingerprint.toLowerCase();
+    const trust = await gather({ fingerprints: [fingerprint, one.fingerprint, redHatReleaseKey], keyrings: [file] });
+    expect(trust)
+      .to.include({ allowUnsigned: false })
+      .and.to.deep.include({ fingerprints: [one.fingerprint] });
+    expect(await owners(trust.keys)).to.deep.equal([one.fingerprint]);
+    expect(await gather({ fingerprints: [fingerprint], keyrings: [file] }, trust)).to.deep.equal(trust);
+    // Keys need not be given again, and go when they are not trusted any more.
+    expect(await gather({ fingerprints: [fingerprint] }, trust)).to.deep.equal(trust);
+    expect(await gather({}, trust)).to.deep.equal(noTrust);
+    const both = await gather({ fingerprints: [two.fingerprint, fingerprint], keyrings: [file] }, trust);
+    expect(await owners(both.keys)).to.deep.equal([one.fingerprint, two.fingerprint].sort());
+  });
+
+  it('takes no file whose keys nobody trusts', async () => {
+    const error = await failureOf(gather({ keyrings: [file] }), 'usage');
+    expect(error.message).to.equal(`none of the keys in ${file} is trusted: agents would not use them`);
+    expect(error.hint).to.contain(`--trust-fingerprint=${one.fingerprint}`);
+  });
+
+  it('is told where it changes', () => {
+    const told = (before: AgentTrust, after: AgentTrust): string[] =>
+      compareTrust(before, after).map(({ level, words }) => `${level}: ${words}`);
+    expect(told(someone, someone)).to.deep.equal([]);
+    expect(told(noTrust, someone)).to.deep.equal([
+      `info: agents are to trust the key ${'A'.repeat(40)}`,
+      `info: agents are to trust the key ${'B'.repeat(40)}`,
+      'warn: agents are to take releases that nobody signed',
+    ]);
+    expect(told(someone, { ...noTrust, fingerprints: ['B'.repeat(40)] })).to.deep.equal([
+      `warn: agents are not to trust the key ${'A'.repeat(40)} any more: to keep that, add --trust-fingerprint=${'A'.repeat(40)}`,
+      'warn: agents are not to take releases that nobody signed any more: to keep that, add --allow-unsigned',
+    ]);
+    expect(describeTrust(noTrust)).to.deep.equal([]);
+  });
+});

@@ -1,0 +1,261 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { executablePath } from '../../../lib/update/install/agentStart.ts';
+import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
+import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
+import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeSigningKey } from '../../support/release/signing.ts';
+import { node } from '../../fakes/cluster/site.ts';
+
+const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
+
+describe('install', () => {
+  let site: AgentSite;
+
+  beforeEach(async () => {
+    site = await openAgentSite();
+  });
+  afterEach(() => site.close());
+  const run = (changes: Partial<InstallOptions> = {}): Promise<InstallResult> => {
+    const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
+    return install(site.cluster, { ...options, ...changes }, site.context);
+  };
+  const onNode = (name: string): Promise<Buffer> => readFile(join(site.rootOf(name), executablePath));
+  const outcomes = ({ objects }: InstallResult): Set<string> => new Set(objects.map(({ outcome }) => outcome));
+  const uploads = () =>
+    site.server.requests.filter(({ path, query }) => path.endsWith('/exec') && query.get('stdin') === 'true');
+
+  it('brings agents to every node, and the executable over exec to one of them', async () => {
+    const result = await run();
+    expect(result.nodes).to.equal(3);
+    expect(outcomes(result)).to.deep.equal(new Set(['created']));
+    const content = await readFile(site.executable.path);
+    for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(content);
+    expect(uploads()).to.have.length(1);
+    expect(site.context.lines).to.include('info: bringing the executable to master-0');
+  });
+
+  it('brings it to each node that cannot fetch it from another', async () => {
+    site.kubelets.sharing = false;
+    await run({ startup: { ...startup, peerTime: 50 } });
+    expect(uploads()).to.have.length(3);
+  });
+
+  it('changes nothing when it is run again', async () => {
+    await run();
+    const { revision } = site.server.objects;
+    const result = await run();
+    expect(result.objects.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
+    expect(site.server.objects.revision).to.equal(revision);
+    expect(uploads()).to.have.length(1);
+  });
+
+  it('leaves nothing of the rights behind that agents had in earlier versions', async () => {
+    const old = (kind: string, namespace?: string) => ({
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind,
+      metadata: { name: 'oc-upgrade-bundle', ...(namespace !== undefined && { namespace }) },
+    });
+    for (const kind of ['ClusterRole', 'ClusterRoleBinding']) site.server.put(old(kind));
+    for (const kind of ['Role', 'RoleBinding']) site.server.put(old(kind, 'openshift-config-managed'));
+    const names = ({ removed }: InstallResult): string[] => removed.map(({ kind }) => kind);
+    const all = ['ClusterRoleBinding', 'ClusterRole', 'RoleBinding', 'Role'];
+    expect(names(await run({ dryRun: 'client' }))).to.deep.equal(all);
+    expect(names(await run())).to.deep.equal(all);
+    expect(names(await run())).to.deep.equal([]);
+    expect(site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRole', 'oc-upgrade-bundle')).to.equal(undefined);
+  });
+
+  it('waits for the controllers too', async () => {
+    const result = await run();
+    const controllers = site.server.find('apps/v1', 'DaemonSet', 'controller', 'oc-upgrade-bundle');
+    expect(controllers?.['status']).to.include({ desiredNumberScheduled: 1, numberReady: 1 });
+    expect(result.nodes).to.equal(3);
+  });
+
+  it('replaces the executable on every node by another, and keeps the token', async () => {
+    await run();
+    const token = () => site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle')?.['stringData'];
+    const before = token();
+    const executable = await makeExecutable(join(site.folder, 'newer'));
+    const result = await run({ executables: [executable] });
+    expect(
+      result.objects.filter(({ outcome }) => outcome === 'configured').map(({ object }) => object.kind),
+    ).to.deep.equal(['DaemonSet', 'DaemonSet']);
+    for (const name of siteNodes) expect(await onNode(name), name).to.deep.equal(await readFile(executable.path));
+    expect(token()).to.deep.equal(before);
+    expect(before)
+      .to.have.property('token')
+      .that.matches(/^[0-9a-f]{64}$/);
+  });
+
+  it('gives agents whom they are to trust, starts them anew for that, and says when they are not to any more', async () => {
+    const key = await makeSigningKey({ type: 'ecc' });
+    const file = join(site.folder, 'key.asc');
+    await writeFile(file, key.publicKey);
+    const fingerprints = [key.fingerprint];
+    const trust = { fingerprints, keyrings: [file], allowUnsigned: false };
+    const said = (): string[] => site.context.lines.filter((line) => line.includes(key.fingerprint));
+    const trusted = () => {
+      const agents = site.server.find('apps/v1', 'DaemonSet', 'agent', 'oc-upgrade-bundle');
+      return agents && readTrust(agents);
+    };
+    await run();
+    const changed = ({ objects }: InstallResult): string[] =>
+      objects.filter(({ outcome }) => outcome !== 'unchanged').map(({ object }) => object.kind);
+    expect(changed(await run({ trust, dryRun: 'client' }))).to.deep.equal(['DaemonSet', 'DaemonSet']);
+    expect(trusted()).to.deep.equal(noTrust);
+    expect(changed(await run({ trust }))).to.deep.equal(['DaemonSet', 'DaemonSet']);
+    expect(trusted()).to.deep.include({ fingerprints }).and.to.have.property('keys').that.contains('PGP PUBLIC KEY');
+    expect(said().at(-1)).to.equal(`info: agents are to trust the key ${key.fingerprint}`);
+    const before = trusted();
+    expect(changed(await run({ trust: { ...trust, keyrings: [] } }))).to.deep.equal([]);
+    expect(trusted()).to.deep.equal(before);
+    expect(changed(await run())).to.deep.equal(['DaemonSet', 'DaemonSet']);
+    expect(trusted()).to.deep.equal(noTrust);
+    expect(said().at(-1)).to.match(/^warn: agents are not to trust the key .* any more: to keep that, add --trust/);
+  });
+
+  it('writes nothing in a dry run, on either side, and says what it would do', async () => {
+    const { revision } = site.server.objects;
+    for (const dryRun of ['client', 'server'] as const) {
+      const result = await run({ dryRun });
+      expect(outcomes(result), dryRun).to.deep.equal(new Set(['created']));
+      expect(result.objects.map(({ object }) => object.kind)).to.include.members(['Namespace', 'Secret', 'DaemonSet']);
+    }
+    expect(site.server.objects.revision).to.equal(revision);
+  });
+
+  it('shows no secret', async () => {
+    const { objects } = await run();
+    expect(JSON.stringify(objects)).not.to.match(/[^a-z]token["']?:/);
+    const secret = site.server.find('v1', 'Secret', 'bundle-token', 'oc-upgrade-bundle');
+    const { token } = secret?.['stringData'] as { token: string };
+    expect(site.context.lines.join('\n')).not.to.contain(token);
+  });
+
+  it('names the pod that holds it up, and why', async () => {
+    site.kubelets.troubles.set('worker-1', 'ImagePullBackOff');
+    const error = await failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');
+    expect(error.message).to.equal(
+      'The agents of 1 of 3 nodes are not ready after 3 s: agent-worker-1-1 on worker-1: ImagePullBackOff',
+    );
+    expect(site.context.lines).to.include(
+      'info: agents ready on 2 of 3 nodes; waiting for agent-worker-1-1 on worker-1: ImagePullBackOff',
+    );
+    site.kubelets.troubles.clear();
+    expect((await run()).nodes).to.equal(3);
+  });
+
+  it('names a node that is down', async () => {
+    site.server.put(node('worker-1', 'worker', { conditions: [{ type: 'Ready', status: 'Unknown' }] }));
+    const error = await failureOf(run({ startup: { ...startup, timeout: 300 } }), 'not-ready');
+    expect(error.message).to.match(/agent-worker-1-1 on worker-1: the node is not ready$/);
+  });
+
+  it('says when commands in pods are refused', async () => {
+    site.server.fault(/exec/, { answer: { status: 403 } });
+    await failureOf(run(), 'denied');
+  });
+
+  it('does not wait where it is told not to', async () => {
+    const result = await run({ startup: undefined });
+    expect(result.nodes).to.equal(undefined);
+    expect(uploads()).to.deep.equal([]);
+  });
+
+  it('leaves alone what somebody else has changed, unless it is to be overwritten', async () => {
+    await run();
+    const set = site.server.find('v1', 'Service', 'bundle', 'oc-upgrade-bundle');
+    const spec = { ...(set?.['spec'] as object), publishNotReadyAddresses: false };
+    await site.cluster.update({
+      ...set,
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { ...set?.metadata, name: 'bundle' },
+      spec,
+    });
+    site.server.put(
+      { ...set, apiVersion: 'v1', kind: 'Service', metadata: { ...set?.metadata, name: 'bundle' }, spec },
+      'them',
+    );
+    const error = await failureOf(run(), 'conflict');
+    expect(error.message).to.equal('service/bundle was changed by somebody else: .spec.publishNotReadyAddresses');
+    expect(outcomes(await run({ overwrite: true }))).to.include('configured');
+  });
+
+  it('refuses a cluster with nodes that there is no executable for', async () => {
+    site.server.put(node('arm-0', 'worker', { nodeInfo: { architecture: 'arm64' } }));
+    const error = await failureOf(run(), 'unsupported');
+    expect(error.message).to.equal('There is no executable for arm64, which these nodes are: arm-0');
+    expect(error.hint).to.contain('linux-arm64.tar.gz');
+  });
+});
+
+describe('install, on another cluster', () => {
+  const withSite = async (
+    openshift: string,
+    test: (site: AgentSite) => Promise<void>,
+    more: ApiServerOptions = {},
+  ): Promise<void> => {
+    const site = await openAgentSite({ openshift, ...more });
+    try {
+      await test(site);
+    } finally {
+      await site.close();
+    }
+  };
+  const options = { admission: 'warn', overwrite: false, startup: undefined } as const;
+
+  it('leaves the admission policy out where there are none, and refuses to go without one that is to refuse', async () => {
+    await withSite('4.12.3', async ({ server, cluster, executable, context }) => {
+      server.kinds.splice(0, Infinity, ...server.kinds.filter(({ group }) => group !== 'admissionregistration.k8s.io'));
+      const { objects } = await install(cluster, { ...options, executables: [executable] }, context);
+      expect(objects.map(({ object }) => object.kind)).not.to.include('ValidatingAdmissionPolicy');
+      expect(context.lines.join('\n')).to.contain('has no ValidatingAdmissionPolicy');
+      const deny = { ...options, admission: 'deny', executables: [executable] } as const;
+      await failureOf(install(cluster, deny, context), 'unsupported');
+    });
+  });
+
+  it('leaves the rules out of the kind where they are not evaluated, and says so', async () => {
+    const kubernetes = { kubernetes: 'v1.24.9+4f0dd4d' };
+    await withSite(
+      '4.11.3',
+      async ({ server, cluster, executable, context }) => {
+        await install(cluster, { ...options, executables: [executable] }, context);
+        const name = 'upgradebundles.upgrade-bundle.openshift.io';
+        const definition = server.find('apiextensions.k8s.io/v1', 'CustomResourceDefinition', name);
+        expect(JSON.stringify(definition)).to.contain('sha256:').and.not.to.contain('x-kubernetes-validations');
+        expect(context.lines.join('\n')).to.contain('v1.24.9+4f0dd4d does not evaluate rules of definitions');
+        const again = await install(cluster, { ...options, executables: [executable] }, context);
+        expect(again.objects.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
+      },
+      kubernetes,
+    );
+  });
+
+  it('refuses one without machine config daemons, and writes nothing', async () => {
+    await withSite('4.19.3', async ({ server, cluster, executable, context }) => {
+      server.objects.delete(
+        {
+          kind: server.kinds.find(({ resource }) => resource === 'daemonsets') ?? expect.fail(),
+          namespace: 'openshift-machine-config-operator',
+          name: 'machine-config-daemon',
+        },
+        {},
+        false,
+      );
+      const { revision } = server.objects;
+      const error = await failureOf(
+        install(cluster, { ...options, executables: [executable] }, context),
+        'unsupported',
+      );
+      expect(error.message).to.contain('no machine config daemons');
+      expect(server.objects.revision).to.equal(revision);
+    });
+  });
+});

@@ -1,0 +1,185 @@
+import { expect } from 'chai';
+import { installStore, removeStore } from '../../../lib/update/install/storeInstallation.ts';
+import { planStore, storePolicy } from '../../../lib/update/install/storeObjects.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { expectGolden } from '../../support/program/golden.ts';
+
+const machines = 'machineconfiguration.openshift.io/v1';
+const storage = '[storage]\ndriver = "overlay"\n\n[storage.options]\nadditionalimagestores = [\n]\n';
+const patience = { timeout: 120_000, interval: 10 };
+const options = { overwrite: false } as const;
+
+describe('an additional store', () => {
+  let server: TestApiServer;
+  let connected: ConnectedCluster;
+  /** What the machine config operator does, in its order: files that were changed before the policy was in force. */
+  let rebooted: string[];
+  /** Pools that do not get on. */
+  let stuck: Set<string>;
+
+  const open = async (openshift: string): Promise<void> => {
+    server = await startApiServer({ openshift });
+    rebooted = [];
+    stuck = new Set();
+    if (server.kinds.some(({ kind }) => kind === 'MachineConfiguration')) {
+      const metadata = { name: 'cluster' };
+      const files = [{ path: '/etc/theirs', actions: [{ type: 'None' }] }];
+      const spec = { managementState: 'Managed', nodeDisruptionPolicy: { files } };
+      server.put({
+        apiVersion: 'operator.openshift.io/v1',
+        kind: 'MachineConfiguration',
+        metadata,
+        spec,
+        status: {},
+      });
+    }
+    for (const role of ['master', 'worker']) {
+      const source = `data:,${encodeURIComponent(storage)}`;
+      const files = [{ path: '/etc/containers/storage.conf', contents: { source } }];
+      const config = { storage: { files } };
+      server.put({
+        apiVersion: machines,
+        kind: 'MachineConfig',
+        metadata: { name: `rendered-${role}` },
+        spec: { config },
+      });
+      setPool(role, [`00-${role}`]);
+    }
+    server.objects.on('change', operate);
+    connected = await connectTo(server);
+  };
+  afterEach(async () => {
+    server.objects.off('change', operate);
+    await connected.close();
+    await server.stop();
+  });
+  const setPool = (role: string, sources: readonly string[], updated = true): void => {
+    const conditions = [{ type: 'Updated', status: updated ? 'True' : 'False' }];
+    const configuration = { name: `rendered-${role}`, source: sources.map((name) => ({ name })) };
+    const status = { conditions, configuration, machineCount: 3, updatedMachineCount: updated ? 3 : 1 };
+    server.put({ apiVersion: machines, kind: 'MachineConfigPool', metadata: { name: role }, spec: {}, status });
+  };
+  /** The machine config operator: takes policies, and brings files to pools. */
+  const operate = ({ type, kind, object }: Change): void => {
+    if (kind.kind === 'MachineConfiguration') queueMicrotask(() => takePolicy(object));
+    if (kind.kind !== 'MachineConfig') return;
+    const role = (object.metadata['labels'] as Json | undefined)?.['machineconfiguration.openshift.io/role'];
+    if (typeof role !== 'string') return;
+    if (!policies().includes('/etc/containers/storage.conf')) rebooted.push(role);
+    const sources = type === 'DELETED' ? [`00-${role}`] : [`00-${role}`, object.metadata.name];
+    setImmediate(() => setPool(role, sources, !stuck.has(role)));
+  };
+  const policies = (): unknown[] => {
+    const status = (server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster')?.['status'] ?? {}) as {
+      nodeDisruptionPolicyStatus?: { clusterPolicies: { files: { path: string }[] } };
+    };
+    return status.nodeDisruptionPolicyStatus?.clusterPolicies.files.map(({ path }) => path) ?? [];
+  };
+  const takePolicy = (object: ApiObject): void => {
+    const { nodeDisruptionPolicy } = object['spec'] as { nodeDisruptionPolicy?: { files?: Json[] } };
+    const clusterPolicies = { files: nodeDisruptionPolicy?.files ?? [] };
+    const status = {
+      observedGeneration: object.metadata['generation'],
+      nodeDisruptionPolicyStatus: { clusterPolicies },
+    };
+    const kind = server.kinds.find((each) => each.kind === 'MachineConfiguration');
+    if (JSON.stringify(object['status']) === JSON.stringify(status) || !kind) return;
+    const place = { kind, namespace: '', name: 'cluster' };
+    server.objects.replace(place, { ...object, status }, { manager: 'operator', dryRun: false, status: true });
+  };
+
+  it('is what is written down: a policy, and each pool’s own storage.conf with the store in it', async () => {
+    await open('4.19.3');
+    const { policy, configs } = await planStore(connected.cluster);
+    const texts = [policy, ...configs].map((object) => formatManifest(object));
+    await expectGolden('cluster/additional-store.yaml', texts.join('---\n'));
+    const [, source = ''] =
+      /source: data:text\/plain;charset=utf-8;base64,(\S+)\n {10}mode: 420\n {10}overwrite: true\n {10}path: \/etc/.exec(
+        texts[1] ?? '',
+      ) ?? [];
+    expect(Buffer.from(source, 'base64').toString()).to.equal(
+      storage.replace('[\n]', '["/var/lib/shared/oc-upgrade-bundle/store"]'),
+    );
+  });
+
+  it('comes with no reboot: the files only when the policy is in force', async () => {
+    await open('4.19.3');
+    const stated = await installStore(connected.cluster, options, patience, connected.context);
+    expect(stated.map(({ object, outcome }) => `${object.kind} ${outcome}`)).to.deep.equal([
+      ...['MachineConfiguration configured', 'MachineConfig created', 'MachineConfig created'],
+    ]);
+    expect(rebooted).to.deep.equal([]);
+    const { revision } = server.objects;
+    await installStore(connected.cluster, options, patience, connected.context);
+    expect(server.objects.revision).to.equal(revision);
+  });
+
+  it('goes the other way round, and keeps the policies of others', async () => {
+    await open('4.19.3');
+    await installStore(connected.cluster, options, patience, connected.context);
+    const gone = await removeStore(connected.cluster, {}, patience, connected.context);
+    expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
+      ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
+    ]);
+    expect(rebooted).to.deep.equal([]);
+    expect(policies()).to.deep.equal(['/etc/theirs']);
+    expect(await removeStore(connected.cluster, {}, patience, connected.context)).to.deep.equal([]);
+  });
+
+  it('names the pool that holds it up', async () => {
+    await open('4.19.3');
+    stuck.add('worker');
+    const error = await failureOf(
+      installStore(connected.cluster, options, { timeout: 200, interval: 10 }, connected.context),
+      'not-ready',
+    );
+    expect(error.message).to.equal('After 0 s this holds it up: the pool worker: 1 of 3 nodes are up to date');
+  });
+
+  it('touches nothing while a pool is paused or degraded', async () => {
+    await open('4.19.3');
+    const pool = server.find(machines, 'MachineConfigPool', 'worker');
+    server.put({
+      ...pool,
+      apiVersion: machines,
+      kind: 'MachineConfigPool',
+      metadata: { name: 'worker' },
+      spec: { paused: true },
+    });
+    const { revision } = server.objects;
+    const error = await failureOf(installStore(connected.cluster, options, patience, connected.context), 'not-ready');
+    expect(error.message).to.contain('the pool worker is paused');
+    expect(server.objects.revision).to.equal(revision);
+  });
+
+  it('is refused where it would reboot nodes, and where another MachineConfig would hide it', async () => {
+    await open('4.16.9');
+    await failureOf(planStore(connected.cluster), 'unsupported');
+    await connected.close();
+    await server.stop();
+    await open('4.19.3');
+    const files = [{ path: '/etc/containers/storage.conf', contents: { source: 'data:,' } }];
+    const metadata = {
+      name: '99-worker-generated-containerruntime',
+      labels: { 'machineconfiguration.openshift.io/role': 'worker' },
+    };
+    server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
+    const error = await failureOf(planStore(connected.cluster), 'conflict');
+    expect(error.message).to.contain('99-worker-generated-containerruntime');
+  });
+
+  it('leaves storage.conf to the container runtime’s own configuration where that knows of stores', async () => {
+    await open('4.23.1');
+    const { configs } = await planStore(connected.cluster);
+    expect(configs.map(({ kind }) => kind)).to.deep.equal([
+      ...['MachineConfig', 'MachineConfig', 'ContainerRuntimeConfig', 'ContainerRuntimeConfig'],
+    ]);
+    expect(JSON.stringify(configs)).not.to.contain('"path":"/etc/containers/storage.conf"');
+    expect(JSON.stringify(storePolicy)).to.contain('crio.service');
+  });
+});

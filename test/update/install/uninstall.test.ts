@@ -1,0 +1,175 @@
+import { access, mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { expect } from 'chai';
+import { pinFile } from '../../../lib/node/runtime/pins.ts';
+import { mirrorFile } from '../../../lib/node/runtime/mirror.ts';
+import { install } from '../../../lib/update/install/install.ts';
+import { uninstall, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
+import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
+import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+
+const state = '/var/lib/oc-upgrade-bundle';
+
+describe('uninstall', () => {
+  let site: AgentSite;
+
+  beforeEach(async () => {
+    site = await openAgentSite();
+  });
+  afterEach(() => site.close());
+  const bring = async (): Promise<void> => {
+    const startup = { timeout: 120_000, interval: 20 };
+    const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
+    await install(site.cluster, options, site.context);
+  };
+  const remove = async (changes: Partial<UninstallOptions> = {}): Promise<string[]> => {
+    const options = { force: false, removePins: false, timeout: 120_000, interval: 20, ...changes };
+    const gone = await uninstall(site.cluster, options, site.context);
+    return gone.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+  };
+  const everything = (): string[] =>
+    site.server.kinds.flatMap((kind) =>
+      site.server.objects.list(kind, '').map(({ metadata }) => `${kind.kind}/${metadata.name}`),
+    );
+  const exists = (node: string, path: string): Promise<boolean> =>
+    access(join(site.rootOf(node), path)).then(
+      () => true,
+      () => false,
+    );
+  const put = (name: string, phase: string): void => {
+    const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
+    const digest = `sha256:${'a'.repeat(64)}`;
+    site.server.put({ ...api, metadata: { name }, spec: { bundle: { digest } }, status: { phase } });
+  };
+  const pin = (): void => {
+    const metadata = { name: 'pins-worker', labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' } };
+    site.server.put({ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet', metadata, spec: {} });
+  };
+
+  it('leaves the cluster and its nodes as they were before', async () => {
+    const before = everything();
+    await bring();
+    put('done', 'Completed');
+    pin();
+    for (const node of siteNodes) {
+      await writeFile(join(site.rootOf(node), state, 'state.json'), '{}');
+      await mkdir(join(site.rootOf(node), 'run/oc-upgrade-bundle'), { recursive: true });
+    }
+    const gone = await remove({ removePins: true });
+    expect(gone.slice(0, 2)).to.deep.equal(['DaemonSet/controller', 'DaemonSet/agent']);
+    expect(gone.at(-1)).to.equal('Namespace/oc-upgrade-bundle');
+    expect(gone).to.include.members(['UpgradeBundle/done', 'PinnedImageSet/pins-worker', 'Secret/bundle-token']);
+    expect(everything()).to.deep.equal(before);
+    for (const node of siteNodes) {
+      for (const path of [state, 'run/oc-upgrade-bundle'])
+        expect(await exists(node, path), `${node} ${path}`).to.equal(false);
+    }
+    expect(await remove()).to.deep.equal([]);
+  });
+
+  it('lists in a dry run what it would remove, and removes nothing', async () => {
+    await bring();
+    const before = everything();
+    for (const dryRun of ['client', 'server'] as const) {
+      expect(await remove({ dryRun })).to.include.members(['DaemonSet/agent', 'Namespace/oc-upgrade-bundle']);
+    }
+    expect(everything()).to.deep.equal(before);
+    for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
+  });
+
+  it('refuses while an update is under way, unless it is told to', async () => {
+    await bring();
+    put('going', 'Loading');
+    const error = await failureOf(remove(), 'conflict');
+    expect(error.message).to.equal('going is under way: Loading');
+    expect(await exists('worker-0', state)).to.equal(true);
+    expect(await remove({ force: true })).to.include('UpgradeBundle/going');
+  });
+
+  it('keeps pins unless it is told otherwise, and what is on the nodes where it is not to wait', async () => {
+    await bring();
+    pin();
+    const gone = await remove({ timeout: undefined });
+    expect(gone).not.to.include('PinnedImageSet/pins-worker');
+    expect(everything()).to.include('PinnedImageSet/pins-worker');
+    for (const node of siteNodes) expect(await exists(node, state)).to.equal(true);
+  });
+
+  it('keeps the list of pins of CRI-O on the nodes, unless it is told otherwise', async () => {
+    const write = async (path: string): Promise<void> => {
+      const file = join(site.rootOf('worker-0'), path);
+      await mkdir(dirname(file), { recursive: true });
+      await writeFile(file, 'x');
+    };
+    await bring();
+    await write(pinFile);
+    await write(mirrorFile);
+    await remove();
+    expect(await exists('worker-0', pinFile)).to.equal(true);
+    expect(await exists('worker-0', mirrorFile)).to.equal(false);
+    await bring();
+    await remove({ removePins: true });
+    expect(await exists('worker-0', pinFile)).to.equal(false);
+  });
+
+  it('names the node that could not be cleaned up, keeps the objects, and goes on when it is run again', async () => {
+    await bring();
+    site.kubelets.troubles.set('worker-1', 'ContainerCannotRun');
+    const error = await failureOf(remove({ timeout: 500 }), 'not-ready');
+    expect(error.message).to.equal('Not every node could be cleaned up: worker-1: ContainerCannotRun');
+    expect(everything()).to.include('Namespace/oc-upgrade-bundle');
+    site.kubelets.troubles.clear();
+    await remove();
+    expect(await exists('worker-1', state)).to.equal(false);
+  });
+
+  it('touches no other file of a node', async () => {
+    await bring();
+    const other = join(site.rootOf('worker-0'), 'var/lib/other');
+    await writeFile(other, 'somebody else’s');
+    await remove();
+    expect(await exists('worker-0', 'var/lib/other')).to.equal(true);
+  });
+});
+
+describe('uninstall, while an update is under way', () => {
+  it('restores what the controller has paused', async () => {
+    const rollout = await RolloutSite.start({ openshift: '4.18.3' });
+    const connected = await connectTo(rollout.server);
+    const { cluster, context } = connected;
+    const kinds = ['MachineHealthCheck', 'ClusterAutoscaler', 'MachineConfigPool'];
+    const others = (): unknown[] =>
+      kinds.flatMap((kind) =>
+        rollout
+          .all(kind)
+          .map(({ metadata, spec }) => ({ name: metadata.name, of: metadata['annotations'] ?? {}, spec })),
+      );
+    const before = others();
+    rollout.facts = makeFacts({ previous: ['4.18.3'] });
+    rollout.site.updating = false;
+    rollout.server.put(upgradeBundle());
+    const controller = await rollout.control();
+    await rollout.untilPhase('Upgrading');
+    expect(JSON.stringify(others())).to.match(/paused-for.*paused-for.*paused-for.*paused-for/);
+    controller.crash();
+    const refused = await failureOf(
+      uninstall(cluster, { force: false, removePins: false, timeout: undefined }, context),
+      'conflict',
+    );
+    expect(refused.hint).to.contain('restores what it has paused');
+    await uninstall(cluster, { force: true, removePins: false, timeout: undefined }, context);
+    expect(others()).to.deep.equal(before);
+    const restored = context.lines.filter((line) => line.startsWith('info: restored '));
+    expect(restored).to.have.members([
+      'info: restored machinehealthcheck/workers',
+      'info: restored clusterautoscaler/default',
+      'info: restored machineconfigpool/master',
+      'info: restored machineconfigpool/worker',
+    ]);
+    await connected.close();
+    await rollout.close();
+  });
+});

@@ -1,0 +1,51 @@
+import { expect } from 'chai';
+import { formatReport, parseReport, readRenewal } from '../../lib/update/nodeReport.ts';
+import type { NodeProgress } from '../../lib/update/upgradeBundle.ts';
+
+const progress: NodeProgress = {
+  name: 'a',
+  phase: 'Failed',
+  imagesLoaded: 1,
+  imagesTotal: 2,
+  bytes: 3,
+  message: 'why',
+};
+
+describe('the report of a node', () => {
+  it('is read as it was written, without what only its labels say', () => {
+    const report = { bundle: 'u', progress, origin: 'http://10.0.0.1:8080' };
+    const lease = formatReport({ ...report, offers: `sha256:${'a'.repeat(64)}` });
+    expect(parseReport(lease)).to.deep.equal(report);
+    expect(readRenewal(lease).node).to.equal('a');
+    expect(readRenewal(lease).renewed).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+  });
+
+  it('fits into a Lease, whatever a node is called, and however much it has to say', () => {
+    const lease = formatReport({
+      bundle: 'u',
+      progress: { ...progress, name: 'n'.repeat(253), message: 'm'.repeat(9000) },
+    });
+    expect(lease.metadata.name).to.have.length.within(10, 253);
+    expect(parseReport(lease)?.progress.name).to.have.length(253);
+    expect(parseReport(lease)?.progress.message).to.have.length(4000);
+  });
+
+  it('is none where it says what no status may have', () => {
+    const lease = formatReport({ bundle: 'u', progress });
+    const [annotation = ['', '']] = Object.entries(lease.metadata.annotations ?? {});
+    const [key, text] = annotation;
+    const read = (changed: string) =>
+      parseReport({ ...lease, metadata: { ...lease.metadata, annotations: { [key]: changed } } });
+    expect(read(text)).not.to.equal(undefined);
+    for (const [right, wrong] of [
+      ['"imagesLoaded":1', '"imagesLoaded":3'],
+      ['"bytes":3', '"bytes":-1'],
+      ['"bytes":3', '"bytes":"3"'],
+      ['"Failed"', '"Lost"'],
+      ['{"bundle"', '{"other"'],
+      ['{', ''],
+    ] as const)
+      expect(read(text.replace(right, wrong)), wrong).to.equal(undefined);
+    expect(parseReport({ apiVersion: '', kind: '', metadata: { name: 'x' } })).to.equal(undefined);
+  });
+});
