@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { defaultName, nameOf } from '../cmd/cli/command.ts';
+import { defaultName, nameOf, type Program } from '../cmd/cli/command.ts';
 import { checkLine } from '../cmd/cli/program.ts';
 import { errorCodes, messageOf } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/project/docs.ts';
@@ -60,6 +60,16 @@ describe('the written documents', () => {
     expect(brokenLinks(await readPages(root), (path) => existsSync(`${root}/${path}`))).to.deep.equal([]);
   });
 
+  it('show commands that are understood as they are written', async () => {
+    for (const [path, text] of await readPages(root)) {
+      if (!/^(README|docs\/how-to\/.*)\.md$/.test(path)) continue;
+      for (const { program, line } of commandsOf(text)) {
+        const problem = await checkLine(program, line).catch(messageOf);
+        if (problem !== undefined) expect(problem, `${path}: ${line.join(' ')}`).to.match(/there is no file/);
+      }
+    }
+  });
+
   it('can all be reached from the README', async () => {
     const pages = await readPages(root);
     expect([...pagesFrom('README.md', pages)]).to.include.members([...pages.keys()]);
@@ -75,6 +85,21 @@ describe('the written documents', () => {
     }
   });
 });
+
+/** The commands in the fenced blocks of a page, without the rest of the shell's line. */
+function commandsOf(page: string): { program: Program; line: string[] }[] {
+  const fenced = [...page.matchAll(/^ *```(\w*)\n([^]*?)^ *```$/gm)].filter(([, language]) => language === '');
+  const blocks = fenced.map(([, , text = '']) => text.replace(/\\\n */g, ' '));
+  return blocks
+    .join('')
+    .split('\n')
+    .flatMap((text) => {
+      const [, name = '', rest = ''] = /^(?:\$ | *|.*\$\()(oc adm-[a-z-]+)(?: (.*))?$/.exec(text) ?? [];
+      const program = programs.find((each) => each.name === name);
+      const words = rest.replace(/ [|>&].*|\)$/, '').replaceAll('sha256:…', `sha256:${'0'.repeat(64)}`);
+      return program ? [{ program, line: words.split(' ').filter(Boolean) }] : [];
+    });
+}
 
 describe('brokenLinks', () => {
   it('finds files and headings that are not there, and leaves code alone', () => {

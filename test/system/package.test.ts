@@ -215,7 +215,9 @@ describe('npm run package', function () {
     requirePeer(this, 'unshare');
     if (process.getuid?.() !== 0) return this.skip();
     const page = await readFile(join(root, 'docs/how-to/install.md'), 'utf8');
-    const [, block = ''] = /^```\n([^]*?)^```$/m.exec(page) ?? [];
+    const sections = ['\n## Steps\n', '\n## Verify\n'].map((title) => page.split(title)[1]?.split(/^##/m)[0] ?? '');
+    const blocks = sections.join('').matchAll(/^( *)```\n([^]*?)^\1```$/gm);
+    const block = [...blocks].map(([, indent = '', text = '']) => text.replaceAll(`\n${indent}`, '\n')).join('');
     expect(block).to.include('/usr/local/bin');
     const tools = join(folder, 'tools');
     await mkdir(tools);
