@@ -70,6 +70,19 @@ describe('the written documents', () => {
     }
   });
 
+  it('name files that exist', async () => {
+    const missing = [...(await readPages(root))].flatMap(([path, text]) => {
+      const named = [...text.matchAll(/`((?:lib|cmd|test|\.config|\.ci|\.github)\/[\w./-]*\w)`/g)].map(
+        ([, name = '']) => name,
+      );
+      // The tests of SECURITY.md, below test/.
+      const tests = path === 'SECURITY.md' ? [...text.matchAll(/`([a-z-]+(?:\/[\w-]+)+)`/g)] : [];
+      const all = [...named, ...tests.map(([, name = '']) => `test/${name}.test.ts`)];
+      return all.filter((name) => !existsSync(`${root}/${name}`)).map((name) => `${path}: ${name}`);
+    });
+    expect(missing).to.deep.equal([]);
+  });
+
   it('can all be reached from the README', async () => {
     const pages = await readPages(root);
     expect([...pagesFrom('README.md', pages)]).to.include.members([...pages.keys()]);
