@@ -1,0 +1,251 @@
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
+import ts from 'typescript';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+/** Words that are not plain technical English, and the words to use instead. */
+const words: readonly (readonly [avoid: RegExp, use: string])[] = [
+  [/\bwhoever\b/i, 'the actor: the user, the administrator, the client'],
+  [/\bwhatever\b/i, 'the object, or “each”, “every”, “any”'],
+  [/\b(some|any|every|no)body\b/i, 'the actor: another user, each client, no key'],
+  [/\bthose (that|which|who)\b/i, 'the noun, as “images that …”'],
+  [/\bthe ones? (that|which|who)\b/i, 'the noun, as “the key that …”'],
+  [/\bsticks?\b/i, 'USB drive'],
+  [/\bcut off\b/i, 'interrupted'],
+  [/\bg(o|oes|oing|one) on\b/i, 'resume (an interrupted run), continue'],
+  [/\bin vain\b/i, 'failed'],
+  [/\banew\b/i, 'again, or the verb with re-: reissue, rewrite'],
+  [/\bonce more\b/i, 'again'],
+  [/\bstart(s|ed|ing)? again\b/i, 'restart'],
+  [/\bbesides\b/i, 'also, in addition to, except'],
+  [/\bat hand\b/i, 'available, present'],
+  [/\b(so|as) far as\b/i, 'if, the part that'],
+  [/\bto be had\b/i, 'missing, available'],
+  [/\bwhat is there\b/i, 'existing content, the existing files'],
+  [/\b(gets?|got|is|are|be|become) (not )?well\b(?![- ](known|formed))/i, 'healthy'],
+  [/\bsuperfluous\b/i, 'unexpected'],
+  [/\balter(s|ed|ing)?\b/i, 'corrupt (digest differs), changed'],
+  [/\bvouch(es|ed|ing)?\b/i, 'sign, verify, trust'],
+  [/\bbeliev(e|es|ed|ing)\b/i, 'trust'],
+  [/\b(set|sets|put|puts) [^.]{0,30}\bright\b/i, 'fix, restore'],
+  [/\bmend(s|ed|ing)?\b/i, 'fix'],
+  [/\b(held|holds?|holding) (it|them|this|everything) up\b/i, 'block, is not ready'],
+  [/\bb(ring|rings|rought) along\b/i, 'include, contain'],
+  [/\bunderneath\b/i, 'the cause'],
+  [/\bwhen(so)?ever\b/i, 'if, each time'],
+  [/\bwherever\b/i, 'if, everywhere'],
+  [/\bwhere there (is|are|was|were)\b/i, 'if there is'],
+  [/\bbut for\b/i, 'except'],
+  [/\ball the same\b/i, 'still, also'],
+  [/\bfor ever\b/i, 'without a limit'],
+  [/\b(there|where)(by|in|of|upon)\b/i, 'a new sentence'],
+  [/\bshall\b/i, 'must, will'],
+  [/\b(sane|insane)\b/i, 'the limit that is exceeded'],
+  [/\border of chance\b/i, 'random order'],
+  [/\bno way leads\b/i, 'no route to host'],
+  [/\bmade for the occasion\b/i, 'temporary'],
+  [/\b(over|across) (a|the) gap\b/i, 'the site, the disconnected side'],
+];
+
+/** The longest sentence, in words. */
+const longest = 30;
+
+/** What has not been rewritten yet: folders of lib and cmd, and generated texts. An entry that has become clean must go. */
+const notYet: readonly string[] = [
+  'cmd/cli',
+  'cmd/cli/completion',
+  'cmd/mirror-registry',
+  'cmd/release-mirror-config',
+  'cmd/upgrade-bundle',
+  'cmd/upgrade-bundle/node',
+  'cmd/upgrade-bundle/report',
+  'docs/reference.md',
+  'lib/archive',
+  'lib/bundle',
+  'lib/bundle/create',
+  'lib/bundle/deliver',
+  'lib/bundle/verify',
+  'lib/copy',
+  'lib/files',
+  'lib/http',
+  'lib/kubernetes',
+  'lib/mirror-registry/certificates',
+  'lib/mirror-registry/change',
+  'lib/mirror-registry/detect',
+  'lib/node',
+  'lib/node/images',
+  'lib/node/media',
+  'lib/node/runtime',
+  'lib/preflight',
+  'lib/registry',
+  'lib/release',
+  'lib/store',
+  'lib/update',
+  'lib/update/controller',
+  'lib/update/install',
+  'test/golden/help',
+];
+
+interface Text {
+  /** What is listed in `notYet`: the folder of a source file, or the path of another text. */
+  readonly key: string;
+  readonly path: string;
+  readonly paragraphs: readonly string[];
+}
+
+/** The prose of a Markdown page by paragraphs, list items and table cells: without code, addresses and markup. */
+function readPage(text: string): { paragraphs: string[]; cells: string[] } {
+  const prose = text
+    .replace(/^( *)```.*?^\1```$/gms, '')
+    .replace(/``.*?``|`[^`]*`/gs, 'CODE')
+    .replace(/<!--.*?-->|<[^>]*>/gs, ' ')
+    .replace(/\]\([^)]*\)/g, ']')
+    .replace(/\bhttps?:\S+/g, 'URL')
+    .replace(/[*_[\]]/g, '');
+  const lines = prose.split('\n');
+  const cells = lines.filter((line) => /^\s*\|/.test(line)).flatMap((line) => line.split(/(?<!\\)\|/));
+  const rest = lines.map((line) => (/^\s*(\||#)/.test(line) ? '' : line)).join('\n');
+  const paragraphs = rest.split(/\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )/).map((part) => part.replace(/\s+/g, ' ').trim());
+  const headings = lines.filter((line) => line.startsWith('#'));
+  return { paragraphs: paragraphs.filter(Boolean), cells: [...cells, ...headings] };
+}
+
+/** The texts of a source file that a person may read: strings and templates of two words or more. */
+function readLiterals(path: string, text: string): string[] {
+  const found: string[] = [];
+  const visit = (node: ts.Node): void => {
+    if (ts.isImportDeclaration(node) || ts.isExportDeclaration(node)) return;
+    const literal = textOf(node);
+    if (literal !== undefined) found.push(literal);
+    if (literal === undefined || ts.isTemplateExpression(node)) ts.forEachChild(node, visit);
+  };
+  visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest));
+  return found.filter((each) => /[a-z]+,? [a-z]+/i.test(each));
+}
+
+/** The text of a literal, or of a sum of them; expressions in it are `CODE`. */
+function textOf(node: ts.Node): string | undefined {
+  if (ts.isStringLiteralLike(node)) return node.text;
+  if (ts.isTemplateExpression(node)) {
+    return node.head.text + node.templateSpans.map(({ literal }) => `CODE${literal.text}`).join('');
+  }
+  if (!ts.isBinaryExpression(node) || node.operatorToken.kind !== ts.SyntaxKind.PlusToken) return undefined;
+  const [left, right] = [textOf(node.left), textOf(node.right)];
+  return left === undefined || right === undefined ? undefined : left + right;
+}
+
+/** The sentences of a paragraph with more words than the limit. */
+function longSentences(paragraph: string): string[] {
+  return paragraph
+    .split(/(?<=[.!?][”’)]*)\s+/)
+    .filter((sentence) => (sentence.match(/[\p{L}\p{N}][\p{L}\p{N}’'.,:/-]*/gu) ?? []).length > longest);
+}
+
+function avoided(text: string): string[] {
+  return words.flatMap(([avoid, use]) => {
+    const [match] = avoid.exec(text) ?? [];
+    return match === undefined ? [] : [`“${match}” in “${text.trim().slice(0, 80)}”: ${use}`];
+  });
+}
+
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+const list = (pattern: string): string[] =>
+  globSync(pattern, { cwd: root })
+    .map((path) => path.replaceAll('\\', '/'))
+    .sort();
+
+const pages = list('{*.md,docs/**/*.md,test/fakes/*/README.md}').filter((path) => path !== 'docs/reference.md');
+
+const others: Text[] = [
+  ...list('{lib,cmd}/**/*.ts').map((path) => ({
+    key: dirname(path),
+    path,
+    paragraphs: readLiterals(path, read(path)),
+  })),
+  ...list('test/golden/help/*.txt').map((path) => ({
+    key: 'test/golden/help',
+    path,
+    paragraphs: readHelp(read(path)),
+  })),
+  ...['docs/reference.md'].map((path) => {
+    const { paragraphs, cells } = readPage(read(path));
+    return { key: path, path, paragraphs: [...paragraphs, ...cells] };
+  }),
+];
+
+/** The paragraphs of a help text, without its examples. */
+function readHelp(text: string): string[] {
+  return (text.split('\nExamples:')[0] ?? '').split('\n\n').map((part) => part.replace(/\s+/g, ' '));
+}
+
+describe('the words of the pages', () => {
+  it('are plain', () => {
+    const found = pages.flatMap((path) => {
+      const { paragraphs, cells } = readPage(read(path));
+      return [...paragraphs, ...cells].flatMap(avoided).map((problem) => `${path}: ${problem}`);
+    });
+    expect(found, found.join('\n')).to.be.empty;
+  });
+
+  it(`are in sentences of at most ${String(longest)} words`, () => {
+    const found = pages.flatMap((path) =>
+      readPage(read(path))
+        .paragraphs.flatMap(longSentences)
+        .map((sentence) => `${path}: ${sentence}`),
+    );
+    expect(found, found.join('\n')).to.be.empty;
+  });
+});
+
+describe('the words of helps and messages', () => {
+  const problems = new Map<string, string[]>();
+  before(() => {
+    for (const { key, path, paragraphs } of others) {
+      // Scripts and styles of several lines are no sentences.
+      const prose = paragraphs.filter((each) => path.endsWith('.ts') && !/\n.*[;{}<>$]|[;{}<>$].*\n/s.test(each));
+      const long = prose.flatMap(longSentences);
+      const found = [
+        ...paragraphs.flatMap(avoided),
+        ...long.map((each) => `more than ${String(longest)} words: ${each}`),
+      ];
+      problems.set(key, [...(problems.get(key) ?? []), ...found.map((problem) => `${path}: ${problem}`)]);
+    }
+  });
+
+  it('are plain, in sentences of at most 30 words', () => {
+    const found = [...problems].filter(([key]) => !notYet.includes(key)).flatMap(([, list]) => list);
+    expect(found, found.join('\n')).to.be.empty;
+  });
+
+  it('are not listed as not yet rewritten if they are', () => {
+    const clean = notYet.filter((key) => (problems.get(key) ?? []).length === 0);
+    expect(clean, 'remove these from notYet').to.deep.equal([]);
+  });
+});
+
+describe('the check of words', () => {
+  it('leaves code, addresses and tables of commands alone', () => {
+    const page =
+      'A `stick` is [here](http://x/whoever).\n\n```\nstick\n```\n\n| `whatever` | a file |\n| --- | --- |\n';
+    const { paragraphs, cells } = readPage(page);
+    expect([...paragraphs, ...cells].flatMap(avoided)).to.deep.equal([]);
+  });
+
+  it('finds words in paragraphs, lists, headings and cells', () => {
+    const page = '# A stick\n\nWhoever\nreads.\n\n- in vain\n\n| anew |\n';
+    const { paragraphs, cells } = readPage(page);
+    expect([...paragraphs, ...cells].flatMap(avoided)).to.have.length(4);
+  });
+
+  it('finds long sentences, and literals of sources but not what they import', () => {
+    const sentence = Array.from({ length: longest }, (_, index) => `w${String(index)}`).join(' ');
+    expect(longSentences(`${sentence}. ${sentence} more.`)).to.deep.equal([`${sentence} more.`]);
+    expect(readLiterals('a.ts', "import 'a b';\nthrow new Error(`in ${x} vain`, 'one word', 'x');")).to.deep.equal([
+      'in CODE vain',
+      'one word',
+    ]);
+  });
+});
