@@ -25,6 +25,8 @@ export default defineConfig(
       ],
       '@typescript-eslint/consistent-type-imports': ['error', { fixStyle: 'inline-type-imports' }],
       '@typescript-eslint/explicit-module-boundary-types': 'off',
+      // A number reads the same in a template as elsewhere.
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
       // `void promise` is how a promise is deliberately left alone.
       '@typescript-eslint/no-meaningless-void-operator': 'off',
       // `() => stop()` reads as well as a block, `return refuse(404)` as well as two statements.

@@ -8,7 +8,7 @@ import { isCompleter } from './cli/programChoice.ts';
  * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the code of `execute`.
  * Never returns.
  */
-export async function runProgram(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
+export async function runMain(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
   const executable = process.argv[1] ?? process.execPath;
   let hear: (text: string) => void = () => undefined;

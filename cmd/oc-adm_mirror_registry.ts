@@ -1,5 +1,5 @@
 #!/usr/bin/env node
 import { mirrorRegistry } from './mirror-registry/commands.ts';
-import { runProgram } from './main.ts';
+import { runMain } from './main.ts';
 
-void runProgram(mirrorRegistry);
+void runMain(mirrorRegistry);

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { runProgram } from './main.ts';
+import { runMain } from './main.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 
-void runProgram(releaseMirrorConfig);
+void runMain(releaseMirrorConfig);

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { runProgram } from './main.ts';
+import { runMain } from './main.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
 
-void runProgram(upgradeBundle);
+void runMain(upgradeBundle);

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { basename } from 'node:path';
 import { mirrorRegistry } from './mirror-registry/commands.ts';
-import { runProgram } from './main.ts';
+import { runMain } from './main.ts';
 import { chooseProgram } from './cli/programChoice.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
@@ -11,4 +11,4 @@ const { program, argv } = chooseProgram(
   basename(process.argv0),
   process.argv.slice(2),
 );
-void runProgram(program, argv);
+void runMain(program, argv);

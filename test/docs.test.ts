@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { defaultName, nameOf, type Program } from '../cmd/cli/command.ts';
+import { defaultName, commandNameOf, type Program } from '../cmd/cli/command.ts';
 import { checkLine } from '../cmd/cli/program.ts';
 import { errorCodes, messageOf } from '../lib/errors.ts';
 import { generatedDocs, programs } from './support/project/docs.ts';
@@ -26,7 +26,7 @@ describe('the generated documents', () => {
   it('show examples that are understood as they are written', async () => {
     for (const program of programs) {
       for (const entry of program.commands) {
-        const name = nameOf(entry);
+        const name = commandNameOf(entry);
         for (const [args] of (await entry.load()).command.examples) {
           // What follows is for the shell.
           const [words = ''] = args.split(/ [|>] /);

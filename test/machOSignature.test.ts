@@ -52,9 +52,9 @@ describe('signMachO', () => {
       [makeProgram().length - 1, /page 12/],
       [signed.indexOf(Buffer.from('fade0c01', 'hex')) + 11, /slot 2/],
     ] as const) {
-      const altered = Buffer.from(signed);
-      altered.writeUInt8((altered[place] ?? 0) ^ 1, place);
-      expect(() => checkMachOSignature(altered)).to.throw(problem);
+      const corrupt = Buffer.from(signed);
+      corrupt.writeUInt8((corrupt[place] ?? 0) ^ 1, place);
+      expect(() => checkMachOSignature(corrupt)).to.throw(problem);
     }
   });
 

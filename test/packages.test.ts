@@ -41,9 +41,7 @@ describe('the table of packages in docs/packages.md', () => {
     const brought = names.map((name) => [name, broughtBy(`node_modules/${name}`).size]);
     expect(rows).to.have.deep.members(brought);
     const all = names.reduce((found, name) => broughtBy(`node_modules/${name}`, found), new Set<string>());
-    expect(page)
-      .to.include(`depend on ${String(names.length)} packages`)
-      .and.to.include(`bring ${String(all.size)} in total`);
+    expect(page).to.include(`depend on ${names.length} packages`).and.to.include(`bring ${all.size} in total`);
   });
 });
 

@@ -82,7 +82,6 @@ const notYet: readonly string[] = [
   'lib/preflight',
   'lib/registry',
   'lib/release',
-  'lib/store',
   'lib/update',
   'lib/update/controller',
   'lib/update/install',

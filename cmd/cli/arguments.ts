@@ -15,17 +15,17 @@ export interface ParsedLine {
 
 /**
  * Checks a command line against the records of a command, and gives the command its arguments by their camel-case names. Throws
- * `usage` for what is unknown, missing, superfluous or cannot be right.
+ * `usage` for what is unknown, missing, unexpected or cannot be right.
  */
 export async function readArguments(
   { words, values, rest }: ParsedLine,
   { options: own, positionals = {} }: Pick<Command, 'options' | 'positionals'>,
 ): Promise<Record<string, unknown>> {
   const options: OptionRecord = { ...commonOptions, ...own };
-  const [superfluous] = rest;
+  const [unexpected] = rest;
   checkNames(values, options, positionals);
   checkWords(words, options);
-  if (superfluous !== undefined) throw new PluginError('usage', `“${String(superfluous)}” is one argument too many`);
+  if (unexpected !== undefined) throw new PluginError('usage', `“${String(unexpected)}” is one argument too many`);
   const args: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(options)) {
     args[camelCase(name)] = await readValue(`--${name}`, option, values[name]);
@@ -82,7 +82,7 @@ async function checkValue(name: string, { type, choices, range, check }: Option,
   if (type === 'number') {
     const [least, most] = range ?? [-Infinity, Infinity];
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;
-    throw new PluginError('usage', `${name} must be a whole number from ${String(least)} to ${String(most)}`);
+    throw new PluginError('usage', `${name} must be a whole number from ${least} to ${most}`);
   }
   if (type === 'boolean') return;
   // `--no-output` is false to the parser.

@@ -64,7 +64,7 @@ type CamelCase<S> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitali
 export type Arguments<O extends OptionRecord> = { readonly [K in keyof O as CamelCase<K>]: Argument<O[K]> };
 
 /** What a command has besides its arguments. */
-export interface Session {
+export interface CommandSession {
   /** The signal of Ctrl-C, the log, and a progress line called `Transferring`. */
   readonly context: Context;
   /** Results on stdout, and progress lines with a name of their own. */
@@ -90,12 +90,12 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
 
 interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> extends Description<O, P> {
   /** Does the work; throws PluginError. Results go to `session.terminal.print`. */
-  run(args: Arguments<O & P>, session: Session): Promise<void>;
+  run(args: Arguments<O & P>, session: CommandSession): Promise<void>;
 }
 
 /** A command whose argument types have been checked and forgotten. */
 export interface Command extends Description<OptionRecord, OptionRecord> {
-  run(args: Readonly<Record<string, unknown>>, session: Session): Promise<void>;
+  run(args: Readonly<Record<string, unknown>>, session: CommandSession): Promise<void>;
 }
 
 /** Makes a command; what `run` gets is inferred from the option records. */
@@ -129,21 +129,21 @@ export interface Program {
 export const defaultName = '$0';
 
 /** The word that calls a command; `$0` where none does. */
-export function nameOf(entry: CommandEntry): string {
+export function commandNameOf(entry: CommandEntry): string {
   return entry.usage.split(' ', 1)[0] ?? entry.usage;
 }
 
 /** The command that a program is without the word of one. */
 export function defaultOf(program: Program): CommandEntry | undefined {
-  return program.commands.find((entry) => nameOf(entry) === defaultName);
+  return program.commands.find((entry) => commandNameOf(entry) === defaultName);
 }
 
 /** What is typed to call a command: `oc adm-upgrade-bundle create`. */
 export function callOf(program: Program, entry: CommandEntry): string {
-  return [program.name, nameOf(entry)].filter((word) => word !== defaultName).join(' ');
+  return [program.name, commandNameOf(entry)].filter((word) => word !== defaultName).join(' ');
 }
 
 /** How a command is called, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */
 export function usageOf(program: Program, entry: CommandEntry): string {
-  return callOf(program, entry) + entry.usage.slice(nameOf(entry).length);
+  return callOf(program, entry) + entry.usage.slice(commandNameOf(entry).length);
 }

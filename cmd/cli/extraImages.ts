@@ -8,7 +8,7 @@ const shown = 20;
 export function warnOfExtraImages(images: readonly string[], context: Context): void {
   const words = describeExtraImages(images);
   if (words === undefined) return;
-  const more = images.length > shown ? [`and ${String(images.length - shown)} more`] : [];
+  const more = images.length > shown ? [`and ${images.length - shown} more`] : [];
   context.log('warn', [`${words}:`, ...images.slice(0, shown), ...more].join('\n  '));
 }
 
@@ -17,6 +17,6 @@ export function listExtraImages(images: readonly string[]): string[][] {
   const words = describeExtraImages(images);
   if (words === undefined) return [];
   const more = images.length - shown;
-  const rest = more > 0 ? [['', `… and ${String(more)} more: -o json lists them all`]] : [];
+  const rest = more > 0 ? [['', `… and ${more} more: -o json lists them all`]] : [];
   return [['Not signed', words], ...images.slice(0, shown).map((image) => ['', image]), ...rest];
 }

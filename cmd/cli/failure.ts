@@ -1,5 +1,5 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
-import { callOf, defaultOf, nameOf, type Program } from './command.ts';
+import { callOf, defaultOf, commandNameOf, type Program } from './command.ts';
 import type { Terminal } from './terminal.ts';
 
 /** Gives an error about the command line a hint that says where to read on. */
@@ -7,7 +7,7 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
   if (!isPluginError(error, 'usage') || error.hint !== undefined) {
     return error;
   }
-  const entry = program.commands.find((each) => argv.includes(nameOf(each))) ?? defaultOf(program);
+  const entry = program.commands.find((each) => argv.includes(commandNameOf(each))) ?? defaultOf(program);
   const hint =
     entry === undefined
       ? `'${program.name} --help' lists the commands.`

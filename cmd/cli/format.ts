@@ -17,7 +17,7 @@ export function formatBytes(bytes: number): string {
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {
   const [first, last] = [volumes[0], volumes.at(-1)];
   const size = formatBytes(first?.size ?? 0);
-  return `${String(volumes.length)} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
+  return `${volumes.length} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
 }
 
 /** A time in seconds for people: `8s`, `2m05s`, `3h20m`. */
@@ -25,12 +25,10 @@ export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const pad = (value: number): string => String(value).padStart(2, '0');
   if (whole < 60) {
-    return `${String(whole)}s`;
+    return `${whole}s`;
   }
   const minutes = Math.floor(whole / 60);
-  return minutes < 60
-    ? `${String(minutes)}m${pad(whole % 60)}s`
-    : `${String(Math.floor(minutes / 60))}h${pad(minutes % 60)}m`;
+  return minutes < 60 ? `${minutes}m${pad(whole % 60)}s` : `${Math.floor(minutes / 60)}h${pad(minutes % 60)}m`;
 }
 
 /** A bar of so many characters that is filled to a fraction from 0 to 1. */

@@ -5,7 +5,7 @@ import {
   callOf,
   defaultName,
   defaultOf,
-  nameOf,
+  commandNameOf,
   usageOf,
   type Command,
   type CommandEntry,
@@ -36,14 +36,14 @@ const optionGroups = [
 /** The words of a command line as the parser needs them: `help create` is `create --help`. */
 export function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
   const words = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
-  const command = commands.find((entry) => nameOf(entry) === words[0]);
+  const command = commands.find((entry) => commandNameOf(entry) === words[0]);
   const known: Readonly<Record<string, string>> = { ...spellings, ...command?.spellings };
   return words.map((word) => known[word] ?? word);
 }
 
 /** The help of a program, or of one of its commands, as it is printed. */
 export async function helpOf(program: Program, entry?: CommandEntry): Promise<string> {
-  const words = entry === undefined || entry === defaultOf(program) ? ['--help'] : [nameOf(entry), '--help'];
+  const words = entry === undefined || entry === defaultOf(program) ? ['--help'] : [commandNameOf(entry), '--help'];
   return parse(program, words, async () => {});
 }
 
@@ -142,7 +142,7 @@ async function configure(program: Program, words: readonly string[], width: numb
 }
 
 function missingArgument(program: Program, words: readonly string[]): PluginError {
-  const entry = program.commands.find((each) => words.includes(nameOf(each)));
+  const entry = program.commands.find((each) => words.includes(commandNameOf(each)));
   const [, argument = 'an argument'] = entry?.usage.split(' ') ?? [];
   return new PluginError('usage', `${argument} is missing`, {
     hint: entry && `Usage: ${usageOf(program, entry)} [options]`,
@@ -154,7 +154,7 @@ function addVersion(parser: Argv): Argv {
 }
 
 function unknownCommand(word: string, program: Program): PluginError {
-  const similar = findSimilar(word, program.commands.map(nameOf));
+  const similar = findSimilar(word, program.commands.map(commandNameOf));
   return new PluginError('usage', `there is no command “${word}”`, { hint: similar && `Did you mean ${similar}?` });
 }
 

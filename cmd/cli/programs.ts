@@ -3,7 +3,7 @@ import { access, constants, stat } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 
 /** The path of a program as a shell finds it on $PATH; undefined where it is not. */
-export async function findProgram(name: string, environment: NodeJS.ProcessEnv): Promise<string | undefined> {
+export async function findOnPath(name: string, environment: NodeJS.ProcessEnv): Promise<string | undefined> {
   const suffix = process.platform === 'win32' ? '.exe' : '';
   for (const folder of (environment['PATH'] ?? '').split(delimiter)) {
     const path = join(folder || '.', name + suffix);

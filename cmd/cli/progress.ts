@@ -78,7 +78,7 @@ export class Progress {
       }
     }
     if (this.#imagesTotal !== undefined && this.#imagesTotal > 0) {
-      parts.push(`, ${String(this.#images)} of ${String(this.#imagesTotal)} images`);
+      parts.push(`, ${this.#images} of ${this.#imagesTotal} images`);
     }
     for (const part of parts) {
       if (line.length + part.length > width) break;

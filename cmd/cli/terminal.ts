@@ -91,7 +91,7 @@ export class Terminal {
     const { columns = 80, rows = 24 } = this.#options.stdout;
     const lines = disarm(text).split('\n');
     const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
-    const back = this.#drawn > 0 ? `\x1b[${String(this.#drawn)}A\x1b[J` : '';
+    const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
     this.close();
     this.#options.stdout.write(back + fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join(''));
     this.#drawn = fitting.length;

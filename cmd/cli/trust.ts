@@ -1,4 +1,4 @@
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { fetchFile, type FetchFile } from '../../lib/release/signature/signatureStore.ts';

@@ -16,7 +16,7 @@ import { checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatTable } from '../cli/format.ts';
 import { formatOption, registryOptions } from '../cli/options.ts';
-import { findInstallation, hostOptions } from './options.ts';
+import { findInstallation, registryHostOptions } from './options.ts';
 import { openReading, ownAuthority, targetImages, targetOptions } from './target.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
@@ -42,7 +42,7 @@ const options = {
   ...imageOptions,
   ...formatOption(['json']),
   ...registryOptions,
-  ...hostOptions,
+  ...registryHostOptions,
 } as const;
 
 /** `bundle`: the images of a mirror registry in a file, for hosts without a network. */
@@ -135,7 +135,7 @@ async function push(
 
 /** The authority of the registry of this host, if the bundle goes into that. On a host without one, or as another user, there is none. */
 async function findOwnAuthority(
-  args: Arguments<typeof hostOptions>,
+  args: Arguments<typeof registryHostOptions>,
   reference: Reference,
   environment: NodeJS.ProcessEnv,
 ): Promise<string | undefined> {

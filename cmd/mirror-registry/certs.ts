@@ -19,7 +19,14 @@ import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
-import { executionOptions, findInstallation, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
+import {
+  executionOptions,
+  findInstallation,
+  registryHostOptions,
+  renewalOf,
+  renewalOptions,
+  requestOf,
+} from './options.ts';
 
 /** `certs`: the certificates of a mirror registry, how long they are good for, and how they get renewed. */
 export const command = defineCommand({
@@ -49,7 +56,7 @@ export const command = defineCommand({
       describe:
         'Renew although nothing asks for it, although the registry is not well, or although somebody has changed its files since',
     },
-    ...hostOptions,
+    ...registryHostOptions,
   },
   examples: [
     ['status', 'Show whose certificates these are, and when they end'],
@@ -89,7 +96,7 @@ export const command = defineCommand({
 });
 
 async function renew(
-  args: Arguments<typeof executionOptions & typeof hostOptions>,
+  args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   renewal: RenewalOptions,
   context: Context,
   environment: NodeJS.ProcessEnv,

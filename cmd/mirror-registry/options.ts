@@ -23,7 +23,7 @@ const host = 'Host:';
 const certificates = 'Certificates:';
 
 /** Options that say where the mirror registry is. */
-export const hostOptions = {
+export const registryHostOptions = {
   root: {
     type: 'string',
     default: '/',
@@ -50,7 +50,7 @@ export const hostOptions = {
 
 /** Finds the mirror registry that the options point at. Throws as `detectInstallation`. */
 export async function findInstallation(
-  args: Arguments<typeof hostOptions>,
+  args: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<DetectedInstallation & { files: HostFiles }> {
   const files = new HostFiles(args.root);
@@ -59,7 +59,7 @@ export async function findInstallation(
 
 /** Where the options say that an installation is to be looked for. */
 function detectOptionsOf(
-  { scope, userHome, quayRoot }: Arguments<typeof hostOptions>,
+  { scope, userHome, quayRoot }: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
 ): DetectOptions {
   return { scope, home: userHome ?? (environment['HOME'] || homedir()), quayRoot };
@@ -195,7 +195,7 @@ export const executionOptions = {
 
 /** Makes out of the options how a registry is changed. Throws `usage`, and what `detectInstallation` throws. */
 export async function requestOf(
-  args: Arguments<typeof executionOptions & typeof hostOptions>,
+  args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<ExecutionRequest & { installation: Installation }> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
@@ -217,7 +217,7 @@ export const uninstallOptions = { podman: executionOptions.podman, systemctl: ex
 
 /** Makes out of the options what is uninstalled, even if the configuration is missing. Throws `usage`, and as `locateInstallation`. */
 export async function uninstallRequestOf(
-  args: Arguments<typeof uninstallOptions & typeof hostOptions>,
+  args: Arguments<typeof uninstallOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<UninstallRequest & { readonly located: LocatedInstallation }> {
   const { root, podman, systemctl } = args;
@@ -247,7 +247,7 @@ async function requireOwner(
   );
   const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
   if (uid === undefined) return;
-  throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${String(uid)}`, {
-    hint: `Run this as that user: 'sudo -u "#${String(uid)}" …'.`,
+  throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${uid}`, {
+    hint: `Run this as that user: 'sudo -u "#${uid}" …'.`,
   });
 }

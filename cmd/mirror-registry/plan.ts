@@ -1,5 +1,5 @@
 import { defineCommand } from '../cli/command.ts';
-import { findInstallation, hostOptions, podmanOption, renewalOptions } from './options.ts';
+import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
 import { formatTimer } from './timer.ts';
@@ -18,7 +18,7 @@ export const command = defineCommand({
     ...planOptions,
     ...renewalOptions,
     ...podmanOption,
-    ...hostOptions,
+    ...registryHostOptions,
   },
   examples: [
     ['', 'Show whether certificates have to be renewed'],

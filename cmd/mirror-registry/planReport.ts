@@ -12,7 +12,7 @@ import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
 import { findInstallation, podmanOption, renewalOf } from './options.ts';
-import type { hostOptions, renewalOptions } from './options.ts';
+import type { registryHostOptions, renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 import { describeUnfinished, findUnfinished } from './unfinished.ts';
 
@@ -34,7 +34,7 @@ export const planOptions = {
 
 /** Plans what the options ask for, and tells whether an earlier run is unfinished. Asks podman for images; changes nothing. */
 export async function makePlan(
-  args: Arguments<typeof hostOptions & typeof podmanOption & typeof renewalOptions & typeof upgradeOptions>,
+  args: Arguments<typeof registryHostOptions & typeof podmanOption & typeof renewalOptions & typeof upgradeOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<{ plan: UpgradePlan; unfinished: boolean }> {
@@ -54,7 +54,7 @@ export async function makePlan(
 
 /** How to ask podman for the ID of an image; undefined if the podman of this machine and user is not that of the registry, or is missing. */
 async function openImageFinder(
-  { root, podman }: Arguments<typeof hostOptions & typeof podmanOption>,
+  { root, podman }: Arguments<typeof registryHostOptions & typeof podmanOption>,
   { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
   environment: NodeJS.ProcessEnv,
   { signal }: Context,

@@ -7,7 +7,7 @@ import {
 } from '../../lib/mirror-registry/change/rollback.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
-import { executionOptions, hostOptions, requestOf } from './options.ts';
+import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
 /** `rollback`: takes back the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
@@ -23,7 +23,7 @@ export const command = defineCommand({
       describe: 'Give up an unfinished upgrade, renewal or rollback: leave the files as they are, and keep its backup',
     },
     ...executionOptions,
-    ...hostOptions,
+    ...registryHostOptions,
   },
   examples: [
     ['', 'Take back the last upgrade'],

@@ -4,7 +4,7 @@ import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/re
 import { defineCommand } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
 import { formatOption } from '../cli/options.ts';
-import { findInstallation, hostOptions } from './options.ts';
+import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
 
 /** `status`: what mirror registry is on this host. */
@@ -12,7 +12,7 @@ export const command = defineCommand({
   details:
     'Reads the systemd units with their drop-ins, and the configuration of Quay. Nothing is run and nothing is written, so it works on ' +
     'a host that is down as well, with --root where its disk is mounted.',
-  options: { ...formatOption(['json', 'yaml']), ...hostOptions },
+  options: { ...formatOption(['json', 'yaml']), ...registryHostOptions },
   examples: [
     ['', 'Show the mirror registry of this host'],
     ['--scope=user --user-home=/home/quay', 'The one that another user runs'],
@@ -64,5 +64,5 @@ function describeInstallation(
 }
 
 function placeOf({ file, line }: Inherited<unknown>): string {
-  return line === 0 ? file : `${file}:${String(line)}`;
+  return line === 0 ? file : `${file}:${line}`;
 }

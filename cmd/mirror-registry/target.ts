@@ -107,7 +107,7 @@ export async function ownAuthority(
 ): Promise<string | undefined> {
   const { host, port } = installation;
   const name = isIPv6(host.value) ? `[${host.value}]` : host.value;
-  if (registry !== `${name}:${String(port.value)}` && !(registry === name && port.value === 443)) return undefined;
+  if (registry !== `${name}:${port.value}` && !(registry === name && port.value === 443)) return undefined;
   const { authority } = certificatePathsOf(installation);
   return (await files.exists(authority)) ? files.locate(await files.resolve(authority)) : undefined;
 }

@@ -4,13 +4,13 @@ import { isSea } from 'node:sea';
 import { formatCheckTimer } from '../../lib/mirror-registry/change/checkTimer.ts';
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
 import type { OptionRecord } from '../cli/command.ts';
-import { hostOptions, podmanOption, renewalOptions } from './options.ts';
+import { registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { upgradeOptions } from './target.ts';
 
 /** What `plan` ends with in a timer if there is something to do: no other error does. */
 const changesExitCode = 10;
 
-const carried: OptionRecord = { ...upgradeOptions, ...renewalOptions, ...podmanOption, ...hostOptions };
+const carried: OptionRecord = { ...upgradeOptions, ...renewalOptions, ...podmanOption, ...registryHostOptions };
 
 /** Formats the timer that runs `plan` for an installation, with the options that `plan` itself was given. */
 export function formatTimer(
@@ -25,13 +25,7 @@ export function formatTimer(
     if (value === true) return [`--${name}`];
     return ([value].flat() as (string | number)[]).map((each) => `--${name}=${absolute(String(each), option.suggest)}`);
   });
-  const command = [
-    ...program,
-    'plan',
-    '--detailed-exitcode',
-    `--changes-exitcode=${String(changesExitCode)}`,
-    ...options,
-  ];
+  const command = [...program, 'plan', '--detailed-exitcode', `--changes-exitcode=${changesExitCode}`, ...options];
   return formatCheckTimer({ command, isUser: scope === 'user', changesExitCode });
 }
 

@@ -1,8 +1,8 @@
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
-import { planUninstall, uninstall, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
+import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatOption } from '../cli/options.ts';
-import { hostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
+import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */
 export const command = defineCommand({
@@ -20,7 +20,7 @@ export const command = defineCommand({
     },
     ...formatOption(['json']),
     ...uninstallOptions,
-    ...hostOptions,
+    ...registryHostOptions,
   },
   examples: [
     ['--dry-run', 'List what would be removed, and what is kept'],
@@ -40,7 +40,7 @@ export const command = defineCommand({
     const unlock = await takeStateLock(request.files, located);
     try {
       const plan = await planUninstall(request, context.signal);
-      await uninstall(request, plan, removeData, context);
+      await uninstallRegistry(request, plan, removeData, context);
       print(plan);
     } finally {
       await unlock();

@@ -4,7 +4,7 @@ import type { UpgradePlan } from '../../lib/mirror-registry/change/plan.ts';
 import { upgradeRegistry } from '../../lib/mirror-registry/change/upgrade.ts';
 import { parseDigest } from '../../lib/oci/digest.ts';
 import { defineCommand } from '../cli/command.ts';
-import { executionOptions, hostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
+import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { openTarget, upgradeOptions } from './target.ts';
 
@@ -26,7 +26,7 @@ export const command = defineCommand({
     ...upgradeOptions,
     ...renewalOptions,
     ...executionOptions,
-    ...hostOptions,
+    ...registryHostOptions,
   },
   examples: [
     ['--version=2.0.11', 'Upgrade to a release, with images that podman pulls'],

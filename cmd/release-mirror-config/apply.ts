@@ -2,7 +2,7 @@ import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { defineCommand, type Arguments, type Session } from '../cli/command.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { fetcherOf, trustOf } from '../cli/trust.ts';
 import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
@@ -62,7 +62,7 @@ async function readChecked(
     readonly config: string;
     readonly mirrorRegistry: readonly string[];
   },
-  { context, environment }: Pick<Session, 'context' | 'environment'>,
+  { context, environment }: Pick<CommandSession, 'context' | 'environment'>,
 ): Promise<readonly ConfigManifest[]> {
   const registries = new Registries(await openAccess({}, environment), context);
   try {

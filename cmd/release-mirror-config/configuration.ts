@@ -90,7 +90,7 @@ export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun)
   const others = dryRun === 'none' && failed.length < outcomes.length ? 'The rest is done. ' : '';
   throw new PluginError(
     'partial',
-    `${String(failed.length)} of ${String(outcomes.length)} objects ${were} applied: ${names.join(', ')}`,
+    `${failed.length} of ${outcomes.length} objects ${were} applied: ${names.join(', ')}`,
     { hint: `${others}Set right what is said above, and run the same command again.` },
   );
 }

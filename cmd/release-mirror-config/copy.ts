@@ -10,7 +10,7 @@ import type { MirrorArguments } from './request.ts';
 import type { MirrorOutcome } from './upload.ts';
 
 /** Mirrors images, or in a dry run looks which are there; does nothing without images. */
-export async function copyImages(
+export async function mirrorImages(
   images: readonly MirrorImage[],
   args: MirrorArguments,
   registries: Registries,
@@ -22,16 +22,16 @@ export async function copyImages(
     place.kind === 'registry'
       ? registries.repository(place)
       : new Directory(place.root, place.repository, { verifyExisting }, context);
-  context.log('info', `reading the manifests of ${String(images.length)} images`);
+  context.log('info', `reading the manifests of ${images.length} images`);
   const groups = await planMirror(images, context);
   if (args.dryRun !== 'none') return { present: await findPresent(groups, openStore) };
   const download = registries.download.bind(registries);
   const result = await runMirror(groups, { concurrency, openStore, download }, context);
   const { copied, mounted, skipped } = result.blobs;
   const figures = [
-    `${String(copied)} blobs copied (${formatBytes(result.bytes)})`,
-    ...(mounted > 0 ? [`${String(mounted)} taken over from other repositories`] : []),
-    ...(skipped > 0 ? [`${String(skipped)} there already`] : []),
+    `${copied} blobs copied (${formatBytes(result.bytes)})`,
+    ...(mounted > 0 ? [`${mounted} taken over from other repositories`] : []),
+    ...(skipped > 0 ? [`${skipped} there already`] : []),
   ];
   context.log('info', figures.join(', '));
   return { result };

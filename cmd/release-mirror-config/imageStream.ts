@@ -4,7 +4,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { formatReference } from '../../lib/oci/reference.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import type { Session } from '../cli/command.ts';
+import type { CommandSession } from '../cli/command.ts';
 import { namedImages } from './images.ts';
 import type { MirrorArguments } from './request.ts';
 
@@ -14,7 +14,7 @@ export async function importRelease(
   { release }: SignedRelease,
   { isLocal }: ReleaseSource,
   args: MirrorArguments,
-  { context, environment }: Session,
+  { context, environment }: CommandSession,
 ): Promise<number> {
   if (isLocal) {
     throw new PluginError('usage', '--to-image-stream needs a release in a registry: the cluster fetches it itself');

@@ -24,7 +24,7 @@ export function namedImages(release: Release, skipReleaseImage: boolean): (reado
 }
 
 /** What is to be mirrored of a release. */
-export async function listImages(
+export async function listMirrorImages(
   { release }: SignedRelease,
   source: ReleaseSource,
   destination: Destination,

@@ -16,10 +16,10 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { RootFolder } from '../../lib/files/rootFolder.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import type { Session } from '../cli/command.ts';
+import type { CommandSession } from '../cli/command.ts';
 import { applyConfiguration, checkOutcomes, writeConfiguration, writeSignatureFiles } from './configuration.ts';
-import { copyImages } from './copy.ts';
-import { describeUpdateService, findGraphData, listImages, listMirrors, namedImages } from './images.ts';
+import { mirrorImages } from './copy.ts';
+import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { importRelease } from './imageStream.ts';
 import { tellOfResuming } from './interruption.ts';
 import { readRequest, type MirrorArguments, type MirrorRequest } from './request.ts';
@@ -28,7 +28,7 @@ import { type MirrorOutcome } from './upload.ts';
 import { readClusterUpdates } from './updates.ts';
 
 /** Mirrors a release and what goes with it. */
-export async function mirrorRelease(args: MirrorArguments, session: Session): Promise<void> {
+export async function mirrorRelease(args: MirrorArguments, session: CommandSession): Promise<void> {
   const request = readRequest(args);
   const context = { ...session.context, onEvent: session.terminal.transfer('Mirroring') };
   const registries = new Registries(await openAccess(args, session.environment), context);
@@ -47,7 +47,7 @@ interface Run {
   readonly request: MirrorRequest;
   readonly registries: Registries;
   readonly fetchFile: FetchFile;
-  readonly session: Session;
+  readonly session: CommandSession;
 }
 
 async function mirror(run: Run): Promise<void> {
@@ -122,7 +122,7 @@ async function carryOut(run: Run, signed: SignedRelease, source: ReleaseSource):
   const { context } = session;
   const { destination, configFolder } = request;
   if (args.applyConfig || args.applyReleaseImageSignature) await checkCluster(run);
-  const images = destination ? await listImages(signed, source, destination, args.skipReleaseImage) : [];
+  const images = destination ? await listMirrorImages(signed, source, destination, args.skipReleaseImage) : [];
   const graphData =
     destination && (await findGraphData(args.graphData, signed, source, destination, run.fetchFile, context));
   if (graphData) images.push(graphData);
@@ -137,7 +137,7 @@ async function carryOut(run: Run, signed: SignedRelease, source: ReleaseSource):
     context.log('warn', 'the release has no signature, and so there is no configuration to write or to apply');
   }
 
-  const copied = await copyImages(images, args, registries, context);
+  const copied = await mirrorImages(images, args, registries, context);
   const imported =
     args.toImageStream === undefined ? 0 : await importRelease(args.toImageStream, signed, source, args, session);
 

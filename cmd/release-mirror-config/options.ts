@@ -61,7 +61,7 @@ export const mirrorOptions = {
   },
   'verify-existing': {
     type: 'boolean',
-    describe: 'Read what is in the directory already, and replace what is altered',
+    describe: 'Read what is in the directory already, and replace what is corrupt',
     group: destination,
   },
   'print-mirror-instructions': {

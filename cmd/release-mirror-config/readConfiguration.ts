@@ -4,7 +4,7 @@ import type { ConfigVerdict } from '../../lib/bundle/configCheck.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSignatureFolder } from '../../lib/bundle/signatureFolder.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { checkKinds } from '../../lib/kubernetes/acceptedKinds.ts';
 import { readManifests, readManifestTexts } from '../../lib/kubernetes/manifestFolder.ts';
 import type { ConfigManifest } from '../../lib/config/manifest.ts';

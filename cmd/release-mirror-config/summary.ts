@@ -63,7 +63,7 @@ export function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgumen
 
 function formatImport(imported: number, { toImageStream = '', dryRun }: MirrorArguments): string {
   if (imported === 0) return '';
-  return `${String(imported)} images imported into imagestream/${toImageStream}${dryRun === 'none' ? '' : ' (dry run)'}`;
+  return `${imported} images imported into imagestream/${toImageStream}${dryRun === 'none' ? '' : ' (dry run)'}`;
 }
 
 function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<MirrorImage>): string {

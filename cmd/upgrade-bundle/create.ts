@@ -123,7 +123,7 @@ function repositoryOf({ releaseRepository }: Arguments<typeof options>, origin: 
 
 function formatBase({ version, blobs }: BundleBase): string {
   const bytes = formatBytes(blobs.reduce((sum, { size }) => sum + size, 0));
-  return `${bytes} in ${String(blobs.length)} blobs that ${version} has`;
+  return `${bytes} in ${blobs.length} blobs that ${version} has`;
 }
 
 /** What is a version is looked up where the release is; everything else is a path. */
@@ -151,12 +151,12 @@ function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): st
   const rows = [
     ['Bundle', path],
     ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
-    ['Size', `${formatBytes(metadata.size)} (${String(metadata.size)} bytes)`],
+    ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', digest]]),
     ['Release', metadata.release],
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', signer],
-    ['Images', `${String(metadata.images.length)} (${String(metadata.blobs.length)} blobs)`],
+    ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),
   ];

@@ -1,9 +1,9 @@
 import { realpath } from 'node:fs/promises';
 import { isPluginError } from '../../lib/errors.ts';
-import type { Arguments, Session } from '../cli/command.ts';
+import type { Arguments, CommandSession } from '../cli/command.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
-import { askProgram, findProgram } from '../cli/programs.ts';
+import { askProgram, findOnPath } from '../cli/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
 /** A program that is looked for on the path. */
@@ -62,7 +62,7 @@ const nodeTools = {
 };
 
 /** Looks at the machine, the path and the cluster; nothing is changed. Throws `interrupted` alone. */
-export async function diagnose(args: Arguments<typeof clusterOptions>, session: Session): Promise<Diagnosis> {
+export async function diagnose(args: Arguments<typeof clusterOptions>, session: CommandSession): Promise<Diagnosis> {
   const { environment } = session;
   return {
     program: {
@@ -77,21 +77,21 @@ export async function diagnose(args: Arguments<typeof clusterOptions>, session: 
     plugins: await Promise.all(
       Object.entries(plugins).map(async ([name, end]) => ({
         name,
-        path: (await findProgram(`oc-${end}`, environment)) ?? (await findProgram(`kubectl-${end}`, environment)),
+        path: (await findOnPath(`oc-${end}`, environment)) ?? (await findOnPath(`kubectl-${end}`, environment)),
       })),
     ),
     clients: await Promise.all(['oc', 'kubectl'].map((name) => findClient(name, session))),
     cluster: await findCluster(args, session),
     nodeTools: await Promise.all(
       Object.entries(nodeTools).map(async ([name, purpose]) => ({
-        ...{ name, purpose, path: await findProgram(name, environment) },
+        ...{ name, purpose, path: await findOnPath(name, environment) },
       })),
     ),
   };
 }
 
-async function findClient(name: string, { environment, context: { signal } }: Session): Promise<FoundProgram> {
-  const path = await findProgram(name, environment);
+async function findClient(name: string, { environment, context: { signal } }: CommandSession): Promise<FoundProgram> {
+  const path = await findOnPath(name, environment);
   if (path === undefined) return { name, path, version: undefined };
   const answer = await askProgram(path, ['version', '--client', '--output=json'], { environment, signal });
   // oc tells the version of the release it belongs to; kubectl, and its own oc’s, that of Kubernetes.
@@ -102,7 +102,7 @@ async function findClient(name: string, { environment, context: { signal } }: Se
 
 async function findCluster(
   args: Arguments<typeof clusterOptions>,
-  { environment, context }: Session,
+  { environment, context }: CommandSession,
 ): Promise<FoundCluster> {
   const found = { name: undefined, server: undefined, version: undefined, problem: undefined };
   const patience = AbortSignal.timeout(5000);

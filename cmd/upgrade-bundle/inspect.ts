@@ -60,40 +60,37 @@ function describe(inspection: Inspection, wide: boolean): string {
   );
   const extras = images.filter(({ kind }) => kind === 'extra').length;
   const attached = images.filter(({ hasAttachment }) => hasAttachment).length;
-  const counts = [...(extras > 0 ? [`${String(extras)} extra`] : []), `${String(attached)} with sigstore signatures`];
+  const counts = [...(extras > 0 ? [`${extras} extra`] : []), `${attached} with sigstore signatures`];
   const versions = wide ? previous : previous.slice(-shown.versions);
   const older = previous.length - versions.length;
   const noted = notes.slice(0, wide ? undefined : shown.notes);
   const rows = [
     ['Bundle', path],
     ...(volumes ? [['Volumes', formatVolumes(volumes)]] : []),
-    ['Size', `${formatBytes(size)} (${String(size)} bytes)`],
+    ['Size', `${formatBytes(size)} (${size} bytes)`],
     ...(digest === undefined ? [] : [['Digest', `${digest} (says the .sha256 file)`]]),
     ['Release', release],
     ...(signers.length === 0
       ? [['Signed by', 'nobody that the bundle names']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
-    ['Images', `${String(totals.images)} (${counts.join(', ')})`],
+    ['Images', `${totals.images} (${counts.join(', ')})`],
     ...listExtraImages(inspection.extraImages),
-    [
-      'Content',
-      `${formatBytes(totals.bytes)} in ${String(totals.blobs)} blobs and ${String(totals.manifests)} manifests`,
-    ],
+    ['Content', `${formatBytes(totals.bytes)} in ${totals.blobs} blobs and ${totals.manifests} manifests`],
     ...(base ? [['Left out', describeBase(inspection, base)]] : []),
     ['Shared', `${formatBytes(totals.saved)} saved; ${formatBytes(totals.bytesUnshared)} if nothing were shared`],
     ...(previous.length === 0
       ? []
-      : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${String(older)} more` : ''}`]]),
+      : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
     ['Made by', tool],
     ...noted.map((note) => ['Note', note]),
-    ...(notes.length > noted.length ? [['', `… and ${String(notes.length - noted.length)} more notes`]] : []),
+    ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
   ];
   return `OpenShift ${version} for ${arch}\n${formatFields(rows)}`;
 }
 
 function describeBase({ totals }: Inspection, { version, blobs, bytes }: NonNullable<Inspection['base']>): string {
   const share = totals.bytes === 0 ? 0 : Math.round((100 * bytes) / totals.bytes);
-  return `${formatBytes(bytes)} in ${String(blobs)} blobs that ${version} has: a delta, ${String(share)}% smaller`;
+  return `${formatBytes(bytes)} in ${blobs} blobs that ${version} has: a delta, ${share}% smaller`;
 }
 
 function listImages({ images }: Inspection, wide: boolean): string {
@@ -109,7 +106,7 @@ function listImages({ images }: Inspection, wide: boolean): string {
   const rest = sorted.slice(some.length);
   if (rest.length === 0) return table;
   const bytes = formatBytes(rest.reduce((sum, { unique }) => sum + unique, 0));
-  return `${table}\n… and ${String(rest.length)} more with ${bytes} of their own: -o wide lists them all`;
+  return `${table}\n… and ${rest.length} more with ${bytes} of their own: -o wide lists them all`;
 }
 
 function describeKind({ kind, platforms, complete }: InspectedImage): string {
@@ -124,5 +121,5 @@ function listShared({ sharedBlobs }: Inspection, wide: boolean): string {
   ]);
   const table = formatTable([['IMAGES', 'SIZE', 'SHARED BLOB'], ...rows], ['IMAGES', 'SIZE']);
   const rest = sharedBlobs.length - some.length;
-  return rest === 0 ? table : `${table}\n… and ${String(rest)} more that fewer images need`;
+  return rest === 0 ? table : `${table}\n… and ${rest} more that fewer images need`;
 }

@@ -154,5 +154,5 @@ function formatEnd({ nodes }: InstallResult, dryRun: string): string {
   if (dryRun !== 'none') return 'Nothing was written.';
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
-  return `Agents are ready on all ${String(nodes)} nodes. Next: oc adm-upgrade-bundle preflight`;
+  return `Agents are ready on all ${nodes} nodes. Next: oc adm-upgrade-bundle preflight`;
 }

@@ -1,6 +1,6 @@
 import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
 import type { ObjectReference } from '../../lib/kubernetes/discovery.ts';
-import { nameOf } from '../../lib/kubernetes/skew.ts';
+import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
 
 const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
 
@@ -8,5 +8,5 @@ const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' }
 export function formatObject(object: ObjectReference, outcome: string, dryRun: keyof typeof suffixes): string {
   const { namespace = agentNamespace } = object.metadata;
   const place = namespace === agentNamespace ? '' : ` -n ${namespace}`;
-  return `${nameOf(object)}${place} ${outcome}${suffixes[dryRun]}`;
+  return `${formatObjectName(object)}${place} ${outcome}${suffixes[dryRun]}`;
 }

@@ -64,7 +64,7 @@ async function readPlan(
 function failureOf({ findings, target }: Preflight): PluginError {
   const count = findings.filter(({ severity }) => severity === 'blocks').length;
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
-  const reasons = `${String(count)} ${count === 1 ? 'finding blocks' : 'findings block'}`;
+  const reasons = `${count} ${count === 1 ? 'finding blocks' : 'findings block'}`;
   return new PluginError('not-ready', `The cluster cannot ${what}: ${reasons}`, {
     hint: 'Do what is said above, then run this again.',
   });
@@ -72,12 +72,12 @@ function failureOf({ findings, target }: Preflight): PluginError {
 
 function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight): string {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
-  const title = `${cluster}: OpenShift ${version}${plan}; ${String(nodes)} nodes and ${String(workloads)} workloads looked at`;
+  const title = `${cluster}: OpenShift ${version}${plan}; ${nodes} nodes and ${workloads} workloads looked at`;
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
   const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
   const rows = groups.flatMap((group) => [
     ...group.slice(0, shown).map((finding) => [finding.severity, finding.check, nameSubject(finding), finding.message]),
-    ...(group.length > shown ? [['', '', `… and ${String(group.length - shown)} more`, '-o json lists them all']] : []),
+    ...(group.length > shown ? [['', '', `… and ${group.length - shown} more`, '-o json lists them all']] : []),
   ]);
   return [
     title,

@@ -109,11 +109,11 @@ function toWords(result: PushResult, signed: SignedRelease, { path, metadata, fi
     ['Release', release],
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', nameSigners(signed)],
-    ['Images', `${String(images)}, ${String(attachments)} sigstore attachments, ${String(tags)} tags`],
+    ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
     ...listExtraImages(result.extraImages),
     [
       'Blobs',
-      `${String(blobs.uploaded)} uploaded (${formatBytes(bytes)}), ${String(blobs.mounted)} mounted, ${String(blobs.skipped)} there already`,
+      `${blobs.uploaded} uploaded (${formatBytes(bytes)}), ${blobs.mounted} mounted, ${blobs.skipped} there already`,
     ],
   ];
   const steps = [
@@ -128,6 +128,6 @@ function toWords(result: PushResult, signed: SignedRelease, { path, metadata, fi
     nothing ? 'Nothing to do: everything is there' : 'Pushed',
     formatFields(rows),
     'Next, on the cluster:',
-    ...steps.map(([what = '', how = ''], index) => `  ${String(index + 1)}. ${what}:\n     ${how}`),
+    ...steps.map(([what = '', how = ''], index) => `  ${index + 1}. ${what}:\n     ${how}`),
   ].join('\n');
 }

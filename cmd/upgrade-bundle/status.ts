@@ -116,5 +116,5 @@ const header = ['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'];
 
 function describe({ name, phase, imagesLoaded, imagesTotal, bytes, message = '' }: NodeProgress): string[] {
   const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, barWidth);
-  return [name, phase, bar, `${String(imagesLoaded)} of ${String(imagesTotal)}`, formatBytes(bytes), message];
+  return [name, phase, bar, `${imagesLoaded} of ${imagesTotal}`, formatBytes(bytes), message];
 }

@@ -1,4 +1,4 @@
-import { uninstall } from '../../lib/update/install/uninstall.ts';
+import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
@@ -35,7 +35,7 @@ export const command = defineCommand({
     try {
       const timeout = args.wait ? args.timeout * 1000 : undefined;
       const tried = dryRun === 'none' ? {} : { dryRun };
-      const gone = await uninstall(cluster, { force, removePins, timeout, ...tried }, context);
+      const gone = await uninstallAgents(cluster, { force, removePins, timeout, ...tried }, context);
       for (const object of gone) terminal.print(formatObject(object, 'deleted', dryRun));
       if (gone.length === 0) terminal.print('There is nothing to remove.');
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');

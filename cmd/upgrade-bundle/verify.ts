@@ -41,7 +41,7 @@ const options = {
 export const command = defineCommand({
   details:
     'The signature vouches for the release, the release for its components, each manifest for what it points to: everything is read ' +
-    'once, in place, and whatever is missing, cut short, altered or superfluous is named. No network is used unless --signature-store ' +
+    'once, in place, and whatever is missing, cut short, corrupt or unexpected is named. No network is used unless --signature-store ' +
     'names one. A .sha256 file beside the bundle is compared too. The exit code is 0 for a good bundle, 1 for any other.',
   positionals: bundleArgument,
   options,
@@ -86,7 +86,7 @@ async function readExpected(
 
 /** Where the signature or the base is all that is wrong, another copy of the bundle would not help. */
 function failureOf({ path, problems }: VerifyReport): PluginError {
-  const count = problems.length === 1 ? 'there is a problem' : `there are ${String(problems.length)} problems`;
+  const count = problems.length === 1 ? 'there is a problem' : `there are ${problems.length} problems`;
   const message = `${path} is not a good bundle: ${count}`;
   const signature = problems.find(({ kind }) => kind === 'unsigned' || kind === 'untrusted');
   if (signature && problems.every(({ subject }) => subject === 'signature')) {
@@ -125,15 +125,9 @@ function toWords(report: VerifyReport): string {
     ['', release],
     ['Signed by', signers[0] ?? 'nobody who is trusted'],
     ...signers.slice(1).map((signer) => ['', signer]),
-    ...(others > 0 ? [['', `and so are ${String(others)} of the images in it`]] : []),
-    [
-      'Images',
-      `${all ? `all ${String(images.expected)} are` : `${String(images.whole)} of ${String(images.expected)} are`} whole`,
-    ],
-    [
-      'Content',
-      `${String(blobs)} blobs, ${String(manifests)} manifests, ${String(attachments)} of them sigstore signatures`,
-    ],
+    ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
+    ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
+    ['Content', `${blobs} blobs, ${manifests} manifests, ${attachments} of them sigstore signatures`],
     ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
     ['Read', formatBytes(report.bytes)],
@@ -155,15 +149,13 @@ function listProblems(problems: readonly Problem[]): string[] {
     if (group.length <= 5) return group.map((problem) => describe(problem.kind, problem.message, problem.images));
     const [{ kind, subject } = { kind: '', subject: '' }] = group;
     const images = [...new Set(group.flatMap((problem) => problem.images))];
-    return [describe(kind, `${String(group.length)} ${subject}s`, images)];
+    return [describe(kind, `${group.length} ${subject}s`, images)];
   });
-  return lines.length === problems.length
-    ? lines
-    : [...lines, `  (-o json lists all ${String(problems.length)} of them)`];
+  return lines.length === problems.length ? lines : [...lines, `  (-o json lists all ${problems.length} of them)`];
 }
 
 function describe(kind: string, what: string, images: readonly string[]): string {
   const some = images.slice(0, 5).join(', ');
-  const others = images.length > 5 ? ` and ${String(images.length - 5)} more images` : '';
+  const others = images.length > 5 ? ` and ${images.length - 5} more images` : '';
   return `  ${kind.padEnd(12)} ${what}${some === '' ? '' : `, needed by ${some}${others}`}`;
 }

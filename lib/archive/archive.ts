@@ -74,7 +74,7 @@ export class Archive {
     if (size > limit)
       throw new PluginError(
         'too-large',
-        `${path} in ${this.path} has ${String(size)} bytes, more than the ${String(limit)} it may have`,
+        `${path} in ${this.path} has ${size} bytes, more than the ${limit} it may have`,
       );
     const bytes = await readFully(this.#file, this.path, start, size, this.#signal);
     if (bytes.length < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);

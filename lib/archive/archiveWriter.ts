@@ -81,8 +81,7 @@ export class ArchiveWriter implements ContentStore {
       }
       const file = await openPartials(volumes);
       try {
-        if (journal)
-          context.log('info', `going on with ${partialOf(path)}: ${String(journal.finished.size)} blobs are there`);
+        if (journal) context.log('info', `going on with ${partialOf(path)}: ${journal.finished.size} blobs are there`);
         journal ??= Journal.create(journalOf(path), identity);
         // Even of a file that is gone on with a power failure may have taken some.
         await writeKnown(file, layout);
@@ -129,7 +128,7 @@ export class ArchiveWriter implements ContentStore {
       .finally(() => (this.#flushing = undefined));
   }
 
-  /** Takes back what the journal says of some content, which turned out to be altered. */
+  /** Takes back what the journal says of some content, which turned out to be corrupt. */
   forget(digest: Digest): void {
     this.#journal.forget(digest);
   }

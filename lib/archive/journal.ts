@@ -50,7 +50,7 @@ export class Journal {
 
   /** Notes that the first `bytes` of some content are there. */
   begin(digest: Digest, bytes: number): void {
-    this.#note(`${digest} ${String(bytes)}`);
+    this.#note(`${digest} ${bytes}`);
   }
 
   /** Notes that content has to come again from its first byte. */

@@ -96,8 +96,8 @@ class Reading {
         this.#position += endSize;
         return false;
       }
-      if ((this.#headers += 1) > headerLimit) this.#refuse(`it has more than ${String(headerLimit)} headers`);
-      const header = decodeHeader(block, (why) => this.#refuse(`at byte ${String(at)}, ${why}`));
+      if ((this.#headers += 1) > headerLimit) this.#refuse(`it has more than ${headerLimit} headers`);
+      const header = decodeHeader(block, (why) => this.#refuse(`at byte ${at}, ${why}`));
       if (header.type === 'file' || header.type === 'folder' || header.type === 'link') {
         await this.#addEntry(header, extension);
         return true;
@@ -120,7 +120,7 @@ class Reading {
     const { path, first, end } = last;
     // The size of a device is unknown, so the entry may be in the list already.
     if (path !== undefined && first < this.#first) this.#entries.delete(path);
-    const why = `it is cut short: ${path ?? 'an entry'} would end at byte ${String(end)}`;
+    const why = `it is cut short: ${path ?? 'an entry'} would end at byte ${end}`;
     return { ...listing, end: first, damage: damaged(this.#tar.path, why), cutEntry: path };
   }
 
@@ -142,9 +142,7 @@ class Reading {
     const isShort = marker.length < (isZero(block) ? endSize : 512);
     throw damaged(
       this.#tar.path,
-      isShort
-        ? `it is cut short: it ends at byte ${String(at + marker.length)}`
-        : `there is no tar header at byte ${String(at)}`,
+      isShort ? `it is cut short: it ends at byte ${at + marker.length}` : `there is no tar header at byte ${at}`,
     );
   }
 
@@ -181,7 +179,7 @@ class Reading {
   }
 
   async #addEntry(header: TarHeader, extension: Extension | undefined): Promise<void> {
-    const refuse: Refuse = (why) => this.#refuse(`at byte ${String(this.#first)}, ${why}`);
+    const refuse: Refuse = (why) => this.#refuse(`at byte ${this.#first}, ${why}`);
     const { pax, longName, longTarget } = extension ?? {};
     const name = pax?.path ?? longName ?? header.name;
     const isLink = header.type === 'link';

@@ -36,13 +36,9 @@ export function planVolumes(path: string, size: number, volumeSize = Infinity): 
   const count = Math.ceil(size / volumeSize);
   if (count > volumeLimit) {
     const smallest = String(Math.ceil(size / volumeLimit));
-    throw new PluginError(
-      'usage',
-      `${String(size)} bytes would be ${String(count)} volumes, more than can be numbered`,
-      {
-        hint: `Choose a --volume-size of at least ${smallest} bytes.`,
-      },
-    );
+    throw new PluginError('usage', `${size} bytes would be ${count} volumes, more than can be numbered`, {
+      hint: `Choose a --volume-size of at least ${smallest} bytes.`,
+    });
   }
   return Array.from({ length: count }, (_, index) => ({
     path: volumeName(path, index),
@@ -177,7 +173,7 @@ export class Volumes {
   /** Writes up to `length` bytes, and says how many. Throws a RangeError behind the last file. */
   async write(buffer: Buffer, offset: number, length: number, position: number): Promise<{ bytesWritten: number }> {
     const place = this.#find(position);
-    if (!place) throw new RangeError(`there is no file for byte ${String(position)}`);
+    if (!place) throw new RangeError(`there is no file for byte ${position}`);
     return place.handle.write(buffer, offset, Math.min(length, place.left), place.position);
   }
 

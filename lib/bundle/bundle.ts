@@ -19,7 +19,7 @@ export interface BundleFile {
 export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 
 /** How a bundle is opened. */
-export interface OpenOptions {
+export interface OpenBundleOptions {
   /** A tar that is cut short is opened as far as it goes. */
   readonly tolerant?: boolean;
   /** It was found in a folder and named by nobody: only regular files in that folder are opened, and links are not followed. */

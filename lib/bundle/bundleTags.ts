@@ -44,7 +44,7 @@ export async function readBundleTags(
   }
   const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
   if (others.length > 0) {
-    const more = others.length > 3 ? ` and ${String(others.length - 3)} more` : '';
+    const more = others.length > 3 ? ` and ${others.length - 3} more` : '';
     const names = others.slice(0, 3).join(', ') + more;
     context.log('warn', `${names}: left out, because the signed release has no such tag`);
   }

@@ -4,7 +4,7 @@ import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Bundle } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
-import { placeOf } from './place.ts';
+import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** How much configuration a bundle may hold. A signature has 3 KB, and a mirror directory those of a few hundred releases. */
@@ -44,24 +44,21 @@ export interface BundledConfig {
 /** Lists the configuration of a bundle: in a directory only manifests, which nothing else is applied from. */
 export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): BundleFile[] {
   const isManifest = /\.(?:ya?ml|json)$/;
-  return files.filter((file) => placeOf(file).kind === 'config' && (form === 'tar' || isManifest.test(file.path)));
+  return files.filter((file) => entryKindOf(file).kind === 'config' && (form === 'tar' || isManifest.test(file.path)));
 }
 
 /** Tells what is too much about the configuration of a bundle, by the number and the sizes of its files, before any is read. */
 export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   const excess = (what: string, words: string): Problem =>
-    describeProblem('superfluous', 'file', what, `config ${words}: nothing of it is read`);
+    describeProblem('unexpected', 'file', what, `config ${words}: nothing of it is read`);
   if (files.length > configLimits.files) {
-    return excess(
-      'config',
-      `has ${String(files.length)} files, more than the ${String(configLimits.files)} it may have`,
-    );
+    return excess('config', `has ${files.length} files, more than the ${configLimits.files} it may have`);
   }
   const large = files.find(({ size }) => size > configLimits.fileBytes);
-  if (large) return excess(large.path, `has ${large.path} of ${String(large.size)} bytes, which no manifest has`);
+  if (large) return excess(large.path, `has ${large.path} of ${large.size} bytes, which no manifest has`);
   const bytes = files.reduce((sum, { size }) => sum + size, 0);
   if (bytes <= configLimits.bytes) return undefined;
-  return excess('config', `has ${String(bytes)} bytes, more than the ${String(configLimits.bytes)} it may have`);
+  return excess('config', `has ${bytes} bytes, more than the ${configLimits.bytes} it may have`);
 }
 
 /** Reads the configuration of a bundle, within limits. Throws what reading the bundle does; all else is a problem. */
@@ -75,7 +72,7 @@ export async function readBundledConfig(bundle: Bundle, context: Context): Promi
 }
 
 /** Reads the signatures in the configuration of a bundle, unverified. Throws `invalid-file` for what cannot be read. */
-export async function readSignatures(bundle: Bundle, context: Context): Promise<SignaturesByDigest> {
+export async function readBundledSignatures(bundle: Bundle, context: Context): Promise<SignaturesByDigest> {
   const { signatures, problems } = await readBundledConfig(bundle, context);
   const [first] = problems;
   if (first) throw new PluginError('invalid-file', `${bundle.path}: ${first.message}`);
@@ -93,13 +90,13 @@ export async function parseConfig(texts: readonly ConfigText[], context: Context
       const { objects, tokens } = listObjects(text, path);
       total += tokens;
       if (total > configLimits.tokens) {
-        problems.push(describeProblem('superfluous', 'file', path, 'config has more YAML than any release needs'));
+        problems.push(describeProblem('unexpected', 'file', path, 'config has more YAML than any release needs'));
         break;
       }
       files.push({ path, text, objects, signatures: signaturesIn(objects, path) });
     } catch (error) {
       if (!isPluginError(error, 'invalid-file')) throw error;
-      problems.push(describeProblem('altered', 'file', path, error.message));
+      problems.push(describeProblem('corrupt', 'file', path, error.message));
       // What cannot be read costs as much as what can.
       if (problems.length >= configLimits.unreadable) break;
     }
@@ -107,8 +104,8 @@ export async function parseConfig(texts: readonly ConfigText[], context: Context
   const signatures = mergeSignatures(files.map((file) => file.signatures));
   for (const [digest, list] of signatures) {
     if (list.length <= configLimits.signatures) continue;
-    const words = `config has ${String(list.length)} signatures of ${digest}, more than any release has`;
-    problems.push(describeProblem('superfluous', 'signature', digest, words));
+    const words = `config has ${list.length} signatures of ${digest}, more than any release has`;
+    problems.push(describeProblem('unexpected', 'signature', digest, words));
   }
   const usable = [...signatures].filter(([, list]) => list.length <= configLimits.signatures);
   return { files, signatures: new Map(usable), problems };

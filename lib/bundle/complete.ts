@@ -9,10 +9,10 @@ import { listVolumeSets } from '../archive/volumes.ts';
 import type { BlobRecord, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
 import { type Bundle } from './bundle.ts';
-import { type OpenOptions } from './bundle.ts';
+import { type OpenBundleOptions } from './bundle.ts';
 
 /** Where else to look for what a delta leaves out. */
-export interface CompleteOptions extends Pick<OpenOptions, 'onMedium'> {
+export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {
   /** Bundles or mirror directories that somebody named for it. */
   readonly bases: readonly string[];
   /** Lists the digests of what is where it is going already, and need not be had; is asked only when something is lacking. */
@@ -85,9 +85,9 @@ export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
 }
 
 function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
-  const lines = missing.map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
+  const lines = missing.map(({ digest, size }) => `${digest} of ${size} bytes`);
   const what = `${path} leaves out what ${metadata.base?.release ?? ''} (${metadata.base?.version ?? ''}) has, and`;
-  const count = missing.length === 1 ? 'a blob is' : `${String(missing.length)} blobs are`;
+  const count = missing.length === 1 ? 'a blob is' : `${missing.length} blobs are`;
   return new PluginError('incomplete', [`${what} ${count} not to be had:`, ...lines].join('\n  '), {
     hint: baseHint(metadata),
   });

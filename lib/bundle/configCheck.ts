@@ -45,7 +45,7 @@ export interface ConfigVerdict {
 }
 
 /** What configuration has to agree with, by the release itself. */
-export function subjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
+export function signatureSubjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
   const references = [reference, ...[...images.values()].map((image) => image.reference)];
   return {
     version,
@@ -121,17 +121,17 @@ function judgeSignatureFile(
     return { problem: describeProblem(kind, 'file', path, `${path} ${words}`), manifests: [] };
   };
   if (signatures.size === 0 || !objects.every(isSignatures))
-    return refuse('superfluous', 'is no signature: nothing vouches for it');
+    return refuse('unexpected', 'is no signature: nothing vouches for it');
   const manifests: ConfigManifest[] = [];
   for (const [digest, list] of signatures) {
     const isOwn = digests.has(digest);
     const verified = good.filter((each) => each.digest === digest);
     if (!isOwn && (form === 'tar' || (verified.length === 0 && !lenient))) {
       const why = form === 'tar' ? 'which is no image of this release' : 'for which no trusted key vouches';
-      return refuse('superfluous', `has a signature of ${digest}, ${why}`);
+      return refuse('unexpected', `has a signature of ${digest}, ${why}`);
     }
     if (verified.length > 0 && !list.every((bytes) => verified.some((each) => each.bytes.equals(bytes)))) {
-      return refuse('altered', `is altered: it has a signature of ${digest} that no trusted key made`);
+      return refuse('corrupt', `is corrupt: it has a signature of ${digest} that no trusted key made`);
     }
     const known = isOwn ? version : objects.map(annotatedVersion).find((each) => each !== undefined);
     const signer = (verified[0] ?? metadata.signatures[digest]?.[0])?.fingerprint ?? '';
@@ -141,7 +141,7 @@ function judgeSignatureFile(
   const isAsWritten = manifests.length === 1 && only?.path === path && formatManifest(only.object) === text;
   const isOwnForm =
     form === 'tar' || (described && path.startsWith('config/signature/') && isSubset(signatures, digests));
-  return isAsWritten || (!isOwnForm && objects.every(isPlain)) ? { manifests } : refuse('altered', 'is altered');
+  return isAsWritten || (!isOwnForm && objects.every(isPlain)) ? { manifests } : refuse('corrupt', 'is corrupt');
 }
 
 function isSubset(signatures: ReadonlyMap<Digest, unknown>, digests: ReadonlySet<Digest>): boolean {

@@ -2,14 +2,14 @@ import { PluginError } from '../errors.ts';
 import type { BundleMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
-import type { VerifyTrust } from './vouching.ts';
+import type { VerifyTrust } from './signatureCheck.ts';
 
 const hint = 'Accept them by leaving out --require-signed-images, or make the bundle again without --extra-image.';
 
 /** Says how many images of a bundle the signature of its release does not cover; undefined where it covers all of them. */
 export function describeExtraImages({ length }: readonly string[]): string | undefined {
   if (length === 0) return undefined;
-  return `${length === 1 ? '1 image' : `${String(length)} images`} not covered by the release signature`;
+  return `${length === 1 ? '1 image' : `${length} images`} not covered by the release signature`;
 }
 
 /** The images of a bundle that the signature of its release does not cover, as problems. */

@@ -2,14 +2,14 @@ import type { SignedRelease } from '../release/load.ts';
 import type { BundleMetadata } from './metadata.ts';
 
 /** What a bundle says of its release, before its blobs are known. */
-export type BundleFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
+export type MetadataFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
 
 /** What metadata.json says of a release: everything but the blobs and the size. `extras` are pullspecs by digest. */
 export function describeRelease(
   { release, signatures }: SignedRelease,
   extras: readonly string[],
   tool: string,
-): BundleFacts {
+): MetadataFacts {
   const { version, arch, pullspec, images, osImages, previous } = release;
   const pullspecs = new Map([...images].map(([name, image]) => [name, image.pullspec]));
   return {

@@ -6,10 +6,10 @@ import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 import { openBundle } from './open.ts';
-import { readSignatures } from './bundledConfig.ts';
+import { readBundledSignatures } from './bundledConfig.ts';
 import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
-import type { VerifyTrust } from './vouching.ts';
+import type { VerifyTrust } from './signatureCheck.ts';
 
 /** Which bundle is meant, without the bundle itself. */
 export interface BundleIdentity {
@@ -52,7 +52,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
       });
     }
     const signed = await checkSigned(bundle, trust, context);
-    const signatures = (await readSignatures(bundle, context)).get(signed.release.digest) ?? [];
+    const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
     const evidence = { signed, signatures, extraImages: bundle.metadata.extraImages };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };

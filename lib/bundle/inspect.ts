@@ -238,7 +238,7 @@ async function walkImage(
     }
   };
   await visit(root, false);
-  if (missing > 0) notes.push(`${missing === 1 ? 'a blob' : `${String(missing)} blobs`} that it needs cannot be found`);
+  if (missing > 0) notes.push(`${missing === 1 ? 'a blob' : `${missing} blobs`} that it needs cannot be found`);
   return { pieces, platforms, hasAttachment, notes };
 }
 

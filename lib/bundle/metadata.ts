@@ -83,7 +83,7 @@ export function formatMetadata(
 /** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it, and `too-large`; `where` is for the message. */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   if (bytes.length > metadataSizeLimit) {
-    const sizes = `${String(bytes.length)} bytes, more than the ${String(metadataSizeLimit)} it may have`;
+    const sizes = `${bytes.length} bytes, more than the ${metadataSizeLimit} it may have`;
     throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
   }
   let value: unknown;
@@ -96,7 +96,7 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   if (value['formatVersion'] !== 1) {
     const has = value['formatVersion'];
     const which =
-      typeof has === 'number' && has > 0 && has < 100 ? `formatVersion ${String(Math.floor(has))}` : 'no formatVersion';
+      typeof has === 'number' && has > 0 && has < 100 ? `formatVersion ${Math.floor(has)}` : 'no formatVersion';
     throw invalid(where, `has ${which}; this program reads 1`);
   }
   if (!isText(value['tool'])) throw invalid(where, 'has no tool');

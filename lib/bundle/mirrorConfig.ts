@@ -41,7 +41,7 @@ export function judgeMirrorFiles(
     if (typeof rebuilt === 'object' && formatManifest(rebuilt.manifest.object) === text) manifests.push(rebuilt);
     else {
       const why = typeof rebuilt === 'string' ? rebuilt : 'is not as mirroring writes it';
-      problems.push(describeProblem('superfluous', 'file', path, `${path} ${why}: nothing vouches for it`));
+      problems.push(describeProblem('unexpected', 'file', path, `${path} ${why}: nothing vouches for it`));
     }
   }
   return { manifests, problems };

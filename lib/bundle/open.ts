@@ -6,7 +6,7 @@ import { shellWord } from '../shellWord.ts';
 import { openDirectory } from './openDirectory.ts';
 import { openTar } from './openTar.ts';
 import { findSplit } from './split.ts';
-import type { Bundle, OpenOptions } from './bundle.ts';
+import type { Bundle, OpenBundleOptions } from './bundle.ts';
 
 /**
  * Opens a bundle by the path of a file, device or mirror directory; one in volumes by any of them, the name they have in
@@ -14,7 +14,7 @@ import type { Bundle, OpenOptions } from './bundle.ts';
  * metadata.json, is described by the release in it.
  * Throws `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
  */
-export async function openBundle(path: string, context: Context, options: OpenOptions = {}): Promise<Bundle> {
+export async function openBundle(path: string, context: Context, options: OpenBundleOptions = {}): Promise<Bundle> {
   if (options.onMedium) return openTar(path, options, context);
   const split = await findSplit(path);
   if (split !== undefined) return openTar(split, options, context);
@@ -43,7 +43,7 @@ async function lookAround(path: string): Promise<string> {
   const names = await readdir(folder).catch(() => undefined);
   if (!names) return `There is no folder ${folder}: check the path, and whether the medium is mounted.`;
   const bundles = names.filter((name) => name.endsWith('.tar')).sort();
-  const others = bundles.length > 5 ? ` and ${String(bundles.length - 5)} more` : '';
+  const others = bundles.length > 5 ? ` and ${bundles.length - 5} more` : '';
   const has = bundles.length === 0 ? 'no .tar file' : bundles.slice(0, 5).map(shellWord).join(', ') + others;
   return `Check the path: ${folder === '.' ? 'this folder' : folder} has ${has}.`;
 }

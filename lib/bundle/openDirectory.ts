@@ -11,7 +11,7 @@ import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } f
 import type { Bundle } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
-import { placeOf } from './place.ts';
+import { entryKindOf } from './entryKind.ts';
 
 /** Opens a mirror directory, an unpacked bundle or one that another tool wrote. Throws `not-found`, `not-readable` and `invalid-bundle`. */
 export async function openDirectory(path: string, context: Context): Promise<Bundle> {
@@ -20,7 +20,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
   const content = new Directory(path, releaseRepository, {}, context);
   const files = await listFiles(folder, context);
   const read = (file: string): Promise<Buffer> => folder.read(file, metadataSizeLimit);
-  const described = files.some((file) => placeOf(file).kind === 'metadata');
+  const described = files.some((file) => entryKindOf(file).kind === 'metadata');
   return {
     path,
     form: 'directory',
@@ -101,7 +101,7 @@ async function describeContent(
   }
   const release = await readPayload(content, await content.resolve(tag), { repository: usualRepository }, context);
   const facts = describeRelease({ release, signatures: new Map() }, [], 'another tool');
-  const placed = files.map((file) => ({ ...placeOf(file), size: file.size }));
+  const placed = files.map((file) => ({ ...entryKindOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));
   const blobs = placed.flatMap((place) =>
     place.kind === 'blob' && !manifests.has(place.digest) ? [{ digest: place.digest, size: place.size }] : [],

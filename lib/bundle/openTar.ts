@@ -5,7 +5,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { endSize, roundToBlock } from '../archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
-import type { OpenOptions } from './bundle.ts';
+import type { OpenBundleOptions } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundlePart } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
@@ -13,7 +13,7 @@ import { checkVolumes, volumeError } from './split.ts';
 /** Opens a bundle in a tar, which may be in volumes. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(
   path: string,
-  { tolerant = false, onMedium = false }: OpenOptions,
+  { tolerant = false, onMedium = false }: OpenBundleOptions,
   context: Context,
 ): Promise<Bundle> {
   const archive = await Archive.open(path, context, true, onMedium);

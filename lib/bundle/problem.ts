@@ -1,6 +1,6 @@
 /** What is wrong: `inconsistent` is for two things in a bundle that contradict each other, the last two are about the release's signature. */
 export type ProblemKind =
-  'missing' | 'truncated' | 'altered' | 'superfluous' | 'inconsistent' | 'unsigned' | 'untrusted';
+  'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsistent' | 'unsigned' | 'untrusted';
 
 /** What a problem is with; `bundle` is the whole of it. */
 export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';

@@ -3,7 +3,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { parseConfig, type ConfigText } from './bundledConfig.ts';
 import { judgeConfig } from './configCheck.ts';
-import { verifyOthers, type VerifyTrust } from './vouching.ts';
+import { verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /**
  * Checks a folder of configuration without a release beside it: signatures by trusted keys vouch for themselves, and nothing vouches for
@@ -17,13 +17,13 @@ export async function checkSignatureFolder(
 ): Promise<readonly ConfigManifest[]> {
   const config = await parseConfig(texts, context);
   const none = new Set<never>();
-  const good = await verifyOthers(config.signatures, none, undefined, trust, context);
+  const good = await verifyUntrusted(config.signatures, none, undefined, trust, context);
   const subject = { version: '', digests: none, repositories: none };
   const bundle = { form: 'directory', described: false, metadata: { signatures: {} } } as const;
   const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
   const [first, ...others] = problems;
   if (!first) return signatures;
-  const more = others.length > 0 ? `, and ${String(others.length)} more problems` : '';
+  const more = others.length > 0 ? `, and ${others.length} more problems` : '';
   throw new PluginError('untrusted', `${folder} is no bundle and no mirror directory: ${first.message}${more}`, {
     hint:
       'Give the bundle or mirror directory, whose release vouches for its configuration, or the key with --signature-keyring; ' +

@@ -4,14 +4,14 @@ import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
-import { compareRelease } from './agreement.ts';
+import { checkReleaseFacts } from './metadataCheck.ts';
 import { readBundledConfig } from './bundledConfig.ts';
 import { readBundleTags } from './bundleTags.ts';
-import { announceMirrors, judgeConfig, subjectOf, type ConfigVerdict } from './configCheck.ts';
+import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from './configCheck.ts';
 import { checkExtraImages } from './extraImages.ts';
 import type { Bundle } from './bundle.ts';
 import type { Problem } from './problem.ts';
-import { findUntrusted, verifyOthers, type VerifyTrust } from './vouching.ts';
+import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /** A bundle whose release somebody trusted signed, with what may be believed of the rest. */
 export interface SignedBundle extends SignedRelease {
@@ -37,10 +37,10 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const signed = await checkRelease({ path, metadata, content, signatures: known }, trust, context);
     const { release, signatures } = signed;
     checkExtraImages(bundle, trust);
-    const subject = subjectOf(release);
+    const subject = signatureSubjectOf(release);
     const own = [...signatures.values()].flat();
-    refuse(bundle, findUntrusted(release, known, own, trust));
-    const others = form === 'tar' ? [] : await verifyOthers(known, subject.digests, release, trust, context);
+    refuse(bundle, findUnsigned(release, known, own, trust));
+    const others = form === 'tar' ? [] : await verifyUntrusted(known, subject.digests, release, trust, context);
     const lenient = trust.allowUnsigned;
     const verdict = judgeConfig(bundle, config, subject, { good: [...own, ...others], lenient });
     refuse(bundle, verdict.problems);
@@ -70,13 +70,13 @@ export async function checkRelease(
 ): Promise<SignedRelease> {
   const found = await findRelease({ image: metadata.release }, () => content);
   const signed = await loadRelease(found, {}, { ...trust, known: signatures, offline: true }, context);
-  refuse({ path }, compareRelease(metadata, signed.release));
+  refuse({ path }, checkReleaseFacts(metadata, signed.release));
   return signed;
 }
 
 function refuse({ path }: Pick<Bundle, 'path'>, [first, ...others]: readonly Problem[]): void {
   if (!first) return;
-  const more = others.length > 0 ? `, and ${String(others.length)} more problems` : '';
+  const more = others.length > 0 ? `, and ${others.length} more problems` : '';
   const code = first.kind === 'untrusted' ? first.kind : 'invalid-bundle';
   throw new PluginError(code, `${path}: ${first.message}${more}`);
 }

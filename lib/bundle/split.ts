@@ -53,8 +53,8 @@ export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArc
     ];
     if (size === undefined) return what('missing', 'is missing');
     if (volume === undefined || size === volume.size) return [];
-    const words = `has ${String(size)} bytes instead of ${String(volume.size)}`;
-    return size < volume.size ? what('truncated', `is cut short: it ${words}`) : what('altered', words);
+    const words = `has ${size} bytes instead of ${volume.size}`;
+    return size < volume.size ? what('truncated', `is cut short: it ${words}`) : what('corrupt', words);
   });
 }
 
@@ -63,7 +63,7 @@ export function volumeError(problems: readonly Problem[]): PluginError | undefin
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;
   const message =
-    others.length === 0 ? first : [`${String(problems.length)} volumes are not right:`, first, ...others].join('\n  ');
+    others.length === 0 ? first : [`${problems.length} volumes are not right:`, first, ...others].join('\n  ');
   return new PluginError('invalid-bundle', message, {
     hint: 'Copy the volumes that are named from where the bundle was made; the others can stay.',
   });

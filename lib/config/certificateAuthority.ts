@@ -73,7 +73,7 @@ function readCertificate(pem: string, index: number): string {
   try {
     return new X509Certificate(pem).toString();
   } catch (cause) {
-    const which = `certificate ${String(index + 1)} of the certificate authority`;
+    const which = `certificate ${index + 1} of the certificate authority`;
     throw new PluginError('invalid-file', `${which} is malformed: ${messageOf(cause)}`, { cause });
   }
 }

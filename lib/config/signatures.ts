@@ -27,7 +27,7 @@ export function signatureConfigMap(
 ): ConfigManifest {
   const name = `sha256-${hexOf(digest)}`;
   const data = signatures.map(
-    (bytes, index) => [`${name}-${String(index + 1)}`, Buffer.from(bytes).toString('base64')] as const,
+    (bytes, index) => [`${name}-${index + 1}`, Buffer.from(bytes).toString('base64')] as const,
   );
   return {
     path: `config/signature/sha256/${hexOf(digest).slice(0, 16)}.yaml`,

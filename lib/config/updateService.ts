@@ -93,6 +93,6 @@ function checkName(name: string, namespace: string): void {
   const longest = hostLabelLimit - `-policy-engine-route-${namespace}`.length;
   if (/^[a-z](?:[a-z0-9-]*[a-z0-9])?$/.test(name) && name.length <= longest) return;
   throw new PluginError('usage', `“${name}” cannot be the name of an update service in ${namespace}`, {
-    hint: `Take at most ${String(longest)} lower-case letters, digits and dashes, a letter first: it becomes part of a host name.`,
+    hint: `Take at most ${longest} lower-case letters, digits and dashes, a letter first: it becomes part of a host name.`,
   });
 }

@@ -4,7 +4,7 @@ import { CopyFailure, describeFailures } from './copyFailure.ts';
 import { PluginError } from '../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf } from '../oci/digest.ts';
-import { Slots } from '../http/slots.ts';
+import { RequestLimiter } from '../http/requestLimiter.ts';
 import { readContent, type ContentSource, type ContentStore } from '../store/store.ts';
 
 /** An image, or a list of images, to copy with everything below it. */
@@ -81,7 +81,7 @@ class Copy {
   readonly #destination: ContentStore & Partial<Mounting>;
   readonly #options: CopyOptions;
   readonly #context: Context;
-  readonly #slots: Slots;
+  readonly #slots: RequestLimiter;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
   readonly #claims = new Map<string, Promise<CopyFailure[]>>();
@@ -90,7 +90,7 @@ class Copy {
     this.#destination = destination;
     this.#options = options;
     this.#context = context;
-    this.#slots = new Slots(options.concurrency ?? usualConcurrency);
+    this.#slots = new RequestLimiter(options.concurrency ?? usualConcurrency);
     this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
   }
 
@@ -150,12 +150,12 @@ class Copy {
       const bytes = await readContent(source, node);
       // What the bytes are is certain from here on, and so no manifest can be below itself.
       if (digestOf(bytes) !== node.digest) {
-        throw new PluginError('digest-mismatch', `the content of ${node.digest} is altered`);
+        throw new PluginError('digest-mismatch', `the content of ${node.digest} is corrupt`);
       }
       const children = childrenOf(parseManifest(bytes, `${node.digest} in ${source.name}`));
       if (depth >= depthLimit || this.#claims.size + children.length > nodeLimit) {
         throw new PluginError('invalid-manifest', `${node.digest} in ${source.name} belongs to no sane image`, {
-          hint: `At most ${String(depthLimit)} levels and ${String(nodeLimit)} pieces of content are copied.`,
+          hint: `At most ${depthLimit} levels and ${nodeLimit} pieces of content are copied.`,
         });
       }
       return { bytes, children };

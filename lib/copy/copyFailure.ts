@@ -50,21 +50,21 @@ export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly str
   if (only && !second) return only;
   const failed = new Set([...failures.values()].flat()).size;
   const hint = 'Run the same command again: what was copied stays, and is skipped.';
-  return sumUp(`${String(failed)} of ${String(total)} images could not be copied`, errors, hint);
+  return sumUp(`${failed} of ${total} images could not be copied`, errors, hint);
 }
 
 /** One `partial` for several errors. It names the first of them; its cause, an AggregateError that `-v` shows, has them all. */
 export function sumUp(title: string, errors: readonly PluginError[], hint: string | undefined): PluginError {
   const lines = errors.map(({ message }) => message);
   const more = errors.length - errorsShown;
-  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${String(more)} more, which -v shows`] : lines;
+  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${more} more, which -v shows`] : lines;
   const cause = new AggregateError(errors, lines.join('\n'));
   return new PluginError('partial', `${title}:\n  ${shown.join('\n  ')}`, { hint, cause });
 }
 
 function describe({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {
   const more = images.length - namesShown;
-  const names = images.slice(0, namesShown).join(', ') + (more > 0 ? ` and ${String(more)} more` : '');
+  const names = images.slice(0, namesShown).join(', ') + (more > 0 ? ` and ${more} more` : '');
   const where = message.includes(store) ? side : `${side} ${store}`;
   const what = message.includes(digest) ? message : `${digest}: ${message}`;
   return `${names === '' ? '' : `${names}: `}${where}: ${what}`;

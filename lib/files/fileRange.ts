@@ -84,7 +84,7 @@ async function* read(
     const { bytesRead, buffer } = await file
       .read(takeBuffer(length), 0, length, start + done)
       .catch((error: unknown) => {
-        throw describeReadError(error, `byte ${String(start + done)} of ${path}`);
+        throw describeReadError(error, `byte ${start + done} of ${path}`);
       });
     if (bytesRead === 0) return;
     yield buffer.subarray(0, bytesRead);

@@ -61,7 +61,7 @@ async function create(path: string, content: string): Promise<boolean> {
 
 /** Removes a lock of an ended process, unless another process took it over a moment ago. */
 async function removeStale(path: string, content: string): Promise<void> {
-  const aside = `${path}.${String(process.pid)}`;
+  const aside = `${path}.${process.pid}`;
   await unlessMissing(rename(path, aside));
   const moved = (await unlessMissing(readFile(aside, 'utf8'))) ?? content;
   if (moved === content) await rm(aside, { force: true });
@@ -132,7 +132,7 @@ async function isFresh(path: string): Promise<boolean> {
 function startOf(pid: number): string {
   try {
     return (
-      readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
+      readFileSync(`/proc/${pid}/stat`, 'utf8')
         .replace(/^.*\) /s, '')
         .split(' ')[19] ?? ''
     );

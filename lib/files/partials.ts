@@ -13,7 +13,7 @@ const abandonedAfter = 60 * 60 * 1000;
  * A name for content on its way into a folder, which no other writer ever uses: `.<what>.<machine>-<process>-<random>.partial`.
  */
 export function partialName(what: string): string {
-  return `.${what}.${machine()}-${String(process.pid)}-${randomBytes(8).toString('hex')}.partial`;
+  return `.${what}.${machine()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
 }
 
 /** Makes a file or link as `partial` and gives it its final name in one step; when anything fails, nothing is left. */

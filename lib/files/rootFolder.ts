@@ -102,10 +102,7 @@ export class RootFolder {
       await this.#list(place, inside, entries, found);
       const folders = found.slice(start).filter(({ stats }) => stats.isDirectory());
       if (folders.length > 0 && level >= depth)
-        throw new PluginError(
-          'too-large',
-          `${join(this.path, folder)} has more than ${String(depth)} levels of folders`,
-        );
+        throw new PluginError('too-large', `${join(this.path, folder)} has more than ${depth} levels of folders`);
       for (const { path } of folders) await this.#step(place, path, (next) => visit(next, path, level + 1));
     };
     await this.#visit(folder, (place) => visit(place, folder, 0)).catch(passOverMissing);
@@ -123,7 +120,7 @@ export class RootFolder {
     let count = 0;
     for await (const { name } of await opendir(place.path)) {
       if ((count += 1) > limit || found.length >= limit)
-        throw new PluginError('too-large', `${join(this.path, folder)} has more than ${String(limit)} files`);
+        throw new PluginError('too-large', `${join(this.path, folder)} has more than ${limit} files`);
       if (!isWanted(name)) continue;
       const inside = join(place.path, name);
       const stats = await lstat(inside).catch(passOverMissing);
@@ -209,7 +206,7 @@ async function openPlace(path: string, flags: number): Promise<Place> {
   const handle = await open(path, placeOnly | flags);
   try {
     const stats = await handle.stat();
-    return { path: `/proc/self/fd/${String(handle.fd)}`, stats, [Symbol.asyncDispose]: () => handle.close() };
+    return { path: `/proc/self/fd/${handle.fd}`, stats, [Symbol.asyncDispose]: () => handle.close() };
   } catch (error) {
     await handle.close();
     throw error;
@@ -238,7 +235,7 @@ function describeError(error: unknown, path: string): PluginError {
 }
 
 function identityOf({ dev, ino }: Stats): string {
-  return `${String(dev)}:${String(ino)}`;
+  return `${dev}:${ino}`;
 }
 
 function passOverMissing(error: unknown): undefined {

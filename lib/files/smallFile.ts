@@ -39,7 +39,7 @@ export async function readWhole(file: FileHandle, path: string, limit: number): 
     chunks.push(chunk);
     length += chunk.length;
   }
-  throw new PluginError('too-large', `${path} has more than the ${String(limit)} bytes that it may have`);
+  throw new PluginError('too-large', `${path} has more than the ${limit} bytes that it may have`);
 }
 
 async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {
@@ -55,6 +55,6 @@ async function readChunk(file: FileHandle, size: number, path: string): Promise<
   }
   throw new PluginError(
     'not-readable',
-    `${path} is a pipe, and nothing has come through it for ${String(pipePatience / 1000)} s`,
+    `${path} is a pipe, and nothing has come through it for ${pipePatience / 1000} s`,
   );
 }

@@ -120,7 +120,7 @@ async function readAuthorities(path: string): Promise<string[]> {
     try {
       new X509Certificate(pem);
     } catch (cause) {
-      const which = `certificate ${String(index + 1)} of ${String(found.length)}`;
+      const which = `certificate ${index + 1} of ${found.length}`;
       throw new PluginError('invalid-file', `${path}: ${which} is malformed`, { cause });
     }
   }

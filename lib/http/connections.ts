@@ -3,18 +3,18 @@ import https from 'node:https';
 import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError } from '../errors.ts';
-import { errorBodyLimit, explainErrors, readBody } from './answerBody.ts';
-import { announcementLimit, endlessAnnouncements, UnplainAnswer } from './answerHead.ts';
+import { errorBodyLimit, explainErrors, readBody } from './responseBody.ts';
+import { announcementLimit, endlessAnnouncements, UnsupportedResponse } from './responseHead.ts';
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
-import { watchSilence, type SilenceOptions } from './silence.ts';
-import { Slots } from './slots.ts';
+import { watchIdleTime, type IdleTimeoutOptions } from './idleTimeout.ts';
+import { RequestLimiter } from './requestLimiter.ts';
 import { Sockets, type SocketTls } from './socket.ts';
 import { Trace } from './trace.ts';
 
 /** How connections are made. There is no limit to how long a whole exchange may take. */
-export interface ConnectionsOptions extends SilenceOptions {
+export interface ConnectionsOptions extends IdleTimeoutOptions {
   readonly certificates: Pick<Certificates, 'for'>;
   /** Where HTTPS_PROXY, HTTP_PROXY and NO_PROXY are looked up; default: no proxy. */
   readonly environment?: Environment;
@@ -57,7 +57,7 @@ type Accept = (status: number, headers: IncomingHttpHeaders) => ((chunk: Buffer)
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #agents = new Map<string, Promise<http.Agent>>();
-  readonly #slots = new Map<string, Slots>();
+  readonly #slots = new Map<string, RequestLimiter>();
   readonly #trusted = new Map<string, Promise<SocketTls>>();
   readonly #sockets = new Sockets();
 
@@ -150,7 +150,7 @@ export class Connections {
     } catch (error) {
       trace.end(error);
       if (signal.aborted) throw interrupted();
-      if (error instanceof UnplainAnswer) return undefined;
+      if (error instanceof UnsupportedResponse) return undefined;
       throw error;
     } finally {
       release();
@@ -179,7 +179,7 @@ export class Connections {
   }
 
   async #slot({ url, body, signal }: ExchangeRequest): Promise<() => void> {
-    const slots = this.#slots.get(url.host) ?? new Slots(this.#options.maxPerRegistry ?? 6);
+    const slots = this.#slots.get(url.host) ?? new RequestLimiter(this.#options.maxPerRegistry ?? 6);
     this.#slots.set(url.host, slots);
     try {
       return await slots.take(typeof body === 'function' ? 'upload' : 'plain', signal);
@@ -229,7 +229,7 @@ export class Connections {
         const hint = 'Check the network, then try again.';
         fail(new PluginError('unreachable', `${url.host} ${silence}`, { hint }));
       };
-      const unwatch = watchSilence(outgoing, () => incoming ?? body, this.#options, report);
+      const unwatch = watchIdleTime(outgoing, () => incoming ?? body, this.#options, report);
       signal.addEventListener('abort', fail, { once: true });
       const settle = (): void => {
         signal.removeEventListener('abort', fail);

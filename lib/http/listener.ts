@@ -62,7 +62,7 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
   limitConnections(server, limits, context);
   await listen(server, host, port);
   const address = server.address() as AddressInfo;
-  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${String(address.port)}`;
+  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
   const url = `${preSharedKey ? 'https' : 'http'}://${authority}`;
   const close = (): Promise<void> => {
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
@@ -103,7 +103,7 @@ function limitConnections(
       socket.destroy();
       if (performance.now() - logged < logInterval) return;
       logged = performance.now();
-      const which = all >= connections ? `${String(all)} are open` : `${String(own)} of that address are open`;
+      const which = all >= connections ? `${all} are open` : `${own} of that address are open`;
       context.log('warn', `serve: a connection from ${address} was refused: ${which}`);
       return;
     }
@@ -123,7 +123,7 @@ function listen(server: Server, host: string, port: number): Promise<void> {
     server.once('error', (cause: NodeJS.ErrnoException) => {
       const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
       const hint = code === 'busy' ? 'Choose another port, or port 0 for any that is free.' : undefined;
-      const message = `cannot listen at ${host}:${String(port)}: ${cause.message}`;
+      const message = `cannot listen at ${host}:${port}: ${cause.message}`;
       reject(new PluginError(code, message, { hint, cause }));
     });
     server.listen(port, host, resolve);

@@ -6,10 +6,10 @@ import {
   bodyLength,
   endlessAnnouncements,
   parseHead,
-  UnplainAnswer,
+  UnsupportedResponse,
   type AnswerHead,
-} from './answerHead.ts';
-import { Pace } from './pace.ts';
+} from './responseHead.ts';
+import { MinimumThroughput } from './minimumThroughput.ts';
 
 /** What became of a request: the head of the answer, and its body where it was not handed over. */
 export interface Answer extends AnswerHead {
@@ -135,7 +135,7 @@ class Connection {
   #remaining = 0;
   #body: Buffer[] = [];
   #kept = 0;
-  readonly #pace: Pace;
+  readonly #pace: MinimumThroughput;
 
   constructor(url: URL, options: SocketOptions, onClose: () => void) {
     const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
@@ -150,7 +150,7 @@ class Connection {
     // The declared types lack onread for TLS; Node documents it for both.
     const target = { host, port, onread, ...options.tls, ...(isIP(host) === 0 && { servername: host }) };
     this.#host = url.host;
-    this.#pace = new Pace(options.idleTimeout);
+    this.#pace = new MinimumThroughput(options.idleTimeout);
     this.#socket = url.protocol === 'https:' ? connectTls(target) : connectTcp(target);
     const connected = url.protocol === 'https:' ? 'secureConnect' : 'connect';
     let silence = `did not accept a connection for ${seconds(options.connectTimeout)}`;
@@ -239,7 +239,7 @@ class Connection {
     let bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
     for (;;) {
       // What is no HTTP may never come to an empty line.
-      if (!plainStart.startsWith(bytes.toString('latin1', 0, plainStart.length))) throw new UnplainAnswer();
+      if (!plainStart.startsWith(bytes.toString('latin1', 0, plainStart.length))) throw new UnsupportedResponse();
       const end = bytes.indexOf('\r\n\r\n');
       if ((end < 0 ? bytes.length : end) > headLimit) {
         throw new PluginError('server-error', `${this.#host} sent more than 64 KiB of headers`);
@@ -293,5 +293,5 @@ function closed(): Error {
 }
 
 function seconds(milliseconds: number): string {
-  return `${String(Math.ceil(milliseconds / 1000))} s`;
+  return `${Math.ceil(milliseconds / 1000)} s`;
 }

@@ -52,8 +52,8 @@ export class Trace {
     const sent = headers['Content-Length'];
     const facts = [
       ...(sent === undefined ? [] : [`${sent} bytes sent`]),
-      ...(this.#status === undefined ? [] : [String(this.#status), `${String(this.#bytes)} bytes`]),
-      `${String(Math.round(performance.now() - this.#start))} ms`,
+      ...(this.#status === undefined ? [] : [String(this.#status), `${this.#bytes} bytes`]),
+      `${Math.round(performance.now() - this.#start)} ms`,
       ...(error === undefined || error === null ? [] : [messageOf(error)]),
     ];
     this.#log(`${method} ${printable(url)}: ${facts.join(', ')}`);

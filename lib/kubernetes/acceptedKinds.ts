@@ -1,6 +1,6 @@
 import type { ConfigManifest } from '../config/manifest.ts';
 import { PluginError } from '../errors.ts';
-import { nameOf } from './skew.ts';
+import { formatObjectName } from './compatibility.ts';
 
 /** The kinds that configuration of a release consists of, by their groups; the core group has no name. */
 const acceptedKinds: ReadonlyMap<string, readonly string[]> = new Map([
@@ -23,8 +23,8 @@ export function checkKinds(manifests: readonly ConfigManifest[], where: string):
     return !acceptedKinds.get(group)?.includes(kind);
   });
   if (others.length === 0) return;
-  const named = others.slice(0, mostNamed).map(({ object, path }) => `${nameOf(object)} (${path})`);
-  const more = others.length > mostNamed ? [`${String(others.length - mostNamed)} more`] : [];
+  const named = others.slice(0, mostNamed).map(({ object, path }) => `${formatObjectName(object)} (${path})`);
+  const more = others.length > mostNamed ? [`${others.length - mostNamed} more`] : [];
   const kinds = [...acceptedKinds.values()].flat();
   throw new PluginError(
     'unsupported',

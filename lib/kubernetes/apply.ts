@@ -5,7 +5,12 @@ import type { Cluster } from './client.ts';
 import type { StoredObject } from './fields.ts';
 import { findDifferences, overlay } from './difference.ts';
 import { ApiError } from './refusals.ts';
-import { findSkew, nameOf, readClusterAge, type ClusterAge } from './skew.ts';
+import {
+  findIncompatibility,
+  formatObjectName,
+  readClusterVersionInfo,
+  type ClusterVersionInfo,
+} from './compatibility.ts';
 
 /** What became of one manifest; with a dry run, what would have become of it. */
 export interface ApplyOutcome {
@@ -30,7 +35,7 @@ export interface ApplyOptions {
 interface Application extends ApplyOptions {
   readonly cluster: Cluster;
   readonly context: Context;
-  readonly age: ClusterAge;
+  readonly age: ClusterVersionInfo;
   /** Namespaces of the set that a dry run did not create. */
   readonly promised: Set<string>;
 }
@@ -47,7 +52,13 @@ export async function applyManifests(
   options: ApplyOptions,
   context: Context,
 ): Promise<ApplyOutcome[]> {
-  const application = { ...options, cluster, context, age: await readClusterAge(cluster), promised: new Set<string>() };
+  const application = {
+    ...options,
+    cluster,
+    context,
+    age: await readClusterVersionInfo(cluster),
+    promised: new Set<string>(),
+  };
   const outcomes = new Map<ConfigManifest, ApplyOutcome>();
   for (const manifest of manifests.toSorted((a, b) => rank(a) - rank(b))) {
     checkInterrupted(context.signal);
@@ -68,11 +79,11 @@ async function applyOne(application: Application, object: KubernetesObject): Pro
   if (isManagedByOperator(object)) {
     return {
       outcome: 'skipped',
-      warning: `${nameOf(object)} belongs to the version operator, which writes it itself.`,
+      warning: `${formatObjectName(object)} belongs to the version operator, which writes it itself.`,
     };
   }
   try {
-    const skew = await findSkew(cluster, age, object);
+    const skew = await findIncompatibility(cluster, age, object);
     if (skew && !skew.applicable) return { outcome: 'skipped', warning: skew.warning };
     const outcome = await reconcile(application, object);
     return { ...outcome, ...(skew && { warning: skew.warning }) };
@@ -102,7 +113,7 @@ async function reconcile(application: Application, object: KubernetesObject): Pr
     } catch (error) {
       if (attempt === 2 || !isOutdated(error)) throw error;
       tried = isPluginError(error, 'unreachable') ? planned : undefined;
-      application.context.log('debug', `${nameOf(object)}: ${messageOf(error)}; comparing it anew`);
+      application.context.log('debug', `${formatObjectName(object)}: ${messageOf(error)}; comparing it anew`);
     }
   }
 }
@@ -161,20 +172,28 @@ async function missingNamespace(cluster: Cluster, object: KubernetesObject): Pro
 }
 
 function noNamespace(object: KubernetesObject, namespace: string): PluginError {
-  return new PluginError('not-found', `${nameOf(object)} is for the namespace “${namespace}”, which does not exist`, {
-    hint: namespace.startsWith('openshift-')
-      ? `The cluster or the operator that it is for brings this namespace: is that installed? Else: oc create namespace ${namespace}`
-      : `Create it first: oc create namespace ${namespace}`,
-  });
+  return new PluginError(
+    'not-found',
+    `${formatObjectName(object)} is for the namespace “${namespace}”, which does not exist`,
+    {
+      hint: namespace.startsWith('openshift-')
+        ? `The cluster or the operator that it is for brings this namespace: is that installed? Else: oc create namespace ${namespace}`
+        : `Create it first: oc create namespace ${namespace}`,
+    },
+  );
 }
 
 function explain(error: unknown, object: KubernetesObject): PluginError {
   if (!isPluginError(error)) return new PluginError('internal', messageOf(error), { cause: error });
   if (error instanceof ApiError && error.reason === 'Conflict') {
-    return new PluginError('conflict', `${nameOf(object)} is being changed by somebody else: ${error.message}`, {
-      hint: 'See who changes it (oc get -o yaml --show-managed-fields), then apply again.',
-      cause: error,
-    });
+    return new PluginError(
+      'conflict',
+      `${formatObjectName(object)} is being changed by somebody else: ${error.message}`,
+      {
+        hint: 'See who changes it (oc get -o yaml --show-managed-fields), then apply again.',
+        cause: error,
+      },
+    );
   }
   return error;
 }

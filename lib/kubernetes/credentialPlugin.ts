@@ -111,7 +111,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
       context.log('info', `waiting for the credential plugin ${command} of the kubeconfig`);
     }, noticeDelay);
     const limit = setTimeout(() => {
-      giveUp(`did not end within ${String(timeout / 1000)} s`);
+      giveUp(`did not end within ${timeout / 1000} s`);
     }, timeout);
     const settle = (): void => {
       clearTimeout(notice);
@@ -119,7 +119,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
     };
     child.stdout.on('data', (chunk: Buffer) => {
       size += chunk.length;
-      if (size > largestOutput) giveUp(`printed more than ${String(largestOutput)} bytes`);
+      if (size > largestOutput) giveUp(`printed more than ${largestOutput} bytes`);
       else output.push(chunk);
     });
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {

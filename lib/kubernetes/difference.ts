@@ -107,7 +107,7 @@ function merge(theirs: unknown, ours: unknown): unknown {
 function formatPath(path: Path): string {
   return path
     .map((part, index) => {
-      if (typeof part === 'number') return `[${String(part)}]`;
+      if (typeof part === 'number') return `[${part}]`;
       if (/^[A-Za-z_][\w-]*$/.test(part)) return `${index === 0 ? '' : '.'}${part}`;
       return `[${JSON.stringify(part)}]`;
     })
@@ -125,7 +125,7 @@ function formatValue(value: unknown, path: Path, kind: string): string {
 }
 
 function formatBytes(bytes: Buffer): string {
-  return `${digestOf(bytes).slice(0, 'sha256:'.length + 12)}… (${String(bytes.length)} bytes)`;
+  return `${digestOf(bytes).slice(0, 'sha256:'.length + 12)}… (${bytes.length} bytes)`;
 }
 
 function pick<T extends Fields>(fields: T): Partial<T> {

@@ -4,10 +4,10 @@ import { text } from 'node:stream/consumers';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted, networkCode } from '../http/networkErrors.ts';
-import { watchSilence } from '../http/silence.ts';
-import { parseRetryAfter, Patience, TransientError, type PatienceOptions } from '../http/patience.ts';
+import { watchIdleTime } from '../http/idleTimeout.ts';
+import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../http/retryBudget.ts';
 import type { KubeTarget } from './kubeconfig.ts';
-import { explainConnection, explainRefusal, parseAnswer } from './refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
 
 /** After which somebody who waits is told whom for, in milliseconds. */
@@ -38,7 +38,7 @@ export interface ExchangeOptions {
   readonly requestTimeout?: number | undefined;
   /** Milliseconds in which a connection must be made, TLS included; default 15 s. */
   readonly connectTimeout?: number | undefined;
-  readonly patience?: PatienceOptions | undefined;
+  readonly patience?: RetryOptions | undefined;
   readonly userAgent?: string | undefined;
 }
 
@@ -63,7 +63,7 @@ export class Exchange {
    * refuses, `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and what a login throws.
    */
   async send(request: ApiRequest): Promise<unknown> {
-    const patience = new Patience(this.patience, this.#context);
+    const patience = new RetryBudget(this.patience, this.#context);
     let access = await this.#session.access();
     let renewed = false;
     for (;;) {
@@ -78,7 +78,7 @@ export class Exchange {
         if (!mayRepeat(request, error)) throw error;
         // Who was waited for in vain is given one more chance, not three.
         const inVain = isPluginError(error) && isTimeout(error.cause);
-        await patience.endure(error, inVain ? 2 : undefined);
+        await patience.waitAfter(error, inVain ? 2 : undefined);
         if (inVain) this.#context.log('info', `${error.message}; trying once more`);
         access = await this.#session.access();
       }
@@ -113,7 +113,7 @@ export class Exchange {
   }
 
   /** How long it waits before it tries again. */
-  get patience(): PatienceOptions {
+  get patience(): RetryOptions {
     return this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
   }
 
@@ -142,13 +142,13 @@ export class Exchange {
         this.#context.log('info', `waiting for ${url.host}, the cluster ${this.#target.name}`);
       }, noticeDelay),
       ...(requestTimeout > 0
-        ? [setTimeout(giveUp, requestTimeout, `did not answer within ${String(requestTimeout / 1000)} s`)]
+        ? [setTimeout(giveUp, requestTimeout, `did not answer within ${requestTimeout / 1000} s`)]
         : []),
     ];
     try {
       const response = await this.#send(request, url, access, AbortSignal.any([signal, silence.signal]), giveUp);
       const { statusCode: status = 0, headers } = response;
-      this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${String(status)}`);
+      this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${status}`);
       this.#passOn(headers.warning);
       if (status >= 200 && status < 300) return await take(response);
       throw this.#explain(request, response, await text(response));
@@ -173,7 +173,7 @@ export class Exchange {
     } catch {
       answer = undefined;
     }
-    return explainRefusal(statusCode, answer, this.#target, { retryAfter, repeatable: method === 'GET' });
+    return explainClusterRefusal(statusCode, answer, this.#target, { retryAfter, repeatable: method === 'GET' });
   }
 
   #send(
@@ -202,7 +202,7 @@ export class Exchange {
       let incoming: IncomingMessage | undefined;
       // How long the server may think is for requestTimeout to say.
       const limits = { connectTimeout, idleTimeout: Infinity };
-      const unwatch = watchSilence(outgoing, () => incoming, limits, giveUp);
+      const unwatch = watchIdleTime(outgoing, () => incoming, limits, giveUp);
       outgoing.once('close', unwatch).once('error', reject);
       outgoing.once('response', (response) => {
         incoming = response;

@@ -44,7 +44,7 @@ export async function importImages(
   }
   if (remaining.length === 0) return;
   const lines = remaining.map(({ tag, pullspec, problem }) => `  ${tag} (${pullspec}): ${problem}`);
-  const what = `${String(remaining.length)} of ${String(images.length)} images could not be imported into ${request.stream}`;
+  const what = `${remaining.length} of ${images.length} images could not be imported into ${request.stream}`;
   throw new PluginError('partial', [`${what}:`, ...lines].join('\n'), {
     hint: 'The cluster itself fetches the images: it must reach the registry and have credentials for it in that namespace.',
   });

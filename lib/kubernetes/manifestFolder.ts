@@ -82,13 +82,9 @@ async function checkFile(file: string, root?: string): Promise<void> {
     });
   }
   if (found.size <= largestFile) return;
-  throw new PluginError(
-    'too-large',
-    `${file} has ${String(found.size)} bytes, too many for manifests (at most 1 MiB)`,
-    {
-      hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config BUNDLE --apply-config.',
-    },
-  );
+  throw new PluginError('too-large', `${file} has ${found.size} bytes, too many for manifests (at most 1 MiB)`, {
+    hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config BUNDLE --apply-config.',
+  });
 }
 
 function checkObject(object: UnknownObject, file: string): KubernetesObject {

@@ -6,7 +6,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted } from '../http/networkErrors.ts';
 import { fieldsOf, listOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
-import { explainConnection, explainRefusal, parseAnswer } from './refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
 
 /** A command to be run in a container of a pod. */
@@ -133,7 +133,7 @@ async function explainAnswer(response: IncomingMessage, target: KubeTarget): Pro
   } catch {
     answer = undefined;
   }
-  return explainRefusal(status, answer, target, { retryAfter: undefined, repeatable: false });
+  return explainClusterRefusal(status, answer, target, { retryAfter: undefined, repeatable: false });
 }
 
 /** Hands the input over, gathers what comes back, and waits for the end. */

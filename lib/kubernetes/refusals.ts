@@ -1,6 +1,6 @@
 import { PluginError, type ErrorCode } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { TransientError } from '../http/patience.ts';
+import { TransientError } from '../http/retryBudget.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
@@ -37,7 +37,7 @@ const codes: Readonly<Record<number, ErrorCode | undefined>> = {
  * What an answer that is not a success means. A TransientError where another attempt may succeed: 429, and
  * 5xx with a pause or to a request that only reads (`repeatable`). `retryAfter` in milliseconds.
  */
-export function explainRefusal(
+export function explainClusterRefusal(
   status: number,
   body: unknown,
   target: KubeTarget,
@@ -48,18 +48,14 @@ export function explainRefusal(
   const where = `${target.server} (${target.name})`;
   if (status === 429 || (status >= 500 && (retryAfter !== undefined || repeatable))) {
     const code = status === 429 ? 'rate-limited' : 'server-error';
-    const words = `${where} answered ${String(status)}${said === '' ? '' : `: ${said}`}`;
+    const words = `${where} answered ${status}${said === '' ? '' : `: ${said}`}`;
     return new TransientError(code, words, { hint: 'Try again when the cluster is less busy.', retryAfter });
   }
   const code = codes[status] ?? 'server-error';
   if (code === 'server-error' && answer['kind'] !== 'Status') {
-    return new PluginError(
-      'server-error',
-      `${where} answered ${String(status)}, and not as a Kubernetes API server does`,
-      {
-        hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
-      },
-    );
+    return new PluginError('server-error', `${where} answered ${status}, and not as a Kubernetes API server does`, {
+      hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
+    });
   }
   return new ApiError(code, wordsOf(code, said, status, where, target), {
     hint: hintOf(code, said, target),
@@ -108,7 +104,7 @@ function wordsOf(
     const user = userName === '' ? 'a request without credentials' : `the credentials of the user “${userName}”`;
     return `${where} refuses ${user} (${source})`;
   }
-  if (said === '') return `${where} answered ${String(status)}`;
+  if (said === '') return `${where} answered ${status}`;
   return said;
 }
 

@@ -8,7 +8,7 @@ import type { ObjectReference } from './discovery.ts';
 import { findDifferences } from './difference.ts';
 import { listOf } from './fields.ts';
 import { ApiError } from './refusals.ts';
-import { nameOf } from './skew.ts';
+import { formatObjectName } from './compatibility.ts';
 
 /** How to apply: `client` only looks, `server` lets the cluster check and keep nothing; `overwrite` takes fields over that others own. */
 export interface StateOptions {
@@ -27,7 +27,7 @@ export interface StatedObject {
  * state stay as they are. Throws `conflict` where somebody else has set a field that we state otherwise, and what Cluster.apply does, with the
  * name of the object.
  */
-export async function stateObjects(
+export async function applyObjects(
   cluster: Cluster,
   objects: readonly KubernetesObject[],
   options: StateOptions,
@@ -105,10 +105,17 @@ function explain(error: unknown, object: KubernetesObject): unknown {
   const causes = error instanceof ApiError ? listOf(error.details['causes']) : [];
   const owned = causes.filter(({ reason }) => reason === 'FieldManagerConflict').map(({ field }) => String(field));
   if (owned.length > 0) {
-    return new PluginError('conflict', `${nameOf(object)} was changed by somebody else: ${owned.join(', ')}`, {
-      hint: 'See by whom: oc get -o yaml --show-managed-fields. --overwrite sets it as it should be.',
-      cause: error,
-    });
+    return new PluginError(
+      'conflict',
+      `${formatObjectName(object)} was changed by somebody else: ${owned.join(', ')}`,
+      {
+        hint: 'See by whom: oc get -o yaml --show-managed-fields. --overwrite sets it as it should be.',
+        cause: error,
+      },
+    );
   }
-  return new PluginError(error.code, `${nameOf(object)}: ${error.message}`, { hint: error.hint, cause: error });
+  return new PluginError(error.code, `${formatObjectName(object)}: ${error.message}`, {
+    hint: error.hint,
+    cause: error,
+  });
 }

@@ -3,7 +3,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { interrupted } from '../http/networkErrors.ts';
-import { Patience, TransientError, type PatienceOptions } from '../http/patience.ts';
+import { RetryBudget, TransientError, type RetryOptions } from '../http/retryBudget.ts';
 import type { StoredObject } from './fields.ts';
 import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';
@@ -24,14 +24,14 @@ const silenceLimit = 150_000;
 /** Gives all objects of a kind, and again after each change: see Cluster.watch. */
 export async function* watchObjects(
   watched: WatchedKind,
-  options: PatienceOptions,
+  options: RetryOptions,
   context: Context,
 ): AsyncGenerator<readonly StoredObject[]> {
   const known = new Map<string, StoredObject>();
   const { apiVersion, kind } = watched;
   // A watch is for ever: it is only the pauses that it takes from the options.
   const endless = { ...options, attempts: Infinity, longestWait: Infinity };
-  let patience = new Patience(endless, context);
+  let patience = new RetryBudget(endless, context);
   let version: string | undefined;
   for (;;) {
     checkInterrupted(context.signal);
@@ -44,7 +44,7 @@ export async function* watchObjects(
         yield [...known.values()];
       }
       for await (const changes of readChanges(watched, version, context)) {
-        patience = new Patience(endless, context);
+        patience = new RetryBudget(endless, context);
         for (const { type, object } of changes) {
           if (type === 'ERROR') throw explainError(object, kind);
           version = textOf(object.metadata.resourceVersion) ?? version;
@@ -57,7 +57,7 @@ export async function* watchObjects(
       throw new TransientError('server-error', `the watch of ${kind} has ended`, {});
     } catch (error) {
       if (isGone(error)) version = undefined;
-      await patience.endure(isGone(error) ? new TransientError('server-error', error.message, {}) : error);
+      await patience.waitAfter(isGone(error) ? new TransientError('server-error', error.message, {}) : error);
     }
   }
 }

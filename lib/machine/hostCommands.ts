@@ -83,7 +83,7 @@ export class HostCommands {
   ): Promise<string> {
     const { environment } = this.#programs;
     // Started by cron, or by su, a program does not know where the user’s systemd is.
-    const bus = { XDG_RUNTIME_DIR: `/run/user/${String(process.getuid?.() ?? 0)}` };
+    const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
     const env = this.#scope === 'user' ? { ...bus, ...environment } : environment;
     return run(program, args, signal, env, input);
   }

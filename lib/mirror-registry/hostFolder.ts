@@ -124,7 +124,7 @@ async function openChild(parent: FileHandle, name: string, create: boolean): Pro
 }
 
 function pathOf({ fd }: FileHandle): string {
-  return `/proc/self/fd/${String(fd)}`;
+  return `/proc/self/fd/${fd}`;
 }
 
 /**
@@ -134,7 +134,7 @@ function pathOf({ fd }: FileHandle): string {
 export function resolveTrusted(files: HostFiles, path: string): Promise<string> {
   return files.resolve(path, ({ uid }, link) => {
     if (uid === 0 || uid === process.geteuid?.()) return;
-    throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${String(uid)}`, {
+    throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${uid}`, {
       hint: 'It could lead anywhere. Replace it with the file or folder that it stands for.',
     });
   });

@@ -142,7 +142,7 @@ function checkOwner({ uid, mode }: Stats, path: string): void {
   const why =
     uid === user
       ? `other users have access to it (mode ${(mode & 0o777).toString(8)})`
-      : `it belongs to user ${String(uid)}, and this is user ${String(user)}`;
+      : `it belongs to user ${uid}, and this is user ${String(user)}`;
   throw new PluginError('not-readable', `${path} cannot be trusted: ${why}`, {
     hint: 'Another user may have written it. If you know its content, give it to this user with mode 0700; else move it away.',
   });

@@ -10,7 +10,7 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../http/connections.ts';
 import { checkSpace, describeWriteError, syncFolder } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
-import type { PatienceOptions } from '../http/patience.ts';
+import type { RetryOptions } from '../http/retryBudget.ts';
 import type { Authorizer } from '../registry/auth/tokens.ts';
 import { Transport } from '../registry/transport.ts';
 
@@ -23,7 +23,7 @@ export interface ReplicaSource {
   /** Of the whole tar: whoever sends it need not be trusted. */
   readonly digest: Digest;
   /** How long to insist on this server; as with a registry by default. */
-  readonly patience?: PatienceOptions;
+  readonly patience?: RetryOptions;
 }
 
 /** Where the copy of a bundle is kept in a folder. */
@@ -155,7 +155,7 @@ async function download(
 function wrongBundle(url: URL, size: number, found: string, digest: Digest): PluginError {
   return new PluginError(
     'digest-mismatch',
-    `${url.host} has another bundle: the digest of its ${String(size)} bytes is ${found}, not ${digest}`,
+    `${url.host} has another bundle: the digest of its ${size} bytes is ${found}, not ${digest}`,
     { hint: 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.' },
   );
 }

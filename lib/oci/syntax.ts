@@ -13,7 +13,7 @@ export function parseJson(text: string): unknown {
 /** An error of a YAML parser without the text that its message quotes: where it is malformed, as far as the parser says. */
 export function withoutText(error: unknown): SyntaxError {
   const [place] = (error as { linePos?: { line: number; col: number }[] } | null)?.linePos ?? [];
-  return new SyntaxError(place ? `malformed at line ${String(place.line)}, column ${String(place.col)}` : 'malformed');
+  return new SyntaxError(place ? `malformed at line ${place.line}, column ${place.col}` : 'malformed');
 }
 
 /** The length of the longest beginning that could go on as JSON. V8 does not tell it in every case. */
@@ -41,5 +41,5 @@ function isBeginning(text: string): boolean {
 
 function describePlace(text: string, position: number): string {
   const lines = text.slice(0, position).split('\n');
-  return `line ${String(lines.length)}, column ${String((lines.at(-1)?.length ?? 0) + 1)}`;
+  return `line ${lines.length}, column ${(lines.at(-1)?.length ?? 0) + 1}`;
 }

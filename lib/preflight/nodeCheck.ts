@@ -105,11 +105,11 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
   const missing = [...needed].filter((image) => !holds(node, image, knowledge)).sort();
   if (missing.length === 0) return [];
   if (isTruncated(node, knowledge)) {
-    const what = `lists its ${String(node.listed)} largest images only: whether it has ${String(missing.length)} that pods may need there cannot be told`;
+    const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
     return [find('images', 'notes', what, advice.list)];
   }
   const some = missing.slice(0, 2).join(', ');
-  const more = missing.length > 2 ? ` and ${String(missing.length - 2)} more` : '';
+  const more = missing.length > 2 ? ` and ${missing.length - 2} more` : '';
   return [find('images', 'warns', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
 }
 
@@ -117,7 +117,7 @@ function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowle
   const { present, wanted } = countNext(node, bundle, knowledge);
   if (present === wanted) return [];
   const unsure = isTruncated(node, knowledge) ? ', as far as it lists them' : '';
-  const what = `has ${String(present)} of the ${String(wanted)} images of ${bundle.version}${unsure}`;
+  const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
   return [find('images', 'notes', what, advice.next)];
 }
 

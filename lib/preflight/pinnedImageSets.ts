@@ -52,7 +52,7 @@ export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly Kubern
     parts.map((pinnedImages, index) => ({
       ...pinnedImageSetKind,
       metadata: {
-        name: `oc-upgrade-bundle-${hexOf(bundle.digest).slice(0, 12)}-${role}${index === 0 ? '' : `-${String(index + 1)}`}`,
+        name: `oc-upgrade-bundle-${hexOf(bundle.digest).slice(0, 12)}-${role}${index === 0 ? '' : `-${index + 1}`}`,
         labels: { [roleLabel]: role, [ownership.label]: ownership.value },
         annotations: { [ownership.bundle]: bundle.name, [ownership.release]: bundle.release },
       },

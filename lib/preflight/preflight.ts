@@ -13,7 +13,7 @@ import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
-import { imageLimitsOf, pinnedOf, surveyCluster, type Survey } from './survey.ts';
+import { imageLimitsOf, pinnedOf, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** Whether a cluster can boot, and where there is a plan update, without a registry. */
@@ -67,7 +67,7 @@ export async function runPreflight(
   };
 }
 
-function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Survey): Finding[] {
+function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: ClusterSurvey): Finding[] {
   const { path, version, distrust, workloads } = plan;
   const gate = survey.featureGates.find(({ metadata }) => metadata.name === 'cluster');
   const supply = {
@@ -94,7 +94,7 @@ function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Surve
 }
 
 function checkNodes(
-  survey: Survey,
+  survey: ClusterSurvey,
   templates: readonly PodTemplate[],
   clusterVersion: StoredObject,
   plan: UpdatePlan | undefined,
@@ -108,7 +108,7 @@ function checkNodes(
 /** Whether some mirror is configured for the images of a release. */
 export function hasMirrors(
   { images }: Pick<UpdatePlan, 'images'>,
-  { digestMirrors, contentPolicies }: Pick<Survey, 'digestMirrors' | 'contentPolicies'>,
+  { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,
 ): boolean {
   const rules = [...digestMirrors, ...contentPolicies].flatMap(({ spec }) => [
     ...listOf(fieldsOf(spec)['imageDigestMirrors']),
@@ -120,7 +120,7 @@ export function hasMirrors(
   );
 }
 
-function notOpenShift(cluster: Cluster, { findings }: Survey): PluginError {
+function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginError {
   const denied = findings.find(({ subject }) => subject.kind === 'ClusterVersion');
   if (denied) return new PluginError('denied', `ClusterVersion ${denied.message}`, { hint: denied.advice });
   return new PluginError(

@@ -23,7 +23,7 @@ const kinds = {
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
 
 /** The objects of a cluster that tell whether it can do without a registry. */
-export interface Survey extends Listing {
+export interface ClusterSurvey extends Listing {
   readonly workloads: readonly StoredObject[];
   /** The cluster serves PinnedImageSet v1. */
   readonly pinsImages: boolean;
@@ -40,7 +40,7 @@ const batch = 16;
  * Reads the objects that tell whether a cluster can do without a registry. What the user must not read is among the findings, what
  * the cluster does not serve is empty. Throws whatever else keeps it from reading.
  */
-export async function surveyCluster(cluster: Cluster): Promise<Survey> {
+export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const findings: Finding[] = [];
   const list = async (apiVersion: string, kind: string): Promise<StoredObject[]> => {
     if (!(await cluster.findKind(apiVersion, kind))) return [];
@@ -100,7 +100,7 @@ async function readFree(cluster: Cluster, node: string): Promise<number | undefi
 }
 
 /** The numbers of images that kubelets list at most: 50 unless a KubeletConfig says otherwise. */
-export function imageLimitsOf({ kubeletConfigs }: Pick<Survey, 'kubeletConfigs'>): number[] {
+export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletConfigs'>): number[] {
   const given = kubeletConfigs
     .map(({ spec }) => fieldsOf(fieldsOf(spec)['kubeletConfig'])['nodeStatusMaxImages'])
     .filter((limit) => typeof limit === 'number');
@@ -111,7 +111,7 @@ export function imageLimitsOf({ kubeletConfigs }: Pick<Survey, 'kubeletConfigs'>
 export function pinnedOf({
   pinnedSets,
   poolNodes,
-}: Pick<Survey, 'pinnedSets' | 'poolNodes'>): Map<string, Set<string>> {
+}: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes'>): Map<string, Set<string>> {
   const role = 'machineconfiguration.openshift.io/role';
   return new Map(
     poolNodes.map((node) => {

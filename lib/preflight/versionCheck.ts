@@ -5,7 +5,7 @@ import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding, type Severity } from '../kubernetes/finding.ts';
 
 /** The release that is to be installed. */
-export interface Target {
+export interface UpdateTarget {
   readonly version: string;
   readonly arch: string;
   /** The versions that can be updated to it; empty where the release does not say. */
@@ -50,7 +50,7 @@ export function takesLocalSystem(version: string): boolean {
 }
 
 /** Checks what the cluster version operator says of itself. `target` is undefined where no update is planned yet. */
-export function checkState(object: KubernetesObject, target: Target | undefined): Finding[] {
+export function checkState(object: KubernetesObject, target: UpdateTarget | undefined): Finding[] {
   const conditions = conditionsOf(object);
   const { version } = readClusterVersion(object);
   const isMinor = target !== undefined && !isSameMinor(target.version, version);
@@ -71,7 +71,7 @@ export function checkState(object: KubernetesObject, target: Target | undefined)
 }
 
 /** Checks whether there is a way from the cluster’s version to the target, and what it takes. */
-export function checkPath(object: KubernetesObject, target: Target, supply: ImageSupply): Finding[] {
+export function checkPath(object: KubernetesObject, target: UpdateTarget, supply: ImageSupply): Finding[] {
   const { version, desired, multi } = readClusterVersion(object);
   const find = (severity: Severity, message: string, advised: string): Finding => ({
     ...{ check: 'version', severity, subject: subjectOf(object), message, advice: advised },
@@ -109,7 +109,7 @@ export function checkPath(object: KubernetesObject, target: Target, supply: Imag
 
 function checkSystem(
   version: string,
-  target: Target,
+  target: UpdateTarget,
   { mirrored, pinsImages, featureSet }: ImageSupply,
   find: (severity: Severity, message: string, advised: string) => Finding,
 ): Finding[] {

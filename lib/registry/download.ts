@@ -3,7 +3,7 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentPlace } from '../store/store.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { readPieces, writePieces } from '../files/fileRange.ts';
-import { tryEach } from './mirrored.ts';
+import { firstSuccess } from './fallbackSource.ts';
 import { Verifier } from '../store/store.ts';
 import { WriteTurn } from '../archive/writeTurn.ts';
 
@@ -31,7 +31,7 @@ export async function downloadInto(
   sources: readonly DownloadSource[],
   onProgress: (present: number) => void,
 ): Promise<void> {
-  await tryEach(sources, async (source) => {
+  await firstSuccess(sources, async (source) => {
     try {
       await receiveInto(place, descriptor, source, onProgress);
     } catch (error) {

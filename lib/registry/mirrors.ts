@@ -72,7 +72,7 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
   }
   const rules: MirrorRule[] = [];
   for (const [index, document] of parseAllDocuments(text).entries()) {
-    const where = `${file}, document ${String(index + 1)}`;
+    const where = `${file}, document ${index + 1}`;
     const fault = document.errors[0] && withoutText(document.errors[0]);
     if (fault) throw invalid(where, `it is not YAML: ${fault.message}`, fault);
     const value: unknown = document.toJS();
@@ -86,14 +86,14 @@ function rulesOf(value: unknown, where: string): MirrorRule[] {
   const object = asObject(value, where, 'it');
   const { apiVersion, kind, items } = object;
   if (Array.isArray(items) && typeof kind === 'string' && kind.endsWith('List')) {
-    return items.flatMap((item, index) => rulesOf(item, `${where}, item ${String(index + 1)}`));
+    return items.flatMap((item, index) => rulesOf(item, `${where}, item ${index + 1}`));
   }
   const type = `${String(apiVersion)} ${String(kind)}`;
   const known = Object.hasOwn(kinds, type) ? kinds[type] : undefined;
   if (!known) throw invalid(where, `it is ${type}, none of ${Object.keys(kinds).join(', ')}`);
   const entries = asObject(object['spec'] ?? {}, where, 'spec')[known.field] ?? [];
   if (!Array.isArray(entries)) throw invalid(where, `spec.${known.field} is not a list`);
-  return entries.map((entry, index) => ruleOf(entry, known.pulls, where, `spec.${known.field}[${String(index)}]`));
+  return entries.map((entry, index) => ruleOf(entry, known.pulls, where, `spec.${known.field}[${index}]`));
 }
 
 function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path: string): MirrorRule {
@@ -103,7 +103,7 @@ function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path:
   }
   const wrong = Array.isArray(mirrors) ? mirrors.findIndex((mirror) => !place.test(String(mirror))) : 0;
   if (!Array.isArray(mirrors) || wrong >= 0) {
-    throw invalid(where, `${path}.mirrors[${String(wrong)}] is not a host or a repository`);
+    throw invalid(where, `${path}.mirrors[${wrong}] is not a host or a repository`);
   }
   if (policy !== 'AllowContactingSource' && policy !== 'NeverContactSource') {
     throw invalid(where, `${path}.mirrorSourcePolicy is neither AllowContactingSource nor NeverContactSource`);

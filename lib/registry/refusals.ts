@@ -3,10 +3,10 @@ import { PluginError, type ErrorCode } from '../errors.ts';
 import type { ReadResponse } from '../http/connections.ts';
 import { printable } from '../http/networkErrors.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { explainStatus, TransientError } from '../http/patience.ts';
+import { explainStatus, TransientError } from '../http/retryBudget.ts';
 
 /** What a request was about, for the words of an error. */
-export interface Subject {
+export interface RequestSubject {
   readonly method: string;
   readonly registry: string;
   readonly repository: string;
@@ -28,7 +28,7 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
 }
 
 /** The error that an answer means, in the registry's own words; a TransientError where another attempt may succeed. */
-export function explainRefusal(subject: Subject, reply: Reply): PluginError {
+export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
   const words = wordsOf(reply);
@@ -56,7 +56,7 @@ export function explainRefusal(subject: Subject, reply: Reply): PluginError {
     );
   }
   if (refusesUploads(method, status)) {
-    return new PluginError('denied', `${whole} takes no images: it answered ${String(status)} to an upload${said}`, {
+    return new PluginError('denied', `${whole} takes no images: it answered ${status} to an upload${said}`, {
       hint:
         status === 404
           ? 'Make the repository there first, or check its name.'
@@ -66,7 +66,7 @@ export function explainRefusal(subject: Subject, reply: Reply): PluginError {
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${said}`);
   const where = reply.elsewhere ? `${printable(url)} (for ${whole})` : whole;
-  const message = `${where} answered ${String(status)} when asked to ${verb(method)} ${what}${said}`;
+  const message = `${where} answered ${status} when asked to ${verb(method)} ${what}${said}`;
   return explainStatus(reply, message, code);
 }
 
@@ -76,7 +76,7 @@ function refusesUploads(method: string, status: number): boolean {
 }
 
 /** Throws `server-error` for an answer whose body was compressed on the way: its bytes are not the content’s. */
-export function refuseEncoding({ registry, repository, what }: Subject, headers: IncomingHttpHeaders): void {
+export function refuseEncoding({ registry, repository, what }: RequestSubject, headers: IncomingHttpHeaders): void {
   const encoding = headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return;
   const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which nobody asked for`;

@@ -5,7 +5,7 @@ import { formatReference, type Reference } from '../oci/reference.ts';
 import type { ContentPlace } from '../store/store.ts';
 import type { Connections } from '../http/connections.ts';
 import type { Credentials } from './auth/credentials.ts';
-import { Mirrored } from './mirrored.ts';
+import { FallbackSource } from './fallbackSource.ts';
 import type { MirrorSets } from './mirrors.ts';
 import type { Registry } from './registry.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from './session.ts';
@@ -56,7 +56,7 @@ export class Registries {
       const doubt = (reason: PluginError): void => {
         this.#doubt(reference, reason);
       };
-      return others.length === 0 ? first : new Mirrored([first, ...others], doubt);
+      return others.length === 0 ? first : new FallbackSource([first, ...others], doubt);
     }
     throw new PluginError('not-found', `${formatReference(reference)} must not be asked for itself and has no mirror`, {
       hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',

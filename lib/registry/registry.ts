@@ -4,7 +4,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
-import type { RegistryRequest } from './conversations.ts';
+import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
 import { readTags } from './tags.ts';
@@ -52,7 +52,7 @@ export class Registry implements ContentStore {
     const where = `${this.name}: manifest ${tagOrDigest}`;
     const stated = isDigest(tagOrDigest) ? tagOrDigest : (reply.headers['docker-content-digest'] ?? digest);
     if (digest !== stated) {
-      throw new PluginError('digest-mismatch', `${where} is altered (its digest is ${digest}, not ${String(stated)})`);
+      throw new PluginError('digest-mismatch', `${where} is corrupt (its digest is ${digest}, not ${String(stated)})`);
     }
     this.#keep(digest, reply.body);
     const named = mediaTypeOf(reply);

@@ -2,7 +2,7 @@ import { pipeline, Readable, Transform } from 'node:stream';
 import { isPluginError, type PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { DownloadSource } from './download.ts';
-import { tryEach } from './mirrored.ts';
+import { firstSuccess } from './fallbackSource.ts';
 import type { ContentStore } from '../store/store.ts';
 
 /** A place that content can be had from unverified, as a stream or in synchronous chunks: a Registry. */
@@ -40,7 +40,7 @@ export async function relayInto(
   sources: readonly RelaySource[],
   onProgress: (present: number) => void,
 ): Promise<void> {
-  await tryEach(sources, (source) =>
+  await firstSuccess(sources, (source) =>
     descriptor.size > wholeLimit
       ? relayStream(destination, descriptor, source, onProgress)
       : relayWhole(destination, descriptor, source),
@@ -85,7 +85,7 @@ async function relayStream(
 }
 
 function blameDestination(error: unknown): never {
-  // What arrived altered was altered at the source.
+  // What arrived corrupt was corrupt at the source.
   if (!isPluginError(error) || /^(?:digest|size)-mismatch$|^interrupted$/.test(error.code)) throw error;
   throw new DestinationError(error);
 }

@@ -1,12 +1,12 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { isPluginError, PluginError } from '../errors.ts';
 import { networkCode } from '../http/networkErrors.ts';
-import { TransientError } from '../http/patience.ts';
-import { refuseEncoding, type Subject } from './refusals.ts';
+import { TransientError } from '../http/retryBudget.ts';
+import { refuseEncoding, type RequestSubject } from './refusals.ts';
 
 /** Where the download of content of a known size stands, over as many answers as it takes. Sizes and offsets are in bytes. */
 export class Resumption {
-  readonly #subject: Subject;
+  readonly #subject: RequestSubject;
   readonly #size: number;
   #offset: number;
   #skip = 0;
@@ -15,7 +15,7 @@ export class Resumption {
   /** Where the last body was cut off. */
   #cutAt: number | undefined;
 
-  constructor(subject: Subject, size: number, start: number) {
+  constructor(subject: RequestSubject, size: number, start: number) {
     this.#subject = subject;
     this.#size = size;
     this.#offset = start;
@@ -28,7 +28,7 @@ export class Resumption {
 
   /** The header that asks for what is missing. */
   get headers(): Record<string, string> {
-    return this.#offset === 0 ? {} : { Range: `bytes=${String(this.#offset)}-` };
+    return this.#offset === 0 ? {} : { Range: `bytes=${this.#offset}-` };
   }
 
   /**
@@ -37,7 +37,7 @@ export class Resumption {
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
     if (status === 416 && this.#offset > 0) {
-      throw this.#mismatch(`ends before byte ${String(this.#offset)}, though it should have`);
+      throw this.#mismatch(`ends before byte ${this.#offset}, though it should have`);
     }
     if (status !== 200 && status !== 206) return false;
     refuseEncoding(this.#subject, headers);
@@ -47,12 +47,12 @@ export class Resumption {
     if (status === 206) {
       const [, first, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? [];
       if (Number(first) !== this.#offset) {
-        throw this.#error('server-error', `was sent from another place than byte ${String(this.#offset)}`);
+        throw this.#error('server-error', `was sent from another place than byte ${this.#offset}`);
       }
       announced = total === '*' ? undefined : Number(total);
     }
     if (typeof announced === 'number' && announced !== this.#size) {
-      throw this.#mismatch(`has ${String(announced)} bytes, not`);
+      throw this.#mismatch(`has ${announced} bytes, not`);
     }
     this.#begun = true;
     return true;
@@ -83,7 +83,7 @@ export class Resumption {
     // A network loses connections anywhere; what ends at the same byte again is not whole where it comes from.
     const again = this.#cutAt === this.#offset;
     this.#cutAt = this.#offset;
-    const message = `was cut off after ${String(this.#offset)} of ${String(this.#size)} bytes${again ? ' each time' : ''}`;
+    const message = `was cut off after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;
     return new TransientError(again ? 'size-mismatch' : 'unreachable', this.#sentence(message), {
       hint: again
         ? 'The registry, or a proxy before it, does not have it whole: push the image there again, or name another source.'
@@ -93,7 +93,7 @@ export class Resumption {
   }
 
   #mismatch(has: string): PluginError {
-    return this.#error('size-mismatch', `${has} the ${String(this.#size)} bytes of its descriptor`);
+    return this.#error('size-mismatch', `${has} the ${this.#size} bytes of its descriptor`);
   }
 
   #error(code: 'size-mismatch' | 'server-error', says: string): PluginError {

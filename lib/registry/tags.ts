@@ -16,7 +16,7 @@ export async function readTags(
 ): Promise<string[]> {
   const what = 'list of tags';
   const tags = new Set<string>();
-  let target: string | URL | undefined = `tags/list?n=${String(pageSize)}`;
+  let target: string | URL | undefined = `tags/list?n=${pageSize}`;
   for (let page = 0; target !== undefined; page += 1) {
     if (page === mostPages) throw new PluginError('too-large', `${registry}/${repository} has an endless ${what}`);
     const request = { method: 'GET', registry, repository, what, target, actions: 'pull', limit: pageLimit } as const;

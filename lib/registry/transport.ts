@@ -1,18 +1,18 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
-import { errorBodyLimit, readBody } from '../http/answerBody.ts';
+import { errorBodyLimit, readBody } from '../http/responseBody.ts';
 import type { Connections } from '../http/connections.ts';
-import { Conversations, type RegistryRequest } from './conversations.ts';
-import { GivenUp } from './givenUp.ts';
+import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
+import { CircuitBreaker } from './circuitBreaker.ts';
 import { networkCode } from '../http/networkErrors.ts';
-import { Patience, TransientError, type PatienceOptions, type WaitWarnings } from '../http/patience.ts';
-import { explainRefusal, refuseEncoding, type Reply } from './refusals.ts';
+import { RetryBudget, TransientError, type RetryOptions, type WaitWarnings } from '../http/retryBudget.ts';
+import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './auth/tokens.ts';
 
 /** How a transport behaves. */
-export interface TransportOptions extends PatienceOptions {
+export interface TransportOptions extends RetryOptions {
   /** Allow plain http: where a server speaks it instead of https, and as the target of a redirect. */
   readonly insecure?: boolean;
   /** How long a registry that was given up is not asked, in milliseconds; default one minute. */
@@ -28,21 +28,21 @@ export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' 
  */
 export class Transport {
   readonly #connections: Connections;
-  readonly #conversations: Conversations;
+  readonly #conversations: AuthenticatedClient;
   readonly #context: Context;
   readonly #options: TransportOptions;
-  readonly #givenUp: GivenUp;
+  readonly #givenUp: CircuitBreaker;
   /** When each registry was last warned of. */
   readonly #warnings = new Map<string, WaitWarnings>();
   /** How many answers a registry had given when patience with a request was tried first. */
-  readonly #answers = new WeakMap<Patience, number>();
+  readonly #answers = new WeakMap<RetryBudget, number>();
 
   constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
     this.#connections = connections;
-    this.#conversations = new Conversations(authorizer, context, options.insecure ?? false);
+    this.#conversations = new AuthenticatedClient(authorizer, context, options.insecure ?? false);
     this.#context = context;
     this.#options = options;
-    this.#givenUp = new GivenUp(options.pause);
+    this.#givenUp = new CircuitBreaker(options.pause);
   }
 
   /** Sends a request, again when that may help, and reads the answer's body. */
@@ -52,13 +52,13 @@ export class Transport {
 
   /** Sends a request a single time (a login and redirects aside): a part of what `persist` repeats as a whole. */
   async sendOnce(request: RegistryRequest): Promise<Reply> {
-    const reply = await this.#conversations.hold(request, async (exchange) => {
+    const reply = await this.#conversations.send(request, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
       const limit = isSuccess(response.status) ? (request.limit ?? errorBodyLimit) : errorBodyLimit;
       return { ...response, body: await readBody(response, limit) };
     });
     if (isSuccess(reply.status)) refuseEncoding(request, reply.headers);
-    else if (!request.accept?.includes(reply.status)) throw explainRefusal(request, reply);
+    else if (!request.accept?.includes(reply.status)) throw explainRegistryRefusal(request, reply);
     this.#givenUp.noteAnswer(request.registry);
     return reply;
   }
@@ -67,7 +67,7 @@ export class Transport {
    * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the patience of
    * its progress.
    */
-  async persist<T>(registry: string, action: (patience: Patience) => Promise<T>): Promise<T> {
+  async persist<T>(registry: string, action: (patience: RetryBudget) => Promise<T>): Promise<T> {
     this.#givenUp.check(registry);
     const patience = this.#patienceWith(registry);
     for (;;) {
@@ -157,10 +157,10 @@ export class Transport {
     for (;;) {
       try {
         const content = toGet(request, resumption);
-        const reply = await this.#conversations.hold(content, (exchange) =>
+        const reply = await this.#conversations.send(content, (exchange) =>
           this.#connections.receive(exchange, (...head) => (this.#begin(request, resumption, head) ? take : undefined)),
         );
-        if (![200, 206].includes(reply.status)) throw explainRefusal(content, reply);
+        if (![200, 206].includes(reply.status)) throw explainRegistryRefusal(content, reply);
         resumption.finish();
         return;
       } catch (error) {
@@ -172,16 +172,16 @@ export class Transport {
     }
   }
 
-  #patienceWith(registry: string): Patience {
+  #patienceWith(registry: string): RetryBudget {
     const warnings = this.#warnings.get(registry) ?? { last: -Infinity };
     this.#warnings.set(registry, warnings);
-    return new Patience(this.#options, this.#context, warnings);
+    return new RetryBudget(this.#options, this.#context, warnings);
   }
 
   async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
     const content = toGet(request, resumption);
     let stream: Readable | undefined;
-    const reply = await this.#conversations.hold(content, async (exchange) => {
+    const reply = await this.#conversations.send(content, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
       try {
         if (this.#begin(request, resumption, [response.status, response.headers])) stream = response.body;
@@ -191,7 +191,7 @@ export class Transport {
         throw error;
       }
     });
-    if (!stream) throw explainRefusal(content, reply);
+    if (!stream) throw explainRegistryRefusal(content, reply);
     return stream;
   }
 
@@ -202,14 +202,14 @@ export class Transport {
   }
 
   /** Endures a failure; not for long where nothing answers under a name that may well be misspelt, or the registry was given up. */
-  async #endure(patience: Patience, registry: string, error: unknown): Promise<void> {
+  async #endure(patience: RetryBudget, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
     const answers = this.#answers.get(patience) ?? this.#givenUp.answersOf(registry);
     this.#answers.set(patience, answers);
     const dubious = !this.#conversations.hasAnswered(registry) && absent.includes(networkCode(error));
     const most = this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
     try {
-      await patience.endure(error, most);
+      await patience.waitAfter(error, most);
     } catch (final) {
       // Whoever refuses something is at work.
       if (!(error instanceof TransientError || isPluginError(error, 'unreachable'))) this.#givenUp.noteAnswer(registry);

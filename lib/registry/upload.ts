@@ -3,10 +3,10 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
-import { TransientError, type Patience } from '../http/patience.ts';
-import { errorCodesOf, explainRefusal, type Reply } from './refusals.ts';
+import { TransientError, type RetryBudget } from '../http/retryBudget.ts';
+import { errorCodesOf, explainRegistryRefusal, type Reply } from './refusals.ts';
 import { verifyStream } from '../store/store.ts';
-import type { RegistryRequest } from './conversations.ts';
+import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Transport } from './transport.ts';
 
 /** How blobs are uploaded. */
@@ -87,7 +87,7 @@ export class BlobUpload {
       });
       if (reply.status < 300) return true;
       const wrong = errorCodesOf(reply).some((code) => ['DIGEST_INVALID', 'SIZE_INVALID'].includes(code));
-      if (wrong) throw explainRefusal({ ...this.#subject, method: 'PUT' }, reply);
+      if (wrong) throw explainRegistryRefusal({ ...this.#subject, method: 'PUT' }, reply);
       this.#context.log('debug', `${this.#subject.registry} does not take ${this.#subject.what} whole: sending chunks`);
       this.#chunked = true;
       return false;
@@ -98,7 +98,7 @@ export class BlobUpload {
     }
   }
 
-  async #sendChunks(patience: Patience): Promise<void> {
+  async #sendChunks(patience: RetryBudget): Promise<void> {
     await this.#resume();
     const bytes = await this.#read();
     try {
@@ -124,7 +124,7 @@ export class BlobUpload {
       headers: {
         'Content-Type': 'application/octet-stream',
         'Content-Length': String(length),
-        'Content-Range': `${String(this.#offset)}-${String(this.#offset + length - 1)}`,
+        'Content-Range': `${this.#offset}-${this.#offset + length - 1}`,
       },
       body: () => {
         // What has been read of the source is gone: the next attempt opens it again.
@@ -135,7 +135,7 @@ export class BlobUpload {
       accept: [413, 416],
     });
     if (reply.status >= 400) {
-      const refusal = explainRefusal({ ...this.#subject, method: 'PATCH' }, reply);
+      const refusal = explainRegistryRefusal({ ...this.#subject, method: 'PATCH' }, reply);
       if (reply.status === 413 && length <= leastChunkSize) throw refusal;
       if (reply.status === 413) this.#chunkSize = Math.max(leastChunkSize, Math.floor(length / 8));
       throw new TransientError(refusal.code, refusal.message, {});

@@ -40,11 +40,11 @@ function makeValue(document: ReturnType<typeof parseAllDocuments>[number]): unkn
 
 /** The lexer works token by token, so that an absurd text costs no more than the limit. */
 function countTokens(text: string, limits: DocumentLimits): number {
-  if (text.length > limits.length) throw new RangeError(`it has more than ${String(limits.length)} characters`);
+  if (text.length > limits.length) throw new RangeError(`it has more than ${limits.length} characters`);
   let count = 0;
   for (const _token of new Lexer().lex(text)) {
     count += 1;
-    if (count > limits.tokens) throw new RangeError(`it has more than ${String(limits.tokens)} YAML tokens`);
+    if (count > limits.tokens) throw new RangeError(`it has more than ${limits.tokens} YAML tokens`);
   }
   return count;
 }

@@ -88,7 +88,7 @@ async function readLayer(source: ContentSource, layer: Descriptor, context: Cont
     ended = true;
     parser.abort(new Error('the end was reached'));
   });
-  // The stream is always read to its end, where its digest is checked: altered content is reported as that, whatever
+  // The stream is always read to its end, where its digest is checked: corrupt content is reported as that, whatever
   // else the alteration broke.
   let turn = performance.now();
   for await (const chunk of (await source.fetch(layer)) as AsyncIterable<Buffer>) {

@@ -85,7 +85,7 @@ export function channelsOf(version: string): string[] {
   const { major, minor, prerelease } = new semver.SemVer(version);
   const final = ['stable', 'fast', ...(minor % 2 === 0 ? ['eus'] : [])];
   const stages = prerelease.length === 0 ? [...final, 'candidate'] : ['candidate'];
-  return stages.map((stage) => `${stage}-${String(major)}.${String(minor)}`);
+  return stages.map((stage) => `${stage}-${major}.${minor}`);
 }
 
 /** The architectures for which a repository with these tags has a version. */

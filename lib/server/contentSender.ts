@@ -87,7 +87,7 @@ export class ContentSender {
       // Reading may fail before anybody waits for this.
       written.catch(() => undefined);
     }
-    throw new PluginError('size-mismatch', `the content ends ${String(left)} bytes early`);
+    throw new PluginError('size-mismatch', `the content ends ${left} bytes early`);
   }
 
   /** Waits until something that was written is out or the client has gone away, for so many milliseconds at most. */

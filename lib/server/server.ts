@@ -7,7 +7,7 @@ import { isRepository, isTag } from '../oci/reference.ts';
 import { ContentSender, type SendLimits } from './contentSender.ts';
 import { openListener, type ConnectionLimits, type Listener } from '../http/listener.ts';
 import type { PreSharedKey } from '../http/preSharedKey.ts';
-import { beginContent, Refusal, sendJson } from './serverAnswer.ts';
+import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
 import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
 import { readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
 
@@ -111,7 +111,7 @@ class Handler {
     const line = `${String(request.method)} ${String(request.url)}`;
     response.once('close', () => {
       const end = response.writableFinished ? '' : ', broken off';
-      this.#context.log('debug', `serve: ${line} → ${String(response.statusCode)}${end}`);
+      this.#context.log('debug', `serve: ${line} → ${response.statusCode}${end}`);
       const { method = '', url: path = '', headers } = request;
       this.#options.onAnswer?.({ method, path, status: response.statusCode, client: headers['user-agent'] ?? '' });
     });
@@ -123,7 +123,8 @@ class Handler {
       await this.#route(request, response);
       await this.#sender.finish(response);
     } catch (error) {
-      const refusal = error instanceof Refusal ? error : new Refusal(500, 'UNKNOWN', 'the content cannot be read');
+      const refusal =
+        error instanceof RequestRefusal ? error : new RequestRefusal(500, 'UNKNOWN', 'the content cannot be read');
       if (refusal !== error) this.#context.log('warn', `serve: ${line}: ${messageOf(error)}`);
       // Once the headers are out, breaking off is the only way to say that the bytes are not right.
       if (response.headersSent) response.destroy();
@@ -135,16 +136,20 @@ class Handler {
   async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.setHeader('Allow', 'GET, HEAD');
-      throw new Refusal(405, 'UNSUPPORTED', 'this registry is for reading only');
+      throw new RequestRefusal(405, 'UNSUPPORTED', 'this registry is for reading only');
     }
     const { token, files, repositories = () => [], names = [], host = '', preSharedKey } = this.#options;
     // Nobody who has the key is a browser.
     if (!preSharedKey && !isOwnHost(request.headers.host, [host, ...names])) {
-      throw new Refusal(421, 'DENIED', `this server does not answer for the host ${String(request.headers.host)}`);
+      throw new RequestRefusal(
+        421,
+        'DENIED',
+        `this server does not answer for the host ${String(request.headers.host)}`,
+      );
     }
     if (token !== undefined && !hasToken(request.headers.authorization, token)) {
       response.setHeader('WWW-Authenticate', 'Bearer');
-      throw new Refusal(401, 'UNAUTHORIZED', 'the token of this server is needed');
+      throw new RequestRefusal(401, 'UNAUTHORIZED', 'the token of this server is needed');
     }
     const [location = '', query = ''] = (request.url ?? '').split('?');
     const path = decode(location);
@@ -158,10 +163,10 @@ class Handler {
       sendPage(response, path, readPage(await repositories(), query), (repositories) => ({ repositories }));
     } else {
       const source = isRepository(name) ? await this.#find(name) : undefined;
-      if (!source) throw new Refusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
+      if (!source) throw new RequestRefusal(404, 'NAME_UNKNOWN', 'there is no such repository here');
       if (kind === 'manifests') return this.#sendManifest(source, rest, request, response);
       if (kind === 'blobs') return this.#sendBlob(source, rest, request, response);
-      if (rest !== 'list') throw new Refusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
+      if (rest !== 'list') throw new RequestRefusal(404, 'UNSUPPORTED', 'there is nothing of that kind here');
       sendPage(response, path, readPage(await source.tags(), query), (tags) => ({ name, tags }));
     }
   }
@@ -171,7 +176,7 @@ class Handler {
     const clients = this.#clients.get(file) ?? 0;
     if (request.method === 'GET' && clients >= mostClients) {
       response.setHeader('Retry-After', '5');
-      throw new Refusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
+      throw new RequestRefusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
     }
     const { start, end } = beginContent(request, response, { size, type: 'application/x-tar' });
     if (request.method === 'HEAD') return;
@@ -193,7 +198,7 @@ class Handler {
   ): Promise<void> {
     const descriptor =
       isTag(reference) || isDigest(reference) ? await notFoundAsNothing(source.resolve(reference)) : undefined;
-    if (!descriptor) throw new Refusal(404, 'MANIFEST_UNKNOWN', 'there is no such manifest here');
+    if (!descriptor) throw new RequestRefusal(404, 'MANIFEST_UNKNOWN', 'there is no such manifest here');
     const bytes = await readContent(source, descriptor);
     for (const { digest, size } of childrenOf(parseManifest(bytes, descriptor.digest))) this.#sizes.set(digest, size);
     response.writeHead(200, {
@@ -208,10 +213,10 @@ class Handler {
   async #sendBlob(source: Served, digest: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const size = isDigest(digest) ? await (source.sizeOf?.(digest) ?? this.#sizes.get(digest)) : undefined;
     if (!isDigest(digest) || size === undefined) {
-      throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
+      throw new RequestRefusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
     }
     const blob = { mediaType: 'application/octet-stream', digest, size };
-    if (!(await source.exists(blob))) throw new Refusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
+    if (!(await source.exists(blob))) throw new RequestRefusal(404, 'BLOB_UNKNOWN', 'there is no such blob here');
     const { start, end } = beginContent(request, response, { size, type: blob.mediaType, digest });
     if (request.method === 'HEAD') return;
     const read = (at: number, length: number): AsyncIterable<Buffer> =>

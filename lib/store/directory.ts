@@ -53,7 +53,7 @@ export class Directory implements ContentStore, LocalContent {
     this.#context = context;
   }
 
-  /** As every source's; throws `incomplete` for a tag that leads out of the directory and for an altered manifest. */
+  /** As every source's; throws `incomplete` for a tag that leads out of the directory and for an corrupt manifest. */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     checkInterrupted(this.#context.signal);
     const path = isDigest(tagOrDigest)
@@ -64,7 +64,7 @@ export class Directory implements ContentStore, LocalContent {
     const digest = digestOf(bytes);
     const named = isDigest(tagOrDigest) ? tagOrDigest : digestNamed(basename(path));
     if (named !== undefined && named !== digest) {
-      throw new PluginError('digest-mismatch', `${this.name}: the content of ${named} is altered (it is ${digest})`);
+      throw new PluginError('digest-mismatch', `${this.name}: the content of ${named} is corrupt (it is ${digest})`);
     }
     return { mediaType: parseManifest(bytes, `${digest} in ${this.name}`).mediaType, digest, size: bytes.length };
   }

@@ -70,7 +70,7 @@ export async function readContent(
   if (descriptor.size > limit) {
     throw new PluginError(
       'too-large',
-      `${descriptor.digest} in ${source.name} claims ${String(descriptor.size)} bytes, more than the ${String(limit)} that such content may have`,
+      `${descriptor.digest} in ${source.name} claims ${descriptor.size} bytes, more than the ${limit} that such content may have`,
     );
   }
   const chunks: Buffer[] = [];
@@ -151,12 +151,12 @@ export class Verifier {
   }
 
   finish(): void {
-    if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${String(this.#length)} bytes, fewer`);
+    if (this.#length < this.#descriptor.size) throw this.#wrongSize(`${this.#length} bytes, fewer`);
     const digest = this.#digest();
     if (digest !== this.#descriptor.digest) {
       throw new PluginError(
         'digest-mismatch',
-        `${this.#where}: the content of ${this.#descriptor.digest} is altered (its digest is ${digest})`,
+        `${this.#where}: the content of ${this.#descriptor.digest} is corrupt (its digest is ${digest})`,
       );
     }
   }
@@ -169,7 +169,7 @@ export class Verifier {
     const { digest, size } = this.#descriptor;
     return new PluginError(
       'size-mismatch',
-      `${this.#where}: ${digest} has ${has} than the ${String(size)} bytes it should have`,
+      `${this.#where}: ${digest} has ${has} than the ${size} bytes it should have`,
     );
   }
 }

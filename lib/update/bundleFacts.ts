@@ -2,9 +2,9 @@ import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { parseMetadata, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
-import { readSignatures } from '../bundle/bundledConfig.ts';
+import { readBundledSignatures } from '../bundle/bundledConfig.ts';
 import { checkRelease } from '../bundle/signedBundle.ts';
-import type { VerifyTrust } from '../bundle/vouching.ts';
+import type { VerifyTrust } from '../bundle/signatureCheck.ts';
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
@@ -46,7 +46,7 @@ export async function gatherFacts(
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
   const contents = new Map<Digest, Buffer>();
-  const signatures = await readSignatures(bundle, context);
+  const signatures = await readBundledSignatures(bundle, context);
   const content = keepContent(bundle.content, contents);
   const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };

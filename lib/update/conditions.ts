@@ -48,6 +48,6 @@ export function mergeConditions(
 
 /** Some names out of many, for a message: the first ten, and how many more there are. */
 export function nameSome(names: readonly string[], separator = ', '): string {
-  const more = names.length > 10 ? [`and ${String(names.length - 10)} more`] : [];
+  const more = names.length > 10 ? [`and ${names.length - 10} more`] : [];
   return [...names.slice(0, 10), ...more].join(separator);
 }

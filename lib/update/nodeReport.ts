@@ -46,7 +46,7 @@ export const reportKind = {
 } as const;
 
 /** Makes the Lease in which a report stands, as of now. */
-export function formatReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
+export function formatNodeReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const said = {
@@ -93,7 +93,7 @@ export function readRenewal(lease: KubernetesObject): { readonly node: string; r
 /** Selects the Leases of nodes that offer a bundle: of all of them, or of one part of the nodes that chance chooses. */
 export function selectOffers(digest: Digest, which: 'all' | 'some'): string {
   const offering = `${labels.offers}=${markOf(digest)}`;
-  return which === 'all' ? offering : `${offering},${labels.part}=${String(Math.floor(Math.random() * parts))}`;
+  return which === 'all' ? offering : `${offering},${labels.part}=${Math.floor(Math.random() * parts)}`;
 }
 
 /** What a Lease is called: names of nodes are at most 253 characters long, as those of objects are. */

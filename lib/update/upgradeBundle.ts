@@ -128,7 +128,7 @@ export function summarizeNodes(
   const [loaded, total] = [nodes.map((node) => node.imagesLoaded), nodes.map((node) => node.imagesTotal)].map(sum);
   // Not before the last image is there may it say that all are.
   const percent = total === undefined || total === 0 ? 0 : Math.floor(((loaded ?? 0) / total) * 100);
-  return { nodesReady: `${String(ready)}/${String(nodes.length)}`, progress: `${String(percent)}%` };
+  return { nodesReady: `${ready}/${nodes.length}`, progress: `${percent}%` };
 }
 
 /**

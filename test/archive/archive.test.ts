@@ -197,7 +197,7 @@ describe('Archive', () => {
     };
     const record = (text: string): string => {
       const length = text.length + 2 + String(text.length + 4).length;
-      return `${String(length)} ${text}\n`;
+      return `${length} ${text}\n`;
     };
     const negative = (): Buffer => {
       const bytes = block({ type: 'Directory' });

@@ -66,9 +66,7 @@ describe('listEntries', () => {
   })) {
     it(`reads a size of more than 8 GiB that ${how} wrote`, async () => {
       // Cut before its content.
-      expect((await listRepeated(header, 1)).damage?.message).to.include(
-        `would end at byte ${String(header.length + large)}`,
-      );
+      expect((await listRepeated(header, 1)).damage?.message).to.include(`would end at byte ${header.length + large}`);
     });
   }
 });

@@ -221,7 +221,7 @@ describe('an archive in volumes', () => {
     await opened.close();
   });
 
-  it('says which volume content that is altered lies in', async () => {
+  it('says which volume content that is corrupt lies in', async () => {
     await make();
     const archive = await Archive.open(path, context);
     const { descriptor } = (await contentOf(sample))[0] ?? expect.fail();

@@ -52,14 +52,14 @@ async function compare({
       `--output=${out}`,
     ],
   ];
-  const list = urls.map((url, index) => `url = "${url}"\noutput = "${String(index)}"`).join('\n');
+  const list = urls.map((url, index) => `url = "${url}"\noutput = "${index}"`).join('\n');
   await writeFile(join(folder, 'curl'), list);
   // Every blob fetched, written and hashed: by the program that is at hand everywhere, and by the fastest one.
   const floor = (hash: string): string =>
     `cd ${out} && curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 ${hash} >/dev/null`;
   const openssl = floor('openssl dgst -sha256');
   const copies = pullspecs.map((pullspec, index) => {
-    return `skopeo copy -q --all --src-tls-verify=false docker://${pullspec} dir:${out}/${String(index)}`;
+    return `skopeo copy -q --all --src-tls-verify=false docker://${pullspec} dir:${out}/${index}`;
   });
   const contenders: Record<string, readonly string[]> = {
     create,
@@ -70,10 +70,8 @@ async function compare({
     'skopeo+tar': ['sh', '-c', `cd ${out} && ${copies.join(' && ')} && tar -cf skopeo.tar *`],
   };
 
-  console.log(
-    `${String(images)} images, ${String(urls.length)} blobs, ${(bytes / 1e6).toFixed(0)} MB, registry on this machine`,
-  );
-  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  console.log(`${images} images, ${urls.length} blobs, ${(bytes / 1e6).toFixed(0)} MB, registry on this machine`);
+  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
@@ -106,7 +104,7 @@ async function compare({
     for (let run = 0; run < runs; run++) measurements.push(await measure(command));
     console.log(`${name.padEnd(12)} wall ${(1000 * median(measurements.map((m) => m.wall))).toFixed(0)} ms`);
   }
-  console.log(`\nmedians of ${String(runs)} runs; load after: ${load()}`);
+  console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
 }
 
 function load(): string {

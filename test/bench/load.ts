@@ -50,23 +50,14 @@ async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry
   await writeFile(list, pullspecs.map((pullspec) => `${pullspec}\n`).join(''));
   const place = `[overlay@${out}/store+${out}/run:overlay.skip_mount_home=true]`;
   const copy = `skopeo copy -q --preserve-digests --src-tls-verify=false docker://{} containers-storage:${place}{}`;
-  const skopeo = (parallel: number): string[] => [
-    'xargs',
-    '-a',
-    list,
-    `-P${String(parallel)}`,
-    '-I{}',
-    ...copy.split(' '),
-  ];
+  const skopeo = (parallel: number): string[] => ['xargs', '-a', list, `-P${parallel}`, '-I{}', ...copy.split(' ')];
   const contenders: Record<string, readonly string[]> = {
     load: [process.execPath, ...load],
     skopeo: skopeo(1),
     'skopeo, 3 at a time': skopeo(3),
   };
-  console.log(
-    `${String(images)} images, ${(bytes / 1e6).toFixed(0)} MB, on ${device} and in a registry on this machine`,
-  );
-  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${average()}\n`);
+  console.log(`${images} images, ${(bytes / 1e6).toFixed(0)} MB, on ${device} and in a registry on this machine`);
+  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${average()}\n`);
   const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
   for (let run = 0; run <= runs; run++) {
     for (const [name, command] of Object.entries(contenders)) {
@@ -85,7 +76,7 @@ async function compare({ pullspecs, keyring, fingerprint, bytes }: BenchRegistry
       `${name.padEnd(20)} wall ${wall} s, cpu ${cpu} s${name === 'load' ? '' : `; load is ${ratio} of its wall time`}`,
     );
   }
-  console.log(`\nmedians of ${String(runs)} runs; load after: ${average()}`);
+  console.log(`\nmedians of ${runs} runs; load after: ${average()}`);
 }
 
 function average(): string {

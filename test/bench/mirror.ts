@@ -46,15 +46,15 @@ async function compare(served: BenchRegistry): Promise<void> {
     'skopeo to registry': () =>
       intoRegistry((to) => [...sync, '--dest=docker', '--dest-tls-verify=false', list, `${to}/openshift`]),
   };
-  console.log(`${String(images)} images, ${(bytes / 1e6).toFixed(0)} MB, registries on this machine`);
-  console.log(`${String(cpus().length)} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
+  console.log(`${images} images, ${(bytes / 1e6).toFixed(0)} MB, registries on this machine`);
+  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${load()}\n`);
   await race(disk);
   await race(registry);
   await measureInto(out, toDisk);
   const again: Measurement[] = [];
   for (let run = 0; run < runs; run++) again.push(await measure(toDisk));
   console.log(`to disk again: wall ${median(again.map(({ wall }) => wall)).toFixed(2)} s`);
-  console.log(`\nmedians of ${String(runs)} runs; load after: ${load()}`);
+  console.log(`\nmedians of ${runs} runs; load after: ${load()}`);
 }
 
 /** Measures two contenders in turns; the first run of each warms the page cache. */

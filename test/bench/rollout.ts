@@ -15,10 +15,8 @@ for (const size of sizes) {
   const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, pace);
   const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
   const sum = [...requests.values()].reduce((total, each) => total + each, 0);
-  const sent = `${String(bundle.sentBySource)} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;
-  console.log(
-    `${String(nodes)} nodes: ${seconds.toFixed(0)} s; the source sent the bundle ${sent}; ${String(rounds)} rounds`,
-  );
+  const sent = `${bundle.sentBySource} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;
+  console.log(`${nodes} nodes: ${seconds.toFixed(0)} s; the source sent the bundle ${sent}; ${rounds} rounds`);
   console.log(
     `  API for each node: ${(bytes / 1024).toFixed(0)} KiB, ${sum.toFixed(1)} requests: ${phases.join(', ')}`,
   );

@@ -6,7 +6,7 @@ import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
@@ -39,7 +39,7 @@ describe('a hostile bundle', () => {
 
   let copies = 0;
   const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>
-    repack(bundle.path, join(bundle.folder, `hostile-${String((copies += 1))}.tar`), how);
+    repack(bundle.path, join(bundle.folder, `hostile-${(copies += 1)}.tar`), how);
   const trusting = (more: Partial<VerifyTrust> = {}): VerifyTrust => ({
     keyrings: [bundle.keyFile],
     fingerprints: [bundle.key.fingerprint],
@@ -236,21 +236,21 @@ describe('a hostile bundle', () => {
     const floods: Record<string, (files: UnpackedBundle['files']) => void> = {
       'thousands of files': (files) => {
         for (let index = 0; index < 3000; index += 1) {
-          files.set(`config/${String(index)}.yaml`, Buffer.alloc(0));
+          files.set(`config/${index}.yaml`, Buffer.alloc(0));
         }
       },
       'megabytes of YAML': (files) => files.set('config/x.yaml', Buffer.from('- a: b\n'.repeat(500_000))),
       'a megabyte of documents': (files) => files.set('config/x.yaml', Buffer.from('---\n'.repeat(250_000))),
       'many files of many brackets': (files) => {
         for (let index = 0; index < 100; index += 1) {
-          files.set(`config/${String(index)}.yaml`, Buffer.from('['.repeat(2000) + ']'.repeat(2000)));
+          files.set(`config/${index}.yaml`, Buffer.from('['.repeat(2000) + ']'.repeat(2000)));
         }
       },
       'deep nesting': (files) => files.set('config/x.yaml', Buffer.from('['.repeat(100_000))),
       'aliases that multiply': (files) => {
         const levels = Array.from({ length: 9 }, (_, level) => {
-          const above = `*a${String(level)}`;
-          return `a${String(level + 1)}: &a${String(level + 1)} [${Array<string>(9).fill(above).join()}]`;
+          const above = `*a${level}`;
+          return `a${level + 1}: &a${level + 1} [${Array<string>(9).fill(above).join()}]`;
         });
         files.set('config/x.yaml', Buffer.from(['a0: &a0 [x]', ...levels].join('\n')));
       },
@@ -259,7 +259,7 @@ describe('a hostile bundle', () => {
         const name = `sha256-${hexOf(bundle.release.digest)}`;
         const binaryData = Object.fromEntries(
           Array.from({ length: 5000 }, (_, index) => [
-            `${name}-${String(index + 2)}`,
+            `${name}-${index + 2}`,
             Buffer.from([index % 256, index >> 8]).toString('base64'),
           ]),
         );
@@ -277,7 +277,7 @@ describe('a hostile bundle', () => {
 
     it('is left at once when it is told to stop', async () => {
       const controller = new AbortController();
-      const texts = [1, 2].map((index) => ({ path: `config/${String(index)}.yaml`, text: 'a: b' }));
+      const texts = [1, 2].map((index) => ({ path: `config/${index}.yaml`, text: 'a: b' }));
       const reading = parseConfig(texts, { ...makeContext(), signal: controller.signal });
       controller.abort();
       await failureOf(reading, 'interrupted');
@@ -289,7 +289,7 @@ describe('a hostile bundle', () => {
         `{"formatVersion": ${'['.repeat(1_500_000)}${']'.repeat(1_500_000)}}`,
       ]) {
         const text = Buffer.from(value);
-        const hostile = join(bundle.folder, `metadata-${String((copies += 1))}`);
+        const hostile = join(bundle.folder, `metadata-${(copies += 1)}`);
         await mkdir(join(hostile, 'v2/openshift/release/manifests'), { recursive: true });
         await writeFile(join(hostile, 'metadata.json'), text);
         await failureOf(openBundle(hostile, makeContext()), 'invalid-bundle');

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
@@ -48,7 +48,7 @@ describe('checkSigned', () => {
   };
   let copies = 0;
   const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>
-    repack(bundle.path, join(bundle.folder, `changed-${String((copies += 1))}.tar`), how);
+    repack(bundle.path, join(bundle.folder, `changed-${(copies += 1)}.tar`), how);
 
   it('finds who signed a release and the images in it, without a network', async () => {
     const { release, signatures } = await check(bundle.path);

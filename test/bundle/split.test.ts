@@ -133,7 +133,7 @@ describe('a bundle in volumes', () => {
   it('has a volume named that is cut short, or that has grown', async () => {
     await truncate(at(1), volumeSize - 7);
     expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.equal(
-      `the volume ${at(1)} is cut short: it has ${String(volumeSize - 7)} bytes instead of ${String(volumeSize)}`,
+      `the volume ${at(1)} is cut short: it has ${volumeSize - 7} bytes instead of ${volumeSize}`,
     );
     expect(await problemsOf()).to.deep.include(['truncated', 'volume', names[1]]);
     await appendFile(at(1), Buffer.alloc(8));
@@ -145,7 +145,7 @@ describe('a bundle in volumes', () => {
     bytes[volumeSize / 2] = (bytes[volumeSize / 2] ?? 0) ^ 1;
     await writeFile(at(3), bytes);
     const volumes = (await problemsOf()).filter(([, subject]) => subject === 'volume');
-    expect(volumes).to.deep.equal([['altered', 'volume', names[3]]]);
+    expect(volumes).to.deep.equal([['corrupt', 'volume', names[3]]]);
   });
 
   it('has the volume named in which the tar is garbled', async () => {

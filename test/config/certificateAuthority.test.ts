@@ -49,7 +49,7 @@ describe('registryAuthorityConfigMap', () => {
   });
 
   it('refuses more than a ConfigMap can hold', () => {
-    const registries = Array.from({ length: 3000 }, (_, index) => `r${String(index)}.example`);
+    const registries = Array.from({ length: 3000 }, (_, index) => `r${index}.example`);
     expect(() => registryAuthorityConfigMap({ certificates: certificate, registries })).to.throw(
       /larger than a ConfigMap/,
     );

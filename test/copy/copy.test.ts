@@ -32,7 +32,7 @@ describe('copyImages', () => {
     folder = await makeFolder();
     context = makeContext();
     content = new TestContent();
-    const names = Array.from({ length: 8 }, (_, index) => `component-${String(index)}`);
+    const names = Array.from({ length: 8 }, (_, index) => `component-${index}`);
     const roots = names.map((name) =>
       content.addImage(repository, { architecture: 'amd64', layers: [base, makeNoiseLayer(name, 30_000)] }, name),
     );
@@ -159,7 +159,7 @@ describe('copyImages', () => {
   });
 
   it('names ten of many failures, and keeps all of them for whoever wants to know', async () => {
-    const names = Array.from({ length: 12 }, (_, index) => `wide-${String(index)}`);
+    const names = Array.from({ length: 12 }, (_, index) => `wide-${index}`);
     const wide = new TestContent();
     const roots = names.map((name) =>
       wide.addImage(repository, { architecture: 'amd64', layers: [makeNoiseLayer(name, 100)] }, name),
@@ -181,7 +181,7 @@ describe('copyImages', () => {
   it('says which images a failure concerns when they share what is damaged', async () => {
     await writeFile(sourceAt('blobs', base.digest), Buffer.alloc(base.size));
     const error = await failureOf(copyImages(images, openDestination(), {}, context), 'digest-mismatch');
-    expect(error.message).to.match(/component-0, .* and 4 more: source.*altered/);
+    expect(error.message).to.match(/component-0, .* and 4 more: source.*corrupt/);
     expect(await openDestination().tags()).to.deep.equal([]);
   });
 
@@ -283,7 +283,7 @@ describe('copyImages', () => {
 
 function at<T>(list: readonly T[], index: number): T {
   const item = list[index];
-  if (item === undefined) throw new Error(`there is no ${String(index)}`);
+  if (item === undefined) throw new Error(`there is no ${index}`);
   return item;
 }
 

@@ -29,7 +29,7 @@ describe('Certificates', function () {
       },
     );
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    registry = `127.0.0.1:${String((server.address() as AddressInfo).port)}`;
+    registry = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   });
   after(async () => {
     server.close();

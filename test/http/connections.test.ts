@@ -7,7 +7,7 @@ import { PassThrough, Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { Certificates, type CertificatesOptions } from '../../lib/http/certificates.ts';
-import { readBody } from '../../lib/http/answerBody.ts';
+import { readBody } from '../../lib/http/responseBody.ts';
 import { Connections, type ConnectionsOptions } from '../../lib/http/connections.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { generatedBody } from '../fakes/registry/content.ts';
@@ -217,7 +217,7 @@ describe('Connections', () => {
       const server = net.createServer((socket) => socket.resume());
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
       closing.push(() => server.close());
-      const url = `https://127.0.0.1:${String((server.address() as AddressInfo).port)}/`;
+      const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}/`;
       const error = await failureOf(get(connect({ connectTimeout: 60 }), url), 'unreachable');
       expect(error.message).to.contain('did not accept a connection');
     });
@@ -233,7 +233,7 @@ describe('Connections', () => {
         });
         await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
         closing.push(() => server.close());
-        const host = `127.0.0.1:${String((server.address() as AddressInfo).port)}`;
+        const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
         const connections = connect();
         const request = { method: 'GET', url: new URL(`http://${host}/`), headers: {}, signal };
         const asks = [() => connections.exchange(request), () => connections.receive(request, () => undefined)];
@@ -426,7 +426,7 @@ async function startProxy(): Promise<Proxy> {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const proxy: Proxy = {
-    url: `http://me:p%40ss@127.0.0.1:${String((server.address() as AddressInfo).port)}`,
+    url: `http://me:p%40ss@127.0.0.1:${(server.address() as AddressInfo).port}`,
     seen: [],
     target: '',
     refusal: undefined,

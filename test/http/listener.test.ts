@@ -132,14 +132,14 @@ describe('a server whose clients stop reading', () => {
     };
     const before = await measure();
     for (let count = 0; count < 360; count += 1) {
-      const localAddress = `127.0.0.${String(2 + (count % 4))}`;
+      const localAddress = `127.0.0.${2 + (count % 4)}`;
       const socket = connect({ port, host: '127.0.0.1', localAddress }).on('error', () => undefined);
       socket.write(get('/file'));
       sockets.push(socket);
     }
     // What each has got shows that its answer is under way; then it reads no more.
     await Promise.all(sockets.map((socket) => once(socket, 'data').then(() => socket.pause())));
-    const answer = await fetch(`http://127.0.0.1:${String(port)}/file`, { headers: { range: 'bytes=0-99999999' } });
+    const answer = await fetch(`http://127.0.0.1:${port}/file`, { headers: { range: 'bytes=0-99999999' } });
     expect((await buffer(answer.body as never)).length).to.equal(100_000_000);
     const grown = (await measure()) - before;
     expect(grown, 'bytes').to.be.below(256 * 2 ** 20);

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UnplainAnswer, type AnswerHead } from '../../lib/http/answerHead.ts';
+import { UnsupportedResponse, type AnswerHead } from '../../lib/http/responseHead.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
 import { explainNetworkError } from '../../lib/http/networkErrors.ts';
@@ -205,7 +205,7 @@ describe('Sockets', () => {
       const server = await startRaw([`${head}\r\n\r\nhello`]);
       let asked = 0;
       const error = await errorOf(get(server.url, () => void (asked += 1)));
-      expect(error).to.be.instanceOf(UnplainAnswer);
+      expect(error).to.be.instanceOf(UnsupportedResponse);
       expect(asked).to.equal(0);
       await waitFor(() => server.open === 0);
     });
@@ -447,7 +447,7 @@ class RawServer {
   }
 
   get host(): string {
-    return `127.0.0.1:${String((this.#server.address() as AddressInfo).port)}`;
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
   get url(): string {

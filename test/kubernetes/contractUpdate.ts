@@ -8,7 +8,7 @@ import { clusterVersionReference } from '../../lib/kubernetes/clusterVersion.ts'
 import { fieldsOf } from '../../lib/kubernetes/fields.ts';
 import { install } from '../../lib/update/install/install.ts';
 import { leadWithLease } from '../../lib/kubernetes/lease.ts';
-import { formatReport } from '../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../lib/update/nodeReport.ts';
 import { signatureManifests } from '../../lib/config/releaseManifests.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
 import {
@@ -248,7 +248,7 @@ export function describeUpdates(
         const isLoaded = known === 'Loaded' || known === 'Pinned' || mayLoad(bundle, each);
         const phase: NodePhase = !isLoaded ? 'Waiting' : isAtLeast(bundle, 'Loaded') ? 'Pinned' : 'Loaded';
         const counts = { imagesLoaded: isLoaded ? 3 : 0, imagesTotal: 3, bytes: 2 ** 30, free: 90 * 2 ** 30 };
-        const report = formatReport({
+        const report = formatNodeReport({
           bundle: bundle.metadata.uid ?? '',
           progress: { name: each.name, phase, ...counts },
         });
@@ -275,7 +275,10 @@ export function describeUpdates(
         await make(object);
         await cluster.patch(object, { status: object['status'] }, status);
         made.push(
-          formatReport({ bundle: '', progress: { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } }),
+          formatNodeReport({
+            bundle: '',
+            progress: { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+          }),
         );
       }
       await make({

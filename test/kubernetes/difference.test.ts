@@ -47,7 +47,7 @@ describe('findDifferences', () => {
       stored({ binaryData: { 'sha256-ab-1': theirs.toString('base64') } }),
       manifest({ binaryData: { 'sha256-ab-1': ours.toString('base64') } }),
     );
-    const short = (bytes: Buffer): string => `${digestOf(bytes).slice(0, 19)}… (${String(bytes.length)} bytes)`;
+    const short = (bytes: Buffer): string => `${digestOf(bytes).slice(0, 19)}… (${bytes.length} bytes)`;
     expect(line).to.equal(`binaryData.sha256-ab-1: ${short(theirs)} → ${short(ours)}`);
     const long = 'x'.repeat(500);
     expect(findDifferences(stored({ data: { a: 'b' } }), manifest({ data: { a: long } }))).to.deep.equal([

@@ -78,7 +78,7 @@ describe('Exchange', () => {
     const { port } = silent.address() as AddressInfo;
     const context = makeContext();
     // It accepts what TCP does, and never greets.
-    const target = { server: `https://127.0.0.1:${String(port)}`, environment: {}, connectTimeout: 100 };
+    const target = { server: `https://127.0.0.1:${port}`, environment: {}, connectTimeout: 100 };
     const cluster = await connectCluster({ ...target, patience: hasty }, context);
     try {
       const failure = await failureOf(cluster.version(), 'unreachable');

@@ -8,7 +8,7 @@ describe('importImages', () => {
   let server: ImportingServer;
   let connected: ConnectedCluster;
   const images = Array.from({ length: 20 }, (_, index): StreamImage => {
-    return { tag: `image-${String(index)}`, pullspec: `quay.test/a@sha256:${String(index).padStart(64, '0')}` };
+    return { tag: `image-${index}`, pullspec: `quay.test/a@sha256:${String(index).padStart(64, '0')}` };
   });
   const run = (dryRun = false): Promise<void> =>
     importImages(connected.cluster, { stream: 'release', images, insecure: false, dryRun }, connected.context);

@@ -18,7 +18,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
   });
   beforeEach(async () => {
     registry = await startMirrorRegistry();
-    await runSuccessfully('chown', ['-R', `${String(user)}:${String(user)}`, registry.at('')]);
+    await runSuccessfully('chown', ['-R', `${user}:${user}`, registry.at('')]);
   });
   afterEach(() => registry.stop());
 

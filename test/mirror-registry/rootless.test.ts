@@ -23,7 +23,7 @@ describe('a registry in the scope of a user', function () {
   beforeEach(async () => {
     registry = await startMirrorRegistry({ scope: 'user' });
     const { root } = registry.fixture;
-    await runSuccessfully('chown', ['-R', `${String(user)}:${String(user)}`, root]);
+    await runSuccessfully('chown', ['-R', `${user}:${user}`, root]);
     await runSuccessfully('chown', ['-R', '101001:101001', join(root, 'srv/db')]);
     await chmod(join(root, 'srv/db'), 0o700);
   });
@@ -65,7 +65,7 @@ describe('a registry in the scope of a user', function () {
     const before = await registry.snapshot();
     for (const args of [[], ['--no-restart'], ['--scope=user']]) {
       const { code, stderr } = await registry.call('certs renew', args);
-      expect([code, stderr.includes(`run by another user, ${String(user)}`)], stderr).to.deep.equal([1, true]);
+      expect([code, stderr.includes(`run by another user, ${user}`)], stderr).to.deep.equal([1, true]);
     }
     expect([await registry.snapshot(), registry.host.calls]).to.deep.equal([before, []]);
     expect((await registry.call('plan')).code).to.equal(0);

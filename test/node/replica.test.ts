@@ -68,7 +68,7 @@ describe('fetchBundle', () => {
       response.writeHead(start > 0 ? 206 : 200, {
         'Content-Length': bytes.length - start,
         ...(start > 0 && {
-          'Content-Range': `bytes ${String(start)}-${String(bytes.length - 1)}/${String(bytes.length)}`,
+          'Content-Range': `bytes ${start}-${bytes.length - 1}/${bytes.length}`,
         }),
       });
       if (request.method === 'HEAD') return response.end();
@@ -86,7 +86,7 @@ describe('fetchBundle', () => {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
     });
-    return { url: new URL(`http://127.0.0.1:${String((server.address() as AddressInfo).port)}/bundle.tar`), starts };
+    return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/bundle.tar`), starts };
   };
   const fetchFrom = (url: URL, context: TestContext = makeContext(), secret: string | undefined = token) => {
     return fetchBundle({ url, token: secret, digest }, folder, connections, context);
@@ -104,7 +104,7 @@ describe('fetchBundle', () => {
     expect(basename(again)).to.match(/^bundle-[0-9a-f]{12}\.tar$/);
   });
 
-  it('asks for nothing when the bundle is there, and notices when that has been altered', async () => {
+  it('asks for nothing when the bundle is there, and notices when that has been corrupt', async () => {
     const path = await fetchFrom(await serve());
     const context = makeContext();
     expect(await fetchFrom(new URL('http://127.0.0.1:1'), context)).to.equal(path);

@@ -234,7 +234,7 @@ describe('runPreflight', () => {
       server.put(
         workload('Deployment', 'c', 'openshift-dns', { template: { spec: { ...podSpec({ image }), nodeSelector } } }),
       );
-      const images = [...Array(50).keys()].map((index) => ({ names: [`quay.io/large/image:${String(index)}`] }));
+      const images = [...Array(50).keys()].map((index) => ({ names: [`quay.io/large/image:${index}`] }));
       server.put(node('worker-1', 'worker', { images }));
       expect(await find()).to.deep.equal(['warns images node/worker-0', 'notes images node/worker-1']);
       expect(await messageOf('warns images node/worker-0')).to.equal(`lacks images that pods may need there: ${image}`);

@@ -97,9 +97,9 @@ describe('downloadInto', () => {
   });
 
   it('does not trust what is there, though the server is right, and asks for all of it once', async () => {
-    const { descriptor, bytes } = addBlob(first.content, 'altered', 300_000);
-    const altered = Buffer.concat([Buffer.alloc(1), bytes.subarray(1, 200_000)]);
-    const place = await places.next(descriptor.size, altered);
+    const { descriptor, bytes } = addBlob(first.content, 'corrupt', 300_000);
+    const corrupt = Buffer.concat([Buffer.alloc(1), bytes.subarray(1, 200_000)]);
+    const place = await places.next(descriptor.size, corrupt);
     await downloadInto(place, descriptor, [at(first), at(second)], none);
     expect((await places.read(place, descriptor.size)).equals(bytes)).to.equal(true);
     expect(ranges(first)).to.deep.equal(['bytes=200000-', undefined]);

@@ -211,7 +211,7 @@ describe('Registry', () => {
     });
 
     it('reads all pages of the tags', async () => {
-      const tags = Array.from({ length: 2500 }, (_, index) => `t${String(index)}`);
+      const tags = Array.from({ length: 2500 }, (_, index) => `t${index}`);
       for (const tag of tags) repositoryOf(server.content, 'a/b').tags.set(tag, 'sha256:none');
       expect(await registry.tags()).to.have.members(tags);
       expect(server.requests).to.have.length(3);
@@ -276,8 +276,8 @@ describe('Registry', () => {
       for (const status of [405, 501]) {
         server.fault(/^HEAD/, { answer: { status } }, { times: 2 });
         expect(await registry.exists(image)).to.equal(false);
-        await registry.tag(image, `for-${String(status)}`);
-        expect(repositoryOf(server.content, 'a/b').tags.get(`for-${String(status)}`)).to.equal(image.digest);
+        await registry.tag(image, `for-${status}`);
+        expect(repositoryOf(server.content, 'a/b').tags.get(`for-${status}`)).to.equal(image.digest);
       }
     });
 

@@ -58,7 +58,7 @@ describe('relayInto', () => {
     it(`brings ${size} content from the first source that has it right`, async () => {
       const sources = [
         broken,
-        sourceOf('altered.test/a', Buffer.from(bytes).fill(1, 0, 1)),
+        sourceOf('corrupt.test/a', Buffer.from(bytes).fill(1, 0, 1)),
         sourceOf('c.test/a', bytes),
       ];
       const heard: number[] = [];
@@ -79,8 +79,8 @@ describe('relayInto', () => {
       expect(error.message).to.contain('broken.test');
     });
 
-    it(`blames the source for ${size} content that is altered`, async () => {
-      const sources = [sourceOf('altered.test/a', Buffer.from(bytes).fill(1, 0, 1))];
+    it(`blames the source for ${size} content that is corrupt`, async () => {
+      const sources = [sourceOf('corrupt.test/a', Buffer.from(bytes).fill(1, 0, 1))];
       await failureOf(relayInto(destination, describeBytes(bytes), sources, none), 'digest-mismatch');
     });
   }

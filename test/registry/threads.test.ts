@@ -4,7 +4,7 @@ import { closeSync, openSync } from 'node:fs';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
 import { Credentials } from '../../lib/registry/auth/credentials.ts';
-import { TransientError } from '../../lib/http/patience.ts';
+import { TransientError } from '../../lib/http/retryBudget.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from '../../lib/registry/session.ts';
 import { DownloadThreads } from '../../lib/registry/threads.ts';
@@ -87,7 +87,7 @@ describe('DownloadThreads', () => {
     const registry = await start();
     const { descriptor } = addBlob(registry.content, 'told', 1000);
     await (await openThreads()).download(await plan(descriptor, [registry]), none);
-    const line = `GET ${registry.url}/v2/a/b/blobs/${descriptor.digest}: 200, ${String(descriptor.size)} bytes`;
+    const line = `GET ${registry.url}/v2/a/b/blobs/${descriptor.digest}: 200, ${descriptor.size} bytes`;
     expect(context.lines.filter((each) => each.startsWith(`debug: ${line}`))).to.have.length(1);
   });
 
@@ -183,7 +183,7 @@ describe('DownloadThreads', () => {
   });
 
   for (const most of [1, 2, 3, 6]) {
-    it(`asks a registry for no more than ${String(most)} at a time, over all threads`, async () => {
+    it(`asks a registry for no more than ${most} at a time, over all threads`, async () => {
       const registry = await start();
       registry.fault(/blobs/, { delay: 20 });
       const blobs = Array.from({ length: 24 }, (_, index) => addBlob(registry.content, String(index), 20_000));

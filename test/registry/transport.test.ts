@@ -8,7 +8,7 @@ import { expect } from 'chai';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections, type ConnectionsOptions } from '../../lib/http/connections.ts';
-import type { RegistryRequest } from '../../lib/registry/conversations.ts';
+import type { RegistryRequest } from '../../lib/registry/authenticatedClient.ts';
 import { Credentials } from '../../lib/registry/auth/credentials.ts';
 import { Tokens } from '../../lib/registry/auth/tokens.ts';
 import { Transport, type ContentRequest, type TransportOptions } from '../../lib/registry/transport.ts';
@@ -147,7 +147,7 @@ describe('Transport', () => {
 
   describe('trying again', () => {
     for (const status of [408, 429, 500, 502, 503, 504]) {
-      it(`tries again after ${String(status)}, and says so`, async () => {
+      it(`tries again after ${status}, and says so`, async () => {
         const server = await start();
         server.fault(/blobs/, { answer: { status, body: '<h1>no</h1>' } }, { times: 3 });
         expect((await (await open(server)).send(get(server))).status).to.equal(200);
@@ -198,7 +198,7 @@ describe('Transport', () => {
     });
 
     for (const status of [429, 503]) {
-      it(`gives a registry up that answers ${String(status)} with Retry-After for ever, for all that is left`, async () => {
+      it(`gives a registry up that answers ${status} with Retry-After for ever, for all that is left`, async () => {
         const server = await start();
         let time = 0;
         const clock = {
@@ -287,7 +287,7 @@ describe('Transport', () => {
 
   describe('redirects', () => {
     for (const status of [301, 302, 303, 307, 308] as const) {
-      it(`follows ${String(status)} to another origin without credentials`, async () => {
+      it(`follows ${status} to another origin without credentials`, async () => {
         const server = await start({ basic: user });
         const host = await startContent(server);
         server.fault(/^GET .*blobs/, { redirect: { status, to: host.locate } });

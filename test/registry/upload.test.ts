@@ -71,7 +71,7 @@ describe('BlobUpload', () => {
   });
 
   for (const status of [400, 404, 405, 413, 416]) {
-    it(`sends chunks where a whole blob is refused with ${String(status)}`, async () => {
+    it(`sends chunks where a whole blob is refused with ${status}`, async () => {
       server.fault(/^PUT/, { answer: { status } }, { times: 1 });
       await push({ chunkSize: 1_100_000 });
       expectStored();
@@ -134,10 +134,10 @@ describe('BlobUpload', () => {
   });
 
   it('sends chunks of bytes that are verified before they count', async () => {
-    const altered = Buffer.from(bytes);
-    altered.writeUInt8(altered.readUInt8(2_000_000) ^ 1, 2_000_000);
+    const corrupt = Buffer.from(bytes);
+    corrupt.writeUInt8(corrupt.readUInt8(2_000_000) ^ 1, 2_000_000);
     for (const chunked of [true, false]) {
-      await failureOf(push({ chunked, chunkSize: 1_000_000 }, altered), 'digest-mismatch');
+      await failureOf(push({ chunked, chunkSize: 1_000_000 }, corrupt), 'digest-mismatch');
       expect(server.content.blobs.size).to.equal(0);
       expect(server.uploads.count).to.equal(0);
     }

@@ -314,7 +314,7 @@ describe('readPayload', () => {
       const content = new TestContent();
       const bytes = payload.read();
       const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
-      for (const altered of [
+      for (const corrupt of [
         layerOf(
           gzipSync(
             Buffer.concat([
@@ -326,7 +326,7 @@ describe('readPayload', () => {
         Buffer.from(bytes).fill(0, 0, 10),
         Buffer.alloc(bytes.length),
       ]) {
-        const sized = Buffer.concat([altered, Buffer.alloc(Math.max(0, bytes.length - altered.length))]).subarray(
+        const sized = Buffer.concat([corrupt, Buffer.alloc(Math.max(0, bytes.length - corrupt.length))]).subarray(
           0,
           bytes.length,
         );

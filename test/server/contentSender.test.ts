@@ -81,7 +81,7 @@ describe('ContentSender', () => {
     const check = (part: Buffer, left: number): void => {
       seen.push(part.length);
       expect(seen.reduce((sum, each) => sum + each, 0) + left).to.equal(size);
-      if (left === 0) throw new Error('altered');
+      if (left === 0) throw new Error('corrupt');
     };
     const answer = await begin((response) =>
       new ContentSender().send(zeros, size, response, check).finally(() => response.destroy()),
@@ -92,7 +92,7 @@ describe('ContentSender', () => {
     );
     expect(await read).to.equal('broken off');
     await sent.catch((error: unknown) => {
-      expect(String(error)).to.contain('altered');
+      expect(String(error)).to.contain('corrupt');
     });
   });
 

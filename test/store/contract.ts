@@ -154,11 +154,11 @@ export function describeSource(name: string, make: MakeStore<ContentSource>): vo
       expect(await under.store.tags()).to.have.members(['1.0-x86_64', '1.0-multi']);
     });
 
-    it('fails with digest-mismatch at the end of a blob that was altered', async () => {
+    it('fails with digest-mismatch at the end of a blob that was corrupt', async () => {
       await under.damage(sample.layer.digest, (bytes) => {
-        const altered = Buffer.from(bytes);
-        altered.writeUInt8(altered.readUInt8(150_000) ^ 1, 150_000);
-        return altered;
+        const corrupt = Buffer.from(bytes);
+        corrupt.writeUInt8(corrupt.readUInt8(150_000) ^ 1, 150_000);
+        return corrupt;
       });
       await failureOf(drain(under.store.fetch(sample.layer)), 'digest-mismatch');
     });

@@ -122,7 +122,7 @@ describe('Directory', () => {
     expect(await readContent(directory, sample.layer, 1e6)).to.have.length(sample.layer.size);
   });
 
-  it('finds and replaces an altered blob of the right size with verifyExisting, and only then', async () => {
+  it('finds and replaces an corrupt blob of the right size with verifyExisting, and only then', async () => {
     await layOutAsOc(root, sample.content);
     await writeFile(at('blobs', sample.layer.digest), Buffer.alloc(sample.layer.size));
     expect(await openDirectory().exists(sample.image)).to.equal(true);
@@ -133,7 +133,7 @@ describe('Directory', () => {
     expect(await readContent(directory, sample.layer, 1e6)).to.have.length(sample.layer.size);
   });
 
-  it('finds and replaces an altered manifest', async () => {
+  it('finds and replaces an corrupt manifest', async () => {
     await layOutAsOc(root, sample.content);
     await writeFile(at('manifests', sample.image.digest), Buffer.alloc(sample.image.size, ' '));
     const directory = openDirectory();
@@ -187,7 +187,7 @@ describe('Directory', () => {
   it('removes what a writer that is gone left, and nothing of one that is at work', async () => {
     await mkdir(at('blobs'), { recursive: true });
     const mine = partialName('mine');
-    const gone = mine.replace('mine', 'gone').replace(`-${String(process.pid)}-`, '-999999999-');
+    const gone = mine.replace('mine', 'gone').replace(`-${process.pid}-`, '-999999999-');
     for (const name of [mine, gone, 'unrelated.partial']) await writeFile(at('blobs', name), 'half');
     await pushAll(openDirectory());
     const names = await readdir(at('blobs'));

@@ -45,7 +45,7 @@ export async function makeAuthority(name = 'Test authority'): Promise<Authority>
     ...(await read(own)),
     issue: (options = {}) => {
       issued += 1;
-      return issueCertificate(folder, `issued-${String(issued)}`, options);
+      return issueCertificate(folder, `issued-${issued}`, options);
     },
     remove: () => rm(folder, { recursive: true, force: true }),
   };

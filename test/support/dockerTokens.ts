@@ -69,7 +69,7 @@ export async function startDockerTokens(options: DockerTokensOptions = {}): Prom
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   return {
-    url: `http://127.0.0.1:${String(port)}/token`,
+    url: `http://127.0.0.1:${port}/token`,
     service,
     issuer,
     certificateFile: authority.certificateFile,

@@ -84,7 +84,7 @@ export class Sticks {
 
   /** Makes an empty image file of so many megabytes. */
   async makeImage(megabytes: number): Promise<string> {
-    const image = join(this.#folder, `stick-${String((this.#count += 1))}.img`);
+    const image = join(this.#folder, `stick-${(this.#count += 1)}.img`);
     await rm(image, { force: true });
     await writeFile(image, '');
     await truncate(image, megabytes * 1024 ** 2);

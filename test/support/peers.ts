@@ -68,7 +68,7 @@ export function requirePeer(context: Context, ...peers: Peer[]): void {
   const title = context.test?.parent?.fullTitle() ?? 'a suite';
   for (const peer of absent) skippedSuites.set(peer, [...(skippedSuites.get(peer) ?? []), title]);
   const count = new Set([...skippedSuites.values()].flat()).size;
-  console.error(`SKIPPED “${title}”: ${absent.join(' and ')} not installed (${String(count)} suites skipped so far)`);
+  console.error(`SKIPPED “${title}”: ${absent.join(' and ')} not installed (${count} suites skipped so far)`);
   context.skip();
 }
 
@@ -94,6 +94,6 @@ export async function runSuccessfully(
   options: RunOptions = {},
 ): Promise<string> {
   const { code, stdout, stderr } = await run(command, args, options);
-  if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${String(code)}: ${stderr}${stdout}`);
+  if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${code}: ${stderr}${stdout}`);
   return stdout;
 }

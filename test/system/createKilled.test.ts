@@ -30,7 +30,7 @@ describe('create, killed wherever a file gets or loses its name', () => {
       const names = await readdir(workshop.output);
       const noted = await readFile(`${workshop.bundle}.sha256`, 'utf8').catch(() => '');
       if (noted !== '')
-        expect(noted).to.include((await digestOfFile(workshop.bundle)).slice(7), `${String(at)}: ${names.join()}`);
+        expect(noted).to.include((await digestOfFile(workshop.bundle)).slice(7), `${at}: ${names.join()}`);
 
       const path = await workshop.make(extra);
       expect((await readdir(workshop.output)).sort(), String(at)).to.deep.equal(

@@ -30,7 +30,7 @@ describe('upgradeRegistry on an installation of every age', function () {
     const paths = names.map((name) => join(copies, name));
     const { code, stderr } = await run('systemd-analyze', ['verify', '--man=no', ...paths]);
     const said = stderr.split('\n').filter((line) => line.includes('quay-') && !line.includes('KillMode=none'));
-    return [...said, ...(code === 0 ? [] : [`it ended with ${String(code)}`])];
+    return [...said, ...(code === 0 ? [] : [`it ended with ${code}`])];
   }
 
   const scopes = ['system', 'user'] as const;
@@ -46,7 +46,7 @@ describe('upgradeRegistry on an installation of every age', function () {
           const args = age.startsWith('2.') ? [`--bundle=${bundle}`] : [];
           const { code, stderr } = await registry.call('upgrade', args);
           expect(code, stderr).to.equal(0);
-          const url = `https://localhost:${String(registry.host.port)}/v2/`;
+          const url = `https://localhost:${registry.host.port}/v2/`;
           const [oldRoot, root] = [join(registry.fixture.root, 'old-root.pem'), registry.at('quay-rootCA/rootCA.pem')];
           for (const authority of [oldRoot, root]) {
             expect(await runSuccessfully('curl', ['-sS', '--cacert', authority, url])).to.equal('{}');

@@ -32,14 +32,14 @@ describe('upgradeRegistry on a disk that is nearly full', function () {
   async function moveToDisk(size: number): Promise<void> {
     const aside = join(folder, 'aside');
     await runSuccessfully('cp', ['-a', registry.at(''), aside]);
-    await runSuccessfully('mount', ['-t', 'tmpfs', '-o', `size=${String(size)}k`, 'tmpfs', registry.at('')]);
+    await runSuccessfully('mount', ['-t', 'tmpfs', '-o', `size=${size}k`, 'tmpfs', registry.at('')]);
     await runSuccessfully('cp', ['-a', `${aside}/.`, registry.at('')]);
     await rm(aside, { recursive: true });
   }
 
   // There is no room for the backup, then none for the database or the journal, then none for the new files.
   for (const size of [44, 60, 128, 140, 144, 152, 164]) {
-    it(`is done, or changes nothing to the byte, with a disk of ${String(size)} KiB`, async () => {
+    it(`is done, or changes nothing to the byte, with a disk of ${size} KiB`, async () => {
       await moveToDisk(size);
       const before = await registry.snapshot();
       const { code, stderr } = await registry.call('upgrade', [`--bundle=${bundle.path}`]);

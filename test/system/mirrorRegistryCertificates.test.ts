@@ -19,7 +19,7 @@ describe('changeCertificates', function () {
 
   /** What a client gets that trusts one authority alone. */
   async function ask(authority: string): Promise<number> {
-    const url = `https://localhost:${String(registry.host.port)}/v2/`;
+    const url = `https://localhost:${registry.host.port}/v2/`;
     return (await run('curl', ['-sS', '--cacert', authority, url])).code;
   }
 
@@ -74,7 +74,7 @@ describe('changeCertificates', function () {
 
   // The first steps come before anything is changed, the last ones after everything is done.
   for (let step = 44; step < 72; step += 5) {
-    it(`goes on when it was killed at step ${String(step)}, and the renewal can be taken back to the byte`, async () => {
+    it(`goes on when it was killed at step ${step}, and the renewal can be taken back to the byte`, async () => {
       const before = await registry.snapshot();
       const killed = await registry.call('certs renew', [], step);
       expect([-1, 0], killed.stderr).to.include(killed.code);
@@ -91,7 +91,7 @@ describe('changeCertificates', function () {
   }
 
   for (let step = 60; step < 92; step += 5) {
-    it(`takes a switch of the authority back that was killed at step ${String(step)}`, async () => {
+    it(`takes a switch of the authority back that was killed at step ${step}`, async () => {
       await registry.call('certs renew', ['--new-ca=prepare']);
       expect(registry.host.calls).to.deep.equal([]);
       const before = await registry.snapshot();

@@ -46,14 +46,14 @@ describe('upgradeRegistry', function () {
 
   it('brings a registry up to date without a network, keeps its images and its clients’ trust, and does nothing the second time', async () => {
     const root = join(fixture.root, 'old-root.pem');
-    const url = `https://localhost:${String(host.port)}`;
+    const url = `https://localhost:${host.port}`;
     const certificates = at('trusted');
     await fixture.write(`${fixture.quayRoot}/trusted/ca.crt`, await readFile(root, 'utf8'));
     await runSuccessfully('skopeo', [
       'copy',
       '--insecure-policy',
       `oci-archive:${await emptyImage()}`,
-      `docker://localhost:${String(host.port)}/test/image:1`,
+      `docker://localhost:${host.port}/test/image:1`,
       '--dest-cert-dir',
       certificates,
     ]);
@@ -71,7 +71,7 @@ describe('upgradeRegistry', function () {
       'inspect',
       '--cert-dir',
       certificates,
-      `docker://localhost:${String(host.port)}/test/image:1`,
+      `docker://localhost:${host.port}/test/image:1`,
     ]);
     const strict = ['verify', '-x509_strict', '-verify_hostname', 'localhost', '-CAfile', at('quay-rootCA/rootCA.pem')];
     await runSuccessfully('openssl', [...strict, at('quay-config/ssl.cert')]);
@@ -105,7 +105,7 @@ describe('upgradeRegistry', function () {
   }
 
   it('takes its next release out of itself, before it stops', async () => {
-    const repository = `localhost:${String(host.port)}/openshift/mirror-registry-bundle`;
+    const repository = `localhost:${host.port}/openshift/mirror-registry-bundle`;
     const trusted = `--certificate-authority=${join(fixture.root, 'old-root.pem')}`;
     const program = [executable, 'bundle', 'push', bundle, `--to=${repository}`, trusted];
     const digest = /sha256:[0-9a-f]{64}/.exec(await runSuccessfully(process.execPath, program))?.[0] ?? '';
@@ -167,7 +167,7 @@ describe('upgradeRegistry', function () {
 
   // Before the first change, among the units and the certificates, and at the end.
   for (const step of [5, 88, 100, 110, 122]) {
-    it(`goes on when it was killed at its ${String(step)}th change of a name, and can still be taken back`, async () => {
+    it(`goes on when it was killed at its ${step}th change of a name, and can still be taken back`, async () => {
       const before = await snapshot();
       const killed = await upgrade(step);
       expect(killed.code, killed.stderr).to.equal(-1);
@@ -223,7 +223,7 @@ describe('upgradeRegistry', function () {
     await make('localhost');
     const taken = await call('certs renew', own);
     expect(taken.code, taken.stderr).to.equal(0);
-    const url = `https://localhost:${String(host.port)}/v2/`;
+    const url = `https://localhost:${host.port}/v2/`;
     expect(await runSuccessfully('curl', ['-sS', '--cacert', join(folder, 'own.cert'), url])).to.equal('{}');
     const changed = await snapshot(true);
     expect((await call('upgrade', own)).stdout).to.include('there is nothing to do');
@@ -232,7 +232,7 @@ describe('upgradeRegistry', function () {
     expect(await snapshot()).to.deep.equal(before);
   });
 
-  it('changes nothing with a bundle that is altered, cut short, somebody else’s, or for other machines', async () => {
+  it('changes nothing with a bundle that is corrupt, cut short, somebody else’s, or for other machines', async () => {
     const before = await snapshot();
     const refuse = async (path: string, words: string, ...args: string[]): Promise<void> => {
       const { code, stderr } = await call('upgrade', [`--bundle=${path}`, ...args]);
@@ -242,18 +242,18 @@ describe('upgradeRegistry', function () {
       expect(host.calls.filter((line) => /^systemctl|pull|tag/.test(line))).to.deep.equal([]);
     };
     const bytes = await readFile(bundle);
-    const altered = join(folder, 'altered.tar');
+    const corrupt = join(folder, 'corrupt.tar');
     const place = bytes.indexOf(gzipMagic, bytes.length / 2) + 20;
-    await writeFile(altered, Buffer.concat([bytes.subarray(0, place), Buffer.from('x'), bytes.subarray(place + 1)]));
-    await refuse(altered, 'altered');
-    await writeFile(altered, bytes.subarray(0, bytes.length - 10_000));
-    await refuse(altered, '');
-    await writeFile(altered, bytes);
-    await writeFile(`${altered}.sha256`, `${'0'.repeat(64)}  altered.tar\n`);
-    await refuse(altered, 'altered.tar.sha256');
+    await writeFile(corrupt, Buffer.concat([bytes.subarray(0, place), Buffer.from('x'), bytes.subarray(place + 1)]));
+    await refuse(corrupt, 'corrupt');
+    await writeFile(corrupt, bytes.subarray(0, bytes.length - 10_000));
+    await refuse(corrupt, '');
+    await writeFile(corrupt, bytes);
+    await writeFile(`${corrupt}.sha256`, `${'0'.repeat(64)}  corrupt.tar\n`);
+    await refuse(corrupt, 'corrupt.tar.sha256');
     await refuse(bundle, '--digest', `--digest=sha256:${'0'.repeat(64)}`);
-    await runSuccessfully('tar', ['-cf', altered, '-C', fixture.root, 'etc']);
-    await refuse(altered, 'altered.tar');
+    await runSuccessfully('tar', ['-cf', corrupt, '-C', fixture.root, 'etc']);
+    await refuse(corrupt, 'corrupt.tar');
     host.architecture = 'arm64';
     await refuse(bundle, 'is for x86_64');
   });
@@ -271,7 +271,7 @@ describe('upgradeRegistry', function () {
 
   // Before the database is saved, before and among the units and certificates, before the restart, and at the end.
   for (const step of [50, 56, 64, 76, 88, 92]) {
-    it(`ends a rollback that was killed at its ${String(step)}th change of a name, whatever is run next`, async () => {
+    it(`ends a rollback that was killed at its ${step}th change of a name, whatever is run next`, async () => {
       const before = await snapshot();
       expect((await upgrade()).code).to.equal(0);
       const killed = await call('rollback', [], step);

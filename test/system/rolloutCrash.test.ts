@@ -73,7 +73,7 @@ describe('controlRollout, when the controller is killed', function () {
         reached.add(rollout.bundle()?.status?.phase);
         if (reached.has('Held')) rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
         await end(child);
-        child = begin(`master-${String(count % 2)}`);
+        child = begin(`master-${count % 2}`);
       }
     } finally {
       await end(child);
@@ -131,7 +131,7 @@ describe('controlRollout, when the controller is killed', function () {
           const finished = finish(hold);
           await rollout.until(() => dead || rollout.bundle()?.status?.phase === 'Completed');
           await rollout.control('worker-1');
-          expect(await finished, `${String(last)} ${String(arrives)}`).to.deep.equal(undisturbed);
+          expect(await finished, `${last} ${String(arrives)}`).to.deep.equal(undisturbed);
           await rollout.close();
         }
       }

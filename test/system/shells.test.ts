@@ -101,7 +101,7 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
 
     /** Types keys into the shell on a terminal of its own, waiting for what each must show; gives the screen that is left. */
     async function type(steps: readonly (readonly [keys: string, shown: string | RegExp])[]): Promise<string> {
-      const socket = join(home, `tmux-${String((sessions += 1))}`);
+      const socket = join(home, `tmux-${(sessions += 1)}`);
       const tmux = (...args: string[]): Promise<string> => runSuccessfully('tmux', ['-S', socket, ...args]);
       const env = {
         ...{ HOME: home, ZDOTDIR: home, XDG_CONFIG_HOME: join(home, '.config'), LANG: 'C.UTF-8' },

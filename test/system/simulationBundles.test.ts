@@ -60,7 +60,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
 
   /** Puts a stick with the files of bundles into a node. */
   const plug = async (node: SimulatedNode, ...bundles: TestBundle[]): Promise<Stick> => {
-    const files = join(folder, `files-${String(bundles.length)}`);
+    const files = join(folder, `files-${bundles.length}`);
     await mkdir(files);
     for (const { folder: from } of bundles)
       for (const name of await readdir(from))

@@ -2,7 +2,7 @@ import { chmod, readFile, rename, stat, symlink, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
-import type { VerifyTrust } from '../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { gatherFacts, recallFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';

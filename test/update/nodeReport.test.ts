@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatReport, parseReport, readRenewal } from '../../lib/update/nodeReport.ts';
+import { formatNodeReport, parseReport, readRenewal } from '../../lib/update/nodeReport.ts';
 import type { NodeProgress } from '../../lib/update/upgradeBundle.ts';
 
 const progress: NodeProgress = {
@@ -14,14 +14,14 @@ const progress: NodeProgress = {
 describe('the report of a node', () => {
   it('is read as it was written, without what only its labels say', () => {
     const report = { bundle: 'u', progress, origin: 'http://10.0.0.1:8080' };
-    const lease = formatReport({ ...report, offers: `sha256:${'a'.repeat(64)}` });
+    const lease = formatNodeReport({ ...report, offers: `sha256:${'a'.repeat(64)}` });
     expect(parseReport(lease)).to.deep.equal(report);
     expect(readRenewal(lease).node).to.equal('a');
     expect(readRenewal(lease).renewed).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
   });
 
   it('fits into a Lease, whatever a node is called, and however much it has to say', () => {
-    const lease = formatReport({
+    const lease = formatNodeReport({
       bundle: 'u',
       progress: { ...progress, name: 'n'.repeat(253), message: 'm'.repeat(9000) },
     });
@@ -31,7 +31,7 @@ describe('the report of a node', () => {
   });
 
   it('is none where it says what no status may have', () => {
-    const lease = formatReport({ bundle: 'u', progress });
+    const lease = formatNodeReport({ bundle: 'u', progress });
     const [annotation = ['', '']] = Object.entries(lease.metadata.annotations ?? {});
     const [key, text] = annotation;
     const read = (changed: string) =>

@@ -225,7 +225,7 @@ describe('upgradeBundleDefinition', () => {
 describe('activeBundle', () => {
   const at = (name: string, second: number, more: object = {}): UpgradeBundle => ({
     ...(bundleOf(name) as UpgradeBundle),
-    metadata: { name, creationTimestamp: `2026-01-01T00:00:0${String(second)}Z`, ...more },
+    metadata: { name, creationTimestamp: `2026-01-01T00:00:0${second}Z`, ...more },
   });
   const withPhase = (bundle: UpgradeBundle, phase: Phase): UpgradeBundle => ({ ...bundle, status: { phase } });
 

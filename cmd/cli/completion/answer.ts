@@ -20,5 +20,5 @@ export async function answerCompletion(
   );
   const unfinished = candidates.length === 1 && candidates[0]?.word.endsWith('=');
   const lines = candidates.map(({ word, describe }) => [word, describe].filter((text) => text !== '').join('\t'));
-  return [...lines, `:${String(directives[otherwise] + (unfinished ? noSpace : 0))}`, ''].join('\n');
+  return [...lines, `:${directives[otherwise] + (unfinished ? noSpace : 0)}`, ''].join('\n');
 }

@@ -1,4 +1,4 @@
-import { defaultName, nameOf, type Option, type Program, type Suggestion } from '../command.ts';
+import { defaultName, commandNameOf, type Option, type Program, type Suggestion } from '../command.ts';
 import { readLine, type TypedLine } from './line.ts';
 
 /** What a shell may offer for a word, without the `--name=` that a value is typed after; and what it means. */
@@ -29,8 +29,8 @@ export async function findCandidates(
   const typed = words.at(-1) ?? '';
   const before = words.slice(0, -1);
   const commands = program.commands
-    .filter((entry) => nameOf(entry) !== defaultName)
-    .map((entry) => ({ word: nameOf(entry), describe: entry.describe }));
+    .filter((entry) => commandNameOf(entry) !== defaultName)
+    .map((entry) => ({ word: commandNameOf(entry), describe: entry.describe }));
   const fitting = (candidates: readonly Candidate[]): Candidate[] =>
     candidates.filter(({ word }) => word.startsWith(typed));
   if (before[0] === 'help') return { candidates: before.length === 1 ? fitting(commands) : [], otherwise: 'nothing' };

@@ -1,6 +1,6 @@
 import {
   defaultOf,
-  nameOf,
+  commandNameOf,
   type Command,
   type CommandEntry,
   type Option,
@@ -39,7 +39,7 @@ export async function readLine(program: Program, words: readonly string[]): Prom
   let awaiting: TypedLine['awaiting'];
   let [ended, open] = [false, true];
   for (const word of words) {
-    const named = open && !ended ? program.commands.find((each) => nameOf(each) === word) : undefined;
+    const named = open && !ended ? program.commands.find((each) => commandNameOf(each) === word) : undefined;
     if (awaiting) {
       (values[awaiting[0]] ??= []).push(word);
       awaiting = undefined;

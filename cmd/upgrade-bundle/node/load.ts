@@ -167,10 +167,7 @@ function toWords(result: LoadResult, signed: SignedBundle, { metadata, path }: B
     ['Release', `${metadata.version} ${metadata.arch}`],
     ['', metadata.release],
     ['Signed by', nameSigners(signed)],
-    [
-      'Images',
-      `${String(images.length)}: ${String(loaded)} loaded (${formatBytes(bytes)}), ${String(skipped)} there already`,
-    ],
+    ['Images', `${images.length}: ${loaded} loaded (${formatBytes(bytes)}), ${skipped} there already`],
     ...listExtraImages(signed.extraImages),
     ['Store', `${store.graphRoot} (${store.driver})`],
     ['Bundle', path],

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
-import { mirrorFile, startMirror, type MirrorRequest } from '../../../lib/node/runtime/mirror.ts';
+import { mirrorFile, startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
@@ -74,10 +74,10 @@ export const command = defineCommand({
   },
 });
 
-function toWords(requests: readonly MirrorRequest[]): string {
+function toWords(requests: readonly RuntimeMirrorRequest[]): string {
   if (requests.length === 0) return 'Nothing was asked for';
   const rows = requests.map(({ count, status, method, path, client }) => {
-    return [String(count), status < 400 ? 'yes' : `no (${String(status)})`, `${method} ${path}`, client];
+    return [String(count), status < 400 ? 'yes' : `no (${status})`, `${method} ${path}`, client];
   });
   return formatTable([['COUNT', 'ANSWERED', 'REQUEST', 'CLIENT'], ...rows], ['COUNT']);
 }

@@ -1,7 +1,7 @@
 import { openBundle } from '../../../lib/bundle/open.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { pinImages, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
+import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
@@ -31,7 +31,7 @@ export const command = defineCommand({
     const host = { root: args.root, environment };
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
-    const result = args.remove ? await unpinImages(host, images ?? 'all') : await pinImages(host, images ?? []);
+    const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
     terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result));
   },
 });
@@ -43,6 +43,6 @@ async function readImages(path: string, context: Context): Promise<string[]> {
 }
 
 function toWords({ file, pinned, changed }: PinResult): string {
-  const what = pinned.length === 0 ? 'No images are pinned' : `${String(pinned.length)} images are pinned in ${file}`;
+  const what = pinned.length === 0 ? 'No images are pinned' : `${pinned.length} images are pinned in ${file}`;
   return changed ? `${what}\nNext: systemctl reload crio` : `${what}, as before`;
 }

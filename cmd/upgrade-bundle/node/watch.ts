@@ -86,7 +86,7 @@ function tell(event: MediaEvent, print: (line: string) => void, context: Context
 
 function describe({ device, path, version, arch, size, volumes, base, label }: FoundBundle): string {
   const delta = base === undefined ? '' : `, a delta to ${base}`;
-  const split = volumes > 1 ? ` in ${String(volumes)} volumes` : '';
+  const split = volumes > 1 ? ` in ${volumes} volumes` : '';
   const where = path === device ? path : `${path} on ${device}${label === undefined ? '' : ` (${label})`}`;
   return `${version} ${arch}${delta}, ${formatBytes(size)}${split}: ${where}`;
 }

@@ -21,7 +21,7 @@ function render(value: MarkupValue): string {
   if (typeof value === 'object') return value.map(render).join('');
   return (
     String(value)
-      .replace(/[&<>"']/g, (character) => `&#${String(character.charCodeAt(0))};`)
+      .replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
       // Invisible characters, among them those that turn the direction of the text around them.
       .replace(/[\p{Cc}\p{Cf}]/gu, '\u{fffd}')
   );

@@ -85,7 +85,7 @@ function describeFacts({ size, digest, form, release, previous, signatures }: In
   );
   const rows: [string, string | Markup][] = [
     [form === 'tar' ? 'File' : 'Directory', markup`<code>${name}</code>`],
-    ['Size', `${String(size)} bytes`],
+    ['Size', `${size} bytes`],
     ...(digest
       ? [['Digest', markup`<code>${digest}</code>, as the .sha256 file says`] satisfies [string, Markup]]
       : []),

@@ -45,11 +45,11 @@ export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBy
     return { weight: image.unique, name: image.name, words, className: classOf(image) };
   });
   const blobs = sharedBlobs.map(({ digest, size, images: count }): Plot => {
-    const words = `${digest}: ${formatBytes(size)}, needed by ${String(count)} images`;
-    return { weight: size, name: `${String(count)} images`, words, className: 'shared-blob' };
+    const words = `${digest}: ${formatBytes(size)}, needed by ${count} images`;
+    return { weight: size, name: `${count} images`, words, className: 'shared-blob' };
   });
   const weight = blobs.reduce((sum, blob) => sum + blob.weight, 0);
-  const words = `${imageClasses.shared}: ${String(blobs.length)} blobs, ${formatBytes(weight)}`;
+  const words = `${imageClasses.shared}: ${blobs.length} blobs, ${formatBytes(weight)}`;
   const shared: Plot = { weight, name: imageClasses.shared, words, className: 'shared', parts: blobs };
   const used = new Set(own.map(({ className }) => className));
   const legend = (Object.entries(imageClasses) as [ImageClass, string][])

@@ -1,12 +1,12 @@
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 
-const altered =
+const corrupt =
   'Nothing of it was kept. The source, or a mirror or proxy on the way, has damaged content: have it repaired, or use ' +
   'another (--idms-file names mirrors), and run the same command again: it goes on where it stopped.';
 
 const advice: Partial<Record<ErrorCode, string>> = {
-  'digest-mismatch': altered,
-  'size-mismatch': altered,
+  'digest-mismatch': corrupt,
+  'size-mismatch': corrupt,
   'not-found':
     'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
   'not-writable': 'Give another folder with --output, or make this one writable.',

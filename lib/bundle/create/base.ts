@@ -10,7 +10,7 @@ import { listImages } from '../images.ts';
 import type { BundleBase } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import type { Origin } from './origin.ts';
-import { placeOf } from '../place.ts';
+import { entryKindOf } from '../entryKind.ts';
 
 /** What a delta is to leave out of: a bundle or mirror directory, or a release whose manifests tell what it has. */
 export type BaseRequest =
@@ -56,7 +56,7 @@ async function readBundle(path: string, context: Context): Promise<Base> {
   try {
     const { version, arch, release, base } = bundle.metadata;
     const own = bundle.files.flatMap((file) => {
-      const place = placeOf(file);
+      const place = entryKindOf(file);
       return place.kind === 'blob' ? [place.digest] : [];
     });
     return { version, arch, release, blobs: new Set([...own, ...(base?.blobs.map(({ digest }) => digest) ?? [])]) };

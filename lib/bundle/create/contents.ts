@@ -153,7 +153,7 @@ function orderContents(
       if (blob.descriptor.size !== child.size) {
         throw new PluginError(
           'invalid-manifest',
-          `${image.name} (${formatReference(image.reference)}) gives ${child.digest} a size of ${String(child.size)} bytes, another image ${String(blob.descriptor.size)}`,
+          `${image.name} (${formatReference(image.reference)}) gives ${child.digest} a size of ${child.size} bytes, another image ${blob.descriptor.size}`,
         );
       }
       blobs.set(child.digest, blob);

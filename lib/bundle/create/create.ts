@@ -76,7 +76,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     await checkOutput(path);
     origin.prepare();
   }
-  context.log('info', `reading the manifests of ${String(signed.release.images.size + 1 + extraImages.length)} images`);
+  context.log('info', `reading the manifests of ${signed.release.images.size + 1 + extraImages.length} images`);
   const { contents, left } = leaveOut(
     await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference)),
     base,

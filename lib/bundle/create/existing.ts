@@ -13,7 +13,7 @@ import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars
 import { checkSigned } from '../signedBundle.ts';
 import { describeVolumes } from '../split.ts';
 import { verifyBundle } from '../verify/verify.ts';
-import type { VerifyTrust } from '../vouching.ts';
+import type { VerifyTrust } from '../signatureCheck.ts';
 
 /** What a bundle is to hold. */
 interface ExpectedBundle {
@@ -111,7 +111,7 @@ function differenceOf(
   if (formOf(volumes) !== formOf(expected.volumes)) {
     return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
   }
-  return size === actual ? undefined : `has ${String(actual)} bytes and should have ${String(size)}`;
+  return size === actual ? undefined : `has ${actual} bytes and should have ${size}`;
 }
 
 /** How large the files of a bundle are, in words to compare. */

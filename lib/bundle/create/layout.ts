@@ -3,7 +3,7 @@ import { formatManifest } from '../../config/manifest.ts';
 import { releaseRepository } from '../../store/directory.ts';
 import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../archive/tarLayout.ts';
 import type { Contents } from './contents.ts';
-import type { BundleFacts } from '../facts.ts';
+import type { MetadataFacts } from '../facts.ts';
 import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import { describeVolumes, type Split } from '../split.ts';
 
@@ -18,7 +18,7 @@ export interface BundleLayout {
  * blobs in the order in which the images need them. The same inputs give the same bytes.
  */
 export function layOutBundle(
-  facts: BundleFacts,
+  facts: MetadataFacts,
   contents: Contents,
   config: readonly ConfigManifest[],
   split?: Split,

@@ -9,13 +9,13 @@ import { Directory, releaseRepository } from '../../store/directory.ts';
 import { Registries, type RegistryAccess } from '../../registry/registries.ts';
 import { listRepositories } from '../../store/repositories.ts';
 import { RootFolder } from '../../files/rootFolder.ts';
-import { Slots } from '../../http/slots.ts';
+import { RequestLimiter } from '../../http/requestLimiter.ts';
 import type { ContentSource } from '../../store/store.ts';
 import type { StoredBlob } from './contents.ts';
 import { openComplete } from '../complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
-import { configLimits, findExcess, readSignatures } from '../bundledConfig.ts';
+import { configLimits, findExcess, readBundledSignatures } from '../bundledConfig.ts';
 
 /** Where the content of a bundle comes from. */
 export interface Origin {
@@ -59,7 +59,7 @@ export function openRegistryOrigin(access: RegistryAccess, context: Context): Or
 export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
   const local = await openLocal(path, context);
   const registries = openRegistryOrigin(access, context);
-  const slots = new Slots(access.settings.maxPerRegistry);
+  const slots = new RequestLimiter(access.settings.maxPerRegistry);
   return {
     sourceOf: () => local.content,
     prepare: () => undefined,
@@ -96,7 +96,7 @@ async function openLocal(
   const bundle = await openComplete(path, { bases: [] }, context);
   try {
     const { content, metadata } = bundle;
-    const signatures = await readSignatures(bundle, context);
+    const signatures = await readBundledSignatures(bundle, context);
     return { content, signatures, repository: repositoryOf(metadata), close: () => bundle.close() };
   } catch (error) {
     await bundle.close();

@@ -22,7 +22,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
 import { readConfigFolder } from './origin.ts';
-import { readSignatures } from '../bundledConfig.ts';
+import { readBundledSignatures } from '../bundledConfig.ts';
 import { findSplit } from '../split.ts';
 
 /** Which release, and where it is. */
@@ -163,7 +163,7 @@ async function openPath(
   return {
     found: { reference, descriptor, source: content },
     wanted: {},
-    signatures: await readSignatures(bundle, context),
+    signatures: await readBundledSignatures(bundle, context),
     ...localImages(path, releaseRepository, content, alone, registries, context),
     close: () => bundle.close(),
   };
@@ -214,7 +214,7 @@ async function readSignaturesBeside(location: Location, context: Context): Promi
     return readAllSignatures(await readConfigFolder(new RootFolder(path), 'config', context.signal));
   const bundle = await openBundle(path, context);
   try {
-    return await readSignatures(bundle, context);
+    return await readBundledSignatures(bundle, context);
   } finally {
     await bundle.close();
   }

@@ -43,7 +43,7 @@ export async function digestWhole(
     const verifier = writer.resumed.has(digest) ? new Verifier(entry.descriptor, writer.name) : undefined;
     await readRange(start, position, verifier ? [hash, verifier] : [hash]);
     if (!verifier || verifier.matches()) continue;
-    context.log('warn', `${digest} was altered since the last run: fetching it again`);
+    context.log('warn', `${digest} was corrupt since the last run: fetching it again`);
     writer.forget(digest);
     await bringAgain(digest);
     hash = before;

@@ -37,7 +37,7 @@ export interface PushResult {
 /**
  * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
  * attachments, lists with all that is in them, each with its tags, which are those of the signed payload. What is there is skipped. All manifests are read and
- * checked before anything moves, and those that are missing or altered are named by their images; a blob that is altered
+ * checked before anything moves, and those that are missing or corrupt are named by their images; a blob that is corrupt
  * keeps only the images that need it from being pushed. Afterwards every tag is asked for: what a registry says that it
  * took is not always there. Throws `incomplete` for tags
  * that are not there, and what copyImages throws.
@@ -117,13 +117,13 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
   const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
   const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
   if (missing.length === 0) return;
-  const names = missing.slice(0, 3).join(', ') + (missing.length > 3 ? ` and ${String(missing.length - 3)} more` : '');
+  const names = missing.slice(0, 3).join(', ') + (missing.length > 3 ? ` and ${missing.length - 3} more` : '');
   throw new PluginError('incomplete', `${destination.name} said that it took everything, and does not have ${names}`, {
     hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
   });
 }
 
-/** Says of a bundle in which something is missing or altered what can be done about it. */
+/** Says of a bundle in which something is missing or corrupt what can be done about it. */
 async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
   try {
     return await action;

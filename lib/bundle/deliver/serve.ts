@@ -13,7 +13,7 @@ import {
   type SizedContent,
 } from '../../server/server.ts';
 import { readContent, type ContentSource, type LocalContent } from '../../store/store.ts';
-import { placeOf } from '../place.ts';
+import { entryKindOf } from '../entryKind.ts';
 import type { Bundle } from '../bundle.ts';
 
 /** The path under which the whole of a bundle is served. */
@@ -104,7 +104,7 @@ async function readRepositories({ metadata, content }: Bundle, context: Context)
 function readSizes({ files, metadata }: Bundle): ReadonlyMap<Digest, number> {
   const sizes = new Map(metadata.base?.blobs.map(({ digest, size }) => [digest, size]));
   for (const file of files) {
-    const place = placeOf(file);
+    const place = entryKindOf(file);
     if ('digest' in place) sizes.set(place.digest, file.size);
   }
   return sizes;

@@ -8,7 +8,7 @@ import { VolumeHash } from '../../archive/volumeDigests.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
 import type { Bundle } from '../bundle.ts';
 import type { BundleFile } from '../bundle.ts';
-import { digestNamed, placeOf, type Place } from '../place.ts';
+import { digestNamed, entryKindOf, type EntryKind } from '../entryKind.ts';
 
 /** A manifest or a blob that is in a bundle, and what is wrong with it. */
 export interface ScannedItem {
@@ -16,7 +16,7 @@ export interface ScannedItem {
   /** How many bytes there are of it. */
   readonly size: number;
   /** Where it is not what its name says; a `malformed` manifest is what its name says and still no manifest. */
-  readonly fault?: 'altered' | 'truncated' | 'malformed';
+  readonly fault?: 'corrupt' | 'truncated' | 'malformed';
   /** Absent for a blob, and wherever there is a fault. */
   readonly manifest?: Manifest;
 }
@@ -95,7 +95,7 @@ function countNonZero(chunk: Buffer): number {
 
 interface OpenFile {
   readonly file: BundleFile;
-  readonly place: Place;
+  readonly place: EntryKind;
   readonly hash: Hash;
   /** Its content, where it is small and looked into. */
   readonly kept: Buffer[] | undefined;
@@ -103,7 +103,7 @@ interface OpenFile {
 }
 
 function openFile(file: BundleFile, config: ReadonlySet<string>): OpenFile {
-  const place = placeOf(file);
+  const place = entryKindOf(file);
   const isKept = config.has(file.path) || (place.kind === 'manifest' && file.size <= manifestSizeLimit);
   return { file, place, hash: createHash('sha256'), kept: isKept ? [] : undefined, read: 0 };
 }
@@ -116,14 +116,14 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
   readonly others: BundleFile[] = [];
 
   addLink(file: BundleFile, target: string): void {
-    const place = placeOf(file);
+    const place = entryKindOf(file);
     if (place.kind !== 'tag') this.others.push(file);
     else this.tags.set(place.name, { path: file.path, leadsTo: target, digest: digestNamed(target) });
   }
 
   /** Takes the file in which a tar breaks off. */
   addCut(path: string): void {
-    const place = placeOf({ path });
+    const place = entryKindOf({ path });
     if (place.kind === 'manifest') this.manifests.set(place.digest, { path, size: 0, fault: 'truncated' });
     if (place.kind === 'blob') this.blobs.set(place.digest, { path, size: 0, fault: 'truncated' });
   }
@@ -136,7 +136,7 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
       case 'manifest':
       case 'blob': {
         const item = { path, size: read };
-        const fault = read < file.size ? 'truncated' : actual === place.digest ? undefined : 'altered';
+        const fault = read < file.size ? 'truncated' : actual === place.digest ? undefined : 'corrupt';
         if (fault) this[`${place.kind}s`].set(place.digest, { ...item, fault });
         else if (place.kind === 'blob') this.blobs.set(place.digest, item);
         else this.manifests.set(place.digest, { ...item, ...readManifest(content, path) });

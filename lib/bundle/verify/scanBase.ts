@@ -34,7 +34,7 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
       blobs.set(blob.digest, { path: blob.digest, size });
     } catch (error) {
       if (!isPluginError(error) || !['digest-mismatch', 'size-mismatch'].includes(error.code)) throw error;
-      blobs.set(blob.digest, { path: blob.digest, size, fault: 'altered' });
+      blobs.set(blob.digest, { path: blob.digest, size, fault: 'corrupt' });
     }
   }
   return { ...scanned, bytes: scanned.bytes + bytes, blobs };
@@ -44,6 +44,6 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
 export function blameBase({ metadata }: Bundle, problem: Problem): Problem {
   const { subject, what, kind, images } = problem;
   if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;
-  const words = `the blob ${what} is ${kind === 'missing' ? 'missing' : 'altered'} in the base ${metadata.base.version}`;
+  const words = `the blob ${what} is ${kind === 'missing' ? 'missing' : 'corrupt'} in the base ${metadata.base.version}`;
   return { ...describeProblem(kind, subject, what, words, baseHint(metadata)), images };
 }

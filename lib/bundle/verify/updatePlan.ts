@@ -7,7 +7,7 @@ import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
 import { checkSigned } from '../signedBundle.ts';
-import type { VerifyTrust } from '../vouching.ts';
+import type { VerifyTrust } from '../signatureCheck.ts';
 
 /** What an update with a bundle asks of a cluster. */
 export interface UpdatePlan {

@@ -7,19 +7,19 @@ import { digestIn, repositoryIn } from '../../oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
 import { isReleaseTag } from '../../release/version.ts';
-import { compareBlobs, compareRelease } from '../agreement.ts';
+import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { listSignedImages } from '../bundleTags.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
-import { announceMirrors, describedSubject, judgeConfig, subjectOf } from '../configCheck.ts';
+import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
 import { metadataPath, type BundleMetadata } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
 import { assumeBase, blameBase, scanBase } from './scanBase.ts';
 import { readDigests } from '../sidecars.ts';
-import { checkTags, listSurplus } from './surplus.ts';
-import { judgeSignatures, verifyOthers, type VerifyTrust } from '../vouching.ts';
+import { checkTags, listUnreferenced } from './unreferenced.ts';
+import { verifySignatures, verifyUntrusted, type VerifyTrust } from '../signatureCheck.ts';
 import { Walk } from './walk.ts';
 
 /** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
@@ -109,18 +109,18 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   if (release)
     problems.push(
       checkTags(bundle, scanned, tagsOf(bundle, release), release.digest, walk),
-      described ? compareRelease(metadata, release) : [],
+      described ? checkReleaseFacts(metadata, release) : [],
     );
-  if (described && !walk.isPartial) problems.push(compareBlobs(metadata, walk.blobs));
-  problems.push(listSurplus(bundle, scanned, walk));
+  if (described && !walk.isPartial) problems.push(checkBlobs(metadata, walk.blobs));
+  problems.push(listUnreferenced(bundle, scanned, walk));
 
   const config = await parseConfig(scanned.config, context);
   const excess = findExcess(listConfig(bundle));
-  const judged = trust && (await judgeSignatures(bundle, digest, release, config.signatures, trust, context));
-  const subject = release ? subjectOf(release) : describedSubject(metadata, digest);
+  const judged = trust && (await verifySignatures(bundle, digest, release, config.signatures, trust, context));
+  const subject = release ? signatureSubjectOf(release) : describedSubject(metadata, digest);
   const others =
     trust && bundle.form === 'directory'
-      ? await verifyOthers(config.signatures, subject.digests, release, trust, context)
+      ? await verifyUntrusted(config.signatures, subject.digests, release, trust, context)
       : [];
   const good = [...(judged?.signatures ?? []), ...others];
   const verdict = judgeConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
@@ -157,17 +157,15 @@ function checkForm(
   if (faults.length > 0) return [...faults];
   if (isCut) {
     const share = String(Math.floor((100 * size) / metadata.size));
-    const words = `of its ${String(metadata.size)} bytes only the first ${String(size)} (${share}%) can be used`;
+    const words = `of its ${metadata.size} bytes only the first ${size} (${share}%) can be used`;
     return [inTar('truncated', `${path} is cut short: ${words}`)];
   }
-  if (damage) return [inTar('altered', `${damage.message}; nothing after byte ${String(size)} can be read`)];
-  const lengths = `${metadataPath} says that the tar has ${String(metadata.size)} bytes, and it has ${String(size)}`;
+  if (damage) return [inTar('corrupt', `${damage.message}; nothing after byte ${size} can be read`)];
+  const lengths = `${metadataPath} says that the tar has ${metadata.size} bytes, and it has ${size}`;
   return [
     ...(form === 'tar' && !isRepacked && metadata.size !== size ? [inTar('inconsistent', lengths)] : []),
-    ...(trailingBytes > 0 ? [inTar('superfluous', `${String(trailing)} bytes follow the end of the tar`)] : []),
-    ...(strayBytes > 0
-      ? [inTar('altered', `${String(strayBytes)} bytes between the files of the tar are altered`)]
-      : []),
+    ...(trailingBytes > 0 ? [inTar('unexpected', `${trailing} bytes follow the end of the tar`)] : []),
+    ...(strayBytes > 0 ? [inTar('corrupt', `${strayBytes} bytes between the files of the tar are corrupt`)] : []),
   ];
 }
 
@@ -179,7 +177,7 @@ function listWarnings(
   if (damage || trailingBytes > 0 || (!isRepacked && trailing === 0)) return [];
   const why = isRepacked
     ? 'its headers are not those that create writes (owners, modes, times, folders)'
-    : `${String(trailing)} zeros follow its end`;
+    : `${trailing} zeros follow its end`;
   return [
     { kind: 'repacked', message: `${path} was packed again: ${why}. Every tar program extracts the same files.` },
   ];
@@ -192,24 +190,24 @@ async function compareDigests(
   given: readonly ExpectedDigest[],
 ): Promise<{ confirmedBy: string[]; problems: Problem[] }> {
   const noted = await readDigests(path);
-  const altered = actual.flatMap((own, index) => {
+  const corrupt = actual.flatMap((own, index) => {
     const volume = volumes[index]?.path ?? path;
     const wanted = noted.get(basename(volume)) ?? own;
-    const words = `the volume ${volume} is altered: its digest is ${own}, and ${path}.sha256 says ${wanted}`;
-    return wanted === own ? [] : [describeProblem('altered', 'volume', basename(volume), words)];
+    const words = `the volume ${volume} is corrupt: its digest is ${own}, and ${path}.sha256 says ${wanted}`;
+    return wanted === own ? [] : [describeProblem('corrupt', 'volume', basename(volume), words)];
   });
-  if (digest === undefined) return { confirmedBy: [], problems: altered };
+  if (digest === undefined) return { confirmedBy: [], problems: corrupt };
   const whole = noted.get(basename(path));
   // Which volume it is says more.
-  const expected = [...(whole && altered.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
+  const expected = [...(whole && corrupt.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
   const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
   return {
     confirmedBy: same.map(({ source }) => source),
     problems: [
-      ...altered,
+      ...corrupt,
       ...other.map(({ digest: wanted, source }) =>
         describeProblem(
-          'altered',
+          'corrupt',
           'bundle',
           path,
           `the digest of the whole file is ${digest}, and ${source} says ${wanted}`,

@@ -59,7 +59,7 @@ export class Walk {
     const words = {
       missing: `the ${key} is missing`,
       truncated: `the ${key} is cut short`,
-      altered: `the ${key} is altered`,
+      corrupt: `the ${key} is corrupt`,
       malformed: `the ${key} is not an image manifest`,
       resized: `the ${key} has not the size that its manifest says`,
     }[fault];
@@ -70,7 +70,7 @@ export class Walk {
   }
 }
 
-type Fault = 'missing' | 'truncated' | 'altered' | 'malformed' | 'resized';
+type Fault = 'missing' | 'truncated' | 'corrupt' | 'malformed' | 'resized';
 
 function faultOf(item: ScannedItem | undefined, size: number): Fault | undefined {
   if (!item) return 'missing';

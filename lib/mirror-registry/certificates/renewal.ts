@@ -76,7 +76,7 @@ export function findRenewals(
   const { asymmetricKeyType, asymmetricKeyDetails: { modulusLength: bits = 0 } = {} } = certificate.publicKey;
   const key = [
     ...(rotateKey ? ['asked for'] : []),
-    ...(asymmetricKeyType === 'rsa' && bits < 2048 ? [`RSA of ${String(bits)} bits is too short`] : []),
+    ...(asymmetricKeyType === 'rsa' && bits < 2048 ? [`RSA of ${bits} bits is too short`] : []),
   ];
   const reasons = [
     ...(key.length > 0 ? ['it gets a new key'] : []),
@@ -150,7 +150,7 @@ export async function renewCertificates(
   const sound = [...new Set(hosts)].filter(isHost);
   if (!isHost(installation.host.value)) {
     const { value, file, line } = installation.host;
-    throw new PluginError('unsupported', `no certificate can be for “${value}” (${file}:${String(line)})`, {
+    throw new PluginError('unsupported', `no certificate can be for “${value}” (${file}:${line})`, {
       hint: 'Nothing was changed. SERVER_HOSTNAME has to be the host name or address by which clients reach the registry.',
     });
   }
@@ -208,7 +208,7 @@ async function requireKey(files: HostFiles, { paths, status }: HostCertificates)
 
 function describeEnd({ daysLeft, notAfter }: { readonly daysLeft: number; readonly notAfter: string }): string {
   const date = notAfter.slice(0, 10);
-  return daysLeft < 0 ? `it ended on ${date}` : `it ends on ${date}, in ${String(daysLeft)} days`;
+  return daysLeft < 0 ? `it ended on ${date}` : `it ends on ${date}, in ${daysLeft} days`;
 }
 
 function check(pem: string, roots: readonly string[], key: string, hosts: readonly string[]): void {

@@ -18,7 +18,7 @@ export interface TrustOutputs {
 /** Makes all forms in which others want to be told of a registry’s authorities. Throws `invalid-file` for a text without any. */
 export function formatTrust(certificates: string, { host, port }: Installation): TrustOutputs {
   const isIpv6 = isIP(host.value) === 6;
-  const registry = `${isIpv6 ? `[${host.value}]` : host.value}:${String(port.value)}`;
+  const registry = `${isIpv6 ? `[${host.value}]` : host.value}:${port.value}`;
   const indented = certificates.trimEnd().replace(/^/gm, '  ');
   return {
     certificates,

@@ -16,7 +16,7 @@ export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTime
   const folder = isUser ? '~/.config/systemd/user' : '/etc/systemd/system';
   const systemctl = isUser ? 'systemctl --user' : 'systemctl';
   return `# ${folder}/oc-mirror-registry-check.service
-# Exit status: ${String(changesExitCode)} there is something to do, 1 it cannot be done or checked, 2 this command line is wrong
+# Exit status: ${changesExitCode} there is something to do, 1 it cannot be done or checked, 2 this command line is wrong
 [Unit]
 Description=Check whether the mirror registry needs an upgrade or new certificates
 

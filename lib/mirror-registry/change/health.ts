@@ -52,9 +52,9 @@ async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise
     const services = readServices(body);
     const ill = Object.entries(services).filter(([, well]) => well !== true);
     if (ill.length > 0) return `it is not well: ${ill.map(([name]) => name).join(', ')}`;
-    if (status !== 200) return `/health/instance answers ${String(status)}`;
+    if (status !== 200) return `/health/instance answers ${status}`;
     const { status: protocol } = await get(question, '/v2/', signal);
-    return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${String(protocol)}`;
+    return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${protocol}`;
   } catch (error) {
     return messageOf(error);
   }
@@ -91,7 +91,7 @@ export async function waitForHealth(question: HealthQuestion, seconds: number, s
     if (good === 3) return;
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
     if (problem !== undefined && Date.now() > end) {
-      throw new PluginError('unreachable', `the registry did not come up within ${String(seconds)} s: ${problem}`, {
+      throw new PluginError('unreachable', `the registry did not come up within ${seconds} s: ${problem}`, {
         hint: 'journalctl -u quay-app.service says more.',
       });
     }
@@ -112,7 +112,7 @@ function get(
   path: string,
   signal: AbortSignal,
 ): Promise<{ status: number; body: string }> {
-  const headers = { host: `${isIPv6(host) ? `[${host}]` : host}:${String(port)}` };
+  const headers = { host: `${isIPv6(host) ? `[${host}]` : host}:${port}` };
   const plain = { host: address, port, path, headers, signal, timeout, agent: false } satisfies RequestOptions;
   const secure: RequestOptions = {
     ...plain,

@@ -141,7 +141,12 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
     if (!command || !word) continue;
     const text = word.text.startsWith('--infra-image=') ? `--infra-image=${to}` : to;
     if (from !== to) add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
-    const mends = component === 'quay' ? listMends(command, to) : component === 'redis' ? listRedisMends(command) : [];
+    const mends =
+      component === 'quay'
+        ? listRequiredUnitFixes(command, to)
+        : component === 'redis'
+          ? listRequiredRedisFixes(command)
+          : [];
     for (const [edit, reason] of mends) add(command.setting.file, edit, reason);
   }
   return [...edits.values()].map(({ file, edits: found, reasons }) => {
@@ -150,7 +155,7 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
 }
 
 /** What newer versions of Quay need besides, and installers of their time write. */
-function listMends(command: PodmanCommand, to: string): [Edit, string][] {
+function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, string][] {
   const mends: [Edit, string][] = [];
   const { image, command: words } = command;
   for (const { value, word } of valuesOf(command, 'volume')) {
@@ -173,7 +178,7 @@ function listMends(command: PodmanCommand, to: string): [Edit, string][] {
 }
 
 /** A password on a command line is seen by everybody who lists processes; later installers keep it in a secret. */
-function listRedisMends({ options }: PodmanCommand): [Edit, string][] {
+function listRequiredRedisFixes({ options }: PodmanCommand): [Edit, string][] {
   const given = options.find(({ name, value }) => name === 'env' && value?.startsWith('REDIS_PASSWORD='));
   const [first] = given?.words ?? [];
   const last = given?.words.at(-1);
@@ -187,7 +192,7 @@ function listBlockers({ database, version, images: present }: Installation, imag
   return [
     ...(images.length > 0 && database === 'postgres'
       ? [
-          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${String(postgres.line)})` : ''}, and later ones have none: it has to be upgraded to 2.0 by the mirror-registry program of that version, which migrates the database`,
+          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${postgres.line})` : ''}, and later ones have none: it has to be upgraded to 2.0 by the mirror-registry program of that version, which migrates the database`,
         ]
       : []),
     ...images.flatMap(({ component, from, to }) => {
@@ -222,7 +227,7 @@ function listDue({ kind, server }: CertificateStatus, renewals: RenewalNeed, ren
   )
     return [];
   const date = server.notAfter.slice(0, 10);
-  const when = server.daysLeft < 0 ? `expired on ${date}` : `expires on ${date}, in ${String(server.daysLeft)} days`;
+  const when = server.daysLeft < 0 ? `expired on ${date}` : `expires on ${date}, in ${server.daysLeft} days`;
   return [`${server.file} ${when}, and is not renewed by this program: install a new one with certs renew --ssl-cert`];
 }
 

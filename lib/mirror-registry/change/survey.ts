@@ -20,7 +20,7 @@ export interface SurveyRequest {
 }
 
 /** What was found on a host, and what is to be done about it. */
-export interface Survey {
+export interface RegistrySurvey {
   readonly certificates: HostCertificates;
   /** The options that the needs were found with. */
   readonly renewal: RenewalOptions;
@@ -35,7 +35,7 @@ export interface Survey {
 export async function surveyHost(
   { files, detected, target, release, renewal: options }: SurveyRequest,
   findId?: (image: string) => Promise<string | undefined>,
-): Promise<Survey> {
+): Promise<RegistrySurvey> {
   const { installation } = detected;
   const certificates = await readCertificates(files, installation, options.now);
   const state = await readState(files, installation);

@@ -24,8 +24,7 @@ export function formatUnifiedDiff(path: string, before: string, after: string): 
     const count = (part: readonly Line[], mark: '-' | '+'): number =>
       part.filter((line) => line.mark === ' ' || line.mark === mark).length;
     const [earlier, hunk] = [lines.slice(0, from), lines.slice(from, to)];
-    const range = (mark: '-' | '+'): string =>
-      `${mark}${String(count(earlier, mark) + 1)},${String(count(hunk, mark))}`;
+    const range = (mark: '-' | '+'): string => `${mark}${count(earlier, mark) + 1},${count(hunk, mark)}`;
     return [`@@ ${range('-')} ${range('+')} @@`, ...hunk.map(({ mark, text }) => mark + hideValues(text))];
   });
   return [`--- ${path}`, `+++ ${path}`, ...body, ''].join('\n');

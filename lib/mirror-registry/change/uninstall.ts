@@ -124,7 +124,7 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
  * Removes what a plan names: units, containers and secrets, and with `removeData` the volumes and folders too. What is gone already is
  * skipped, so an interrupted run is finished by the next. Throws `command-failed`, `not-writable`, and `unsupported` before anything stops.
  */
-export async function uninstall(
+export async function uninstallRegistry(
   { files, commands, detect }: UninstallRequest,
   plan: UninstallPlan,
   removeData: boolean,

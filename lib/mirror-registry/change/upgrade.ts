@@ -19,7 +19,7 @@ import { describeState } from '../detect/registryState.ts';
 import { findReplaced } from './replacedImages.ts';
 import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
 import { ensureRedisSecret, redisSecret } from './secrets.ts';
-import { surveyHost, type Survey } from './survey.ts';
+import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
 /** What an upgrade works on, and how. */
@@ -100,7 +100,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
 
 function recordUpgrade(
   { files, detected, now }: UpgradeRequest & { readonly detected: DetectedInstallation },
-  { certificates, renewal, plan }: Survey,
+  { certificates, renewal, plan }: RegistrySurvey,
   { ids }: LoadedImages,
   changes: readonly FileChange[],
 ): Promise<FileChange> {

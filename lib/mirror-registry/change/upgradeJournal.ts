@@ -97,5 +97,5 @@ export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
 
 /** The names by which podman keeps the replaced images for a rollback, in their order. */
 export function keptNames({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
-  return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${String(index)}`);
+  return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${index}`);
 }

@@ -92,8 +92,8 @@ export class UpgradeRecords {
       if (found ? !before?.equals(found.content) : before) {
         throw new PluginError('conflict', `${path} was changed by another program meanwhile`, { hint: 'Try again.' });
       }
-      if (found) await this.state.write(join(folder, `${String(index)}.old`), found.content);
-      await this.state.write(join(folder, `${String(index)}.new`), after);
+      if (found) await this.state.write(join(folder, `${index}.old`), found.content);
+      await this.state.write(join(folder, `${index}.new`), after);
       const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
       files.push({ path, old, ...(mode !== undefined && { mode }) });
     }
@@ -150,7 +150,7 @@ export class UpgradeRecords {
   /** Writes all files as they are to be. */
   async apply(journal: UpgradeJournal): Promise<void> {
     for (const [index, { path, mode }] of journal.files.entries()) {
-      await replaceFile(this.#files, this.#confine(path), await this.#read(journal, `${String(index)}.new`), { mode });
+      await replaceFile(this.#files, this.#confine(path), await this.#read(journal, `${index}.new`), { mode });
     }
   }
 
@@ -231,7 +231,7 @@ export class UpgradeRecords {
   }
 
   async #readOld(journal: UpgradeJournal, index: number): Promise<Buffer> {
-    const content = await this.#read(journal, `${String(index)}.old`);
+    const content = await this.#read(journal, `${index}.old`);
     const file = journal.files[index];
     if (file?.old?.sha256 === sha256Of(content)) return content;
     throw new PluginError(

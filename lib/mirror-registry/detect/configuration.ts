@@ -10,12 +10,12 @@ export interface Configuration {
 }
 
 /** Reads config.yaml of a Quay. Only single values are looked at; the file is never written. Throws `invalid-file`. */
-export function readConfiguration(path: string, text: string): Configuration {
+export function readQuayConfiguration(path: string, text: string): Configuration {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, intAsBigInt: true });
   const [error] = document.errors;
   if (error) {
-    const place = `${path}:${String(error.linePos?.[0].line ?? 1)}`;
+    const place = `${path}:${error.linePos?.[0].line ?? 1}`;
     throw new PluginError('invalid-file', `${place} is not YAML: ${error.message.split('\n')[0] ?? ''}`, {
       hint: 'Quay itself does not start with such a file: mend it first.',
       cause: error,

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { publishedPort, readConfiguration, splitHostname, type Configuration } from './configuration.ts';
+import { publishedPort, readQuayConfiguration, splitHostname, type Configuration } from './configuration.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Addition, Component, Installation } from '../installation.ts';
 import type { Inherited } from '../installation.ts';
@@ -85,7 +85,7 @@ export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
 
 async function openConfiguration(host: HostFiles, path: string): Promise<Configuration> {
   const text = await host.readText(path);
-  if (text !== undefined) return readConfiguration(path, text);
+  if (text !== undefined) return readQuayConfiguration(path, text);
   throw new PluginError('invalid-file', `the units name ${path}, and it is not there`, {
     hint: /[$%]/.test(path)
       ? 'Only systemd knows what these variables stand for: name the folder that holds quay-config with --quay-root.'
@@ -172,7 +172,7 @@ function remark(
   return [
     ...(published && published.value !== stated
       ? [
-          `port ${String(published.value)} is published (${published.file}:${String(published.line)}), and clients are told ${String(stated)} by SERVER_HOSTNAME`,
+          `port ${published.value} is published (${published.file}:${published.line}), and clients are told ${stated} by SERVER_HOSTNAME`,
         ]
       : []),
     ...(quayVersion === undefined

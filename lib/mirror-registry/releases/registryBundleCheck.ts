@@ -25,7 +25,7 @@ export async function checkRegistryBundle(
   for (const { image, digest } of Object.values(images)) walk.visit(digest, image);
   const [first, ...others] = [...bundle.faults, ...walk.problems];
   if (!first) return;
-  const more = others.length > 0 ? `, and ${String(others.length)} more` : '';
+  const more = others.length > 0 ? `, and ${others.length} more` : '';
   throw new PluginError('incomplete', `${path} cannot be used: ${first.message}${more}`, {
     hint: 'Bring it again. Nothing was changed.',
   });

@@ -122,5 +122,5 @@ function explain(program: CopyProgram, { code, stderr }: ProgramResult, { store 
       cause: new Error(said),
     });
   }
-  return new PluginError('incomplete', `${program} failed: ${said === '' ? `exit code ${String(code)}` : said}`);
+  return new PluginError('incomplete', `${program} failed: ${said === '' ? `exit code ${code}` : said}`);
 }

@@ -9,7 +9,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { CopyQueue } from './copyQueue.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { StoreIndex } from './imageStore.ts';
-import { blobsOf, sizeOf, type PlannedImage } from './loadPlan.ts';
+import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
 /** What would meet the other images too. */
@@ -41,8 +41,8 @@ export async function copyMissing(
   await checkStoreSpace(missing, index, loading);
 
   // How much of each blob has not been told of: several copies may ask for the same one.
-  const untold = blobsOf(missing);
-  for (const digest of blobsOf(present).keys()) untold.delete(digest);
+  const untold = blobsOfImage(missing);
+  for (const digest of blobsOfImage(present).keys()) untold.delete(digest);
   const take = (digest: Digest, bytes: number): number => {
     const left = untold.get(digest) ?? 0;
     untold.set(digest, Math.max(0, left - bytes));
@@ -56,10 +56,10 @@ export async function copyMissing(
   };
   // What the server has to say of its answers is said of the images.
   const quiet: Context = { ...context, log: (level, text) => context.log(level === 'warn' ? 'debug' : level, text) };
-  // Whoever copies compares all digests: what is altered gets into no store, and is looked for when a copy fails.
+  // Whoever copies compares all digests: what is corrupt gets into no store, and is looked for when a copy fails.
   const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, unverified: true, onSent }, quiet);
   try {
-    const setting: CopySetting = { ...loading, server: `127.0.0.1:${String(server.port)}` };
+    const setting: CopySetting = { ...loading, server: `127.0.0.1:${server.port}` };
     await prepareWork(missing, setting);
     await copyAll(missing, index.listBlobs(), concurrency, context, async (image, own) => {
       try {
@@ -88,8 +88,8 @@ export async function listMissing(index: StoreIndex, images: readonly PlannedIma
 }
 
 function announce(planned: readonly PlannedImage[], present: readonly PlannedImage[], context: Context): void {
-  const blobs = blobsOf(planned);
-  const [bytes, there] = [sizeOf(blobs), sizeOf(blobsOf(present))];
+  const blobs = blobsOfImage(planned);
+  const [bytes, there] = [sizeOf(blobs), sizeOf(blobsOfImage(present))];
   context.onEvent({ kind: 'plan', images: planned.length, blobs: blobs.size, bytes, present: there });
   for (const { label } of present) context.onEvent({ kind: 'image', name: label });
 }
@@ -137,7 +137,7 @@ async function copyAll(
   if (only && !second) throw only;
   if (only) {
     const hint = 'The other images are loaded, and stay. Run the same command again with a bundle that is whole.';
-    throw sumUp(`${String(errors.length)} of ${String(images.length)} images could not be loaded`, errors, hint);
+    throw sumUp(`${errors.length} of ${images.length} images could not be loaded`, errors, hint);
   }
 }
 

@@ -96,7 +96,7 @@ export class StoreIndex {
     }
     if (config === undefined) return 'its manifest names no configuration';
     const bytes = await this.#readData(record, config);
-    if (digestOf(bytes ?? '') !== config) return `its configuration ${config} is missing or altered`;
+    if (digestOf(bytes ?? '') !== config) return `its configuration ${config} is missing or corrupt`;
     return this.#checkLayers(record.layer, diffsIn(bytes));
   }
 

@@ -109,7 +109,7 @@ async function requireWhole(host: Host, store: ImageStore, planned: readonly Pla
   const lacking = await listMissing(index, planned);
   const [first] = lacking;
   if (!first) return;
-  const message = `${String(lacking.length)} of ${String(planned.length)} images are not in ${store.graphRoot} after all, such as ${first.label}`;
+  const message = `${lacking.length} of ${planned.length} images are not in ${store.graphRoot} after all, such as ${first.label}`;
   throw new PluginError('incomplete', message, {
     hint: 'Is another program removing images from that store? Run the same command again.',
   });

@@ -48,7 +48,7 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   }
   const chosen = wanted.length === 0 ? all : all.filter((image) => wanted.some((word) => isNamed(image, word)));
   const { manifests } = await gatherContents(chosen, () => bundle.content);
-  context.log('debug', `load: ${String(chosen.length)} of the ${String(all.length)} images of ${path}`);
+  context.log('debug', `load: ${chosen.length} of the ${all.length} images of ${path}`);
   return chosen.map(({ name: label, reference }) => {
     const blobs = new Map<Digest, number>();
     const seen = new Set<Digest>();
@@ -94,7 +94,7 @@ function isNamed({ name, reference }: BundleImage, word: string): boolean {
 }
 
 /** The blobs of some images, each once, with their sizes in bytes. */
-export function blobsOf(images: readonly PlannedImage[]): Map<Digest, number> {
+export function blobsOfImage(images: readonly PlannedImage[]): Map<Digest, number> {
   return new Map(images.flatMap(({ blobs }) => [...blobs]));
 }
 

@@ -29,7 +29,7 @@ export async function recountImages(
   const missing = images.filter(({ name }) => !listed.has(name));
   const [first] = missing;
   if (!first) return 'podman';
-  const count = `${String(missing.length)} of ${String(images.length)} images`;
+  const count = `${missing.length} of ${images.length} images`;
   throw new PluginError('incomplete', `podman does not see ${count} in ${store.graphRoot}, such as ${first.name}`, {
     hint: 'Is the driver in storage.conf the one that the store was made with? Run the same command again.',
   });

@@ -5,7 +5,7 @@ import { describeBytes } from '../../files/disk.ts';
 import { measureDisk } from './diskFloor.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
-import { blobsOf, sizeOf, type PlannedImage } from './loadPlan.ts';
+import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 
 /** How much larger layers are in a store than in a bundle: 16 GiB of a release of OpenShift become 32. */
 const unpackedFactor = 2;
@@ -31,7 +31,7 @@ export async function checkStoreSpace(
 ): Promise<void> {
   const held = index.listBlobs();
   const measureLacking = (some: readonly PlannedImage[]): number =>
-    sizeOf(new Map([...blobsOf(some)].filter(([digest]) => !held.has(digest))));
+    sizeOf(new Map([...blobsOfImage(some)].filter(([digest]) => !held.has(digest))));
   const unpacked = unpackedFactor * measureLacking(images);
   const largest = images.map((image) => measureLacking([image])).sort((a, b) => b - a);
   const packed = largest.slice(0, concurrency).reduce((total, size) => total + size, 0);
@@ -46,7 +46,7 @@ export async function checkStoreSpace(
   if (!lack) return;
   const { path, free, needed } = lack;
   const amounts = `needs about ${describeBytes(needed)} in ${path}, and ${describeBytes(free)} are free there`;
-  const what = images.length === 1 ? 'the image' : `what is missing of ${String(images.length)} images`;
+  const what = images.length === 1 ? 'the image' : `what is missing of ${images.length} images`;
   throw new PluginError('disk-full', `${what} ${amounts}`, {
     hint: 'Make room, take an additional store on another file system (--store=additional --store-path), or load some of the images (--images).',
   });

@@ -24,7 +24,7 @@ export interface Probe {
 }
 
 /** What a device may have for us: a tar from its first byte on, a file system to look into, or nothing; with why, where somebody may wonder. */
-export type Candidate =
+export type CandidateDevice =
   | { readonly kind: 'tar'; readonly firstEntry: string }
   | { readonly kind: 'filesystem'; readonly filesystem: string; readonly label: string | undefined }
   | { readonly kind: 'nothing'; readonly reason?: string };
@@ -123,7 +123,7 @@ export function classify(
   head: Buffer,
   { filesystem, label }: Probe,
   named: boolean,
-): Candidate {
+): CandidateDevice {
   const firstEntry = mountpoint === undefined ? firstEntryOf(head) : undefined;
   if (firstEntry !== undefined) return { kind: 'tar', firstEntry };
   if (filesystem === undefined || !(removable || named || labels.test(label ?? ''))) return { kind: 'nothing' };

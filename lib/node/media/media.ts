@@ -8,7 +8,7 @@ import {
   parseBlockDevices,
   parseProbe,
   type BlockDevice,
-  type Candidate,
+  type CandidateDevice,
 } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
 import { pathOnHost, runProgram, type Host } from '../../machine/host.ts';
@@ -162,7 +162,7 @@ export class Media {
     await this.#examine(seen, candidate, fingerprint);
   }
 
-  async #examine(device: BlockDevice, candidate: Candidate, fingerprint: string): Promise<void> {
+  async #examine(device: BlockDevice, candidate: CandidateDevice, fingerprint: string): Promise<void> {
     const place = { device: device.path, ...(candidate.kind === 'filesystem' && candidate) };
     const keep = (findings: Findings, isMounted = false, files: Iterable<unknown> = []): void => {
       const print = [fingerprint, ...files].join();

@@ -53,7 +53,7 @@ export interface Findings {
 }
 
 /** Where a medium is, for the words about what is on it. */
-export interface Place {
+export interface MediumSource {
   readonly device: string;
   readonly label?: string | undefined;
   readonly filesystem?: string | undefined;
@@ -107,13 +107,10 @@ export async function listFiles(folder: string): Promise<ReadonlyMap<string, str
   const entries = await new RootFolder(folder).list('', (name) => fileName.test(name), entryLimit);
   const files = entries
     .filter(({ stats }) => stats.isFile())
-    .map(({ path, stats }): [string, string] => [
-      path,
-      `${String(stats.size)} ${String(stats.mtimeMs)} ${String(stats.ino)}`,
-    ])
+    .map(({ path, stats }): [string, string] => [path, `${stats.size} ${stats.mtimeMs} ${stats.ino}`])
     .sort(([a], [b]) => (a < b ? -1 : 1));
   if (listBundles(files.map(([name]) => name)).length > bundleLimit)
-    throw new PluginError('too-large', `${folder} has more than ${String(bundleLimit)} bundles`, {
+    throw new PluginError('too-large', `${folder} has more than ${bundleLimit} bundles`, {
       hint: 'Leave those on it that are needed.',
     });
   return new Map(files);
@@ -127,7 +124,7 @@ function listBundles(names: Iterable<string>): string[] {
 export async function examineFiles(
   folder: string,
   names: Iterable<string>,
-  place: Place,
+  place: MediumSource,
   context: Context,
 ): Promise<Findings> {
   const paths = listBundles(names).map((name) => join(folder, name));
@@ -135,13 +132,18 @@ export async function examineFiles(
 }
 
 /** Opens the tar on a device. */
-export async function examineTar(path: string, firstEntry: string, place: Place, context: Context): Promise<Findings> {
+export async function examineTar(
+  path: string,
+  firstEntry: string,
+  place: MediumSource,
+  context: Context,
+): Promise<Findings> {
   if (firstEntry === metadataPath) return examine([path], place, context);
   const reason = `it holds a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
   return { bundles: [], rejected: [{ device: place.device, path, reason, hint: undefined }] };
 }
 
-async function examine(paths: readonly string[], place: Place, context: Context): Promise<Findings> {
+async function examine(paths: readonly string[], place: MediumSource, context: Context): Promise<Findings> {
   const bundles: FoundBundle[] = [];
   const rejected: Rejected[] = [];
   for (const path of paths) {
@@ -156,14 +158,14 @@ async function examine(paths: readonly string[], place: Place, context: Context)
   return { bundles, rejected };
 }
 
-async function describe(path: string, place: Place, context: Context): Promise<FoundBundle> {
+async function describe(path: string, place: MediumSource, context: Context): Promise<FoundBundle> {
   const bundle = await openBundle(path, context, { onMedium: isFileOn(place, path) });
   try {
     const { metadata, volumes } = bundle;
     const { version, arch, release, size, base } = metadata;
     if (bundle.faults.length > 0) throw new PluginError('invalid-bundle', bundle.faults[0]?.message ?? '');
     if (bundle.size !== size) {
-      const words = `of its ${String(size)} bytes only the first ${String(bundle.size)} are there`;
+      const words = `of its ${size} bytes only the first ${bundle.size} are there`;
       throw new PluginError('invalid-bundle', `${path} is not written to its end: ${words}`);
     }
     if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);
@@ -181,7 +183,7 @@ async function describe(path: string, place: Place, context: Context): Promise<F
 }
 
 /** Whether a path is that of a file that was found on a medium, to which no link may lead, and not the medium itself. */
-export function isFileOn({ device }: Pick<Place, 'device'>, path: string): boolean {
+export function isFileOn({ device }: Pick<MediumSource, 'device'>, path: string): boolean {
   return path !== device;
 }
 

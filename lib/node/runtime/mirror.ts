@@ -19,7 +19,7 @@ export const mirrorFile = '/etc/containers/registries.conf.d/999-oc-upgrade-bund
 const mostCounted = 10_000;
 
 /** How to mirror. */
-export interface MirrorOptions {
+export interface RuntimeMirrorOptions {
   readonly host: Host;
   /** 0 for any free port. */
   readonly port: number;
@@ -30,7 +30,7 @@ export interface MirrorOptions {
 }
 
 /** A request that came to the mirror, and how often. */
-export interface MirrorRequest {
+export interface RuntimeMirrorRequest {
   readonly method: string;
   readonly path: string;
   readonly status: number;
@@ -45,7 +45,7 @@ export interface Mirror {
   /** What its runtimes ask this machine for. */
   readonly prefixes: readonly string[];
   /** Every request so far, in the order of their first time. */
-  requests(): MirrorRequest[];
+  requests(): RuntimeMirrorRequest[];
   /** Removes the drop-in, then ends the server. */
   close(): Promise<void>;
 }
@@ -55,7 +55,7 @@ export interface Mirror {
  * the bundle. Every request is logged and counted, whether it could be answered or not: they show what still wants a registry. Throws `conflict`
  * where somebody else’s file says something of the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
  */
-export async function startMirror(bundle: Bundle, options: MirrorOptions, context: Context): Promise<Mirror> {
+export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions, context: Context): Promise<Mirror> {
   const { host, port, also, tags } = options;
   const own = [bundle.metadata.release, ...bundle.metadata.images].map((pullspec) => {
     const { registry, repository } = parseReference(pullspec);
@@ -63,16 +63,13 @@ export async function startMirror(bundle: Bundle, options: MirrorOptions, contex
   });
   const prefixes = [...new Set([...own, ...also])].sort();
   await checkOthers(host, prefixes);
-  const counted = new Map<string, MirrorRequest>();
+  const counted = new Map<string, RuntimeMirrorRequest>();
   const onAnswer = ({ method, path, status, client }: ServedAnswer): void => {
     const key = [method, path, status, client].join(' ');
     // A program that asks for something else each time must not fill the memory.
     if (counted.size < mostCounted || counted.has(key))
       counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
-    context.log(
-      'info',
-      `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${String(status)} (${client})`,
-    );
+    context.log('info', `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${status} (${client})`);
   };
   const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer, tags }, context);
   const path = pathOnHost(host, mirrorFile);
@@ -110,7 +107,7 @@ async function checkOthers(host: Host, prefixes: readonly string[]): Promise<voi
 function formatDropIn(prefixes: readonly string[], port: number): string {
   const tables = prefixes.map((prefix) => {
     const slash = prefix.indexOf('/');
-    const mirror = `127.0.0.1:${String(port)}${slash < 0 ? '' : prefix.slice(slash)}`;
+    const mirror = `127.0.0.1:${port}${slash < 0 ? '' : prefix.slice(slash)}`;
     return (
       `[[registry]]\nprefix = ${JSON.stringify(prefix)}\nlocation = ${JSON.stringify(prefix)}\n` +
       `[[registry.mirror]]\nlocation = ${JSON.stringify(mirror)}\ninsecure = true\n`

@@ -34,7 +34,7 @@ type Pins = ReadonlyMap<string, readonly string[]>;
  * Pins images in CRI-O, besides those that are pinned already, so that the kubelet never removes them. Each is pinned by its
  * exact name; `release` is for unpinReleases. Throws `conflict` where another file has a list of pins, which one of the two would replace, and `not-writable`.
  */
-export async function pinImages(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
+export async function writePins(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
   for (const path of [mainFile, ...(await listFolder(host, dirname(pinFile)))]) {
     if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '', path).length > 0) throw foreignList(path);
   }

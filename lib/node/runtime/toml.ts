@@ -20,7 +20,7 @@ export function readToml(text: string, where: string): TomlValues {
     collect(parse(text), '');
   } catch (cause) {
     if (!(cause instanceof TomlError)) throw cause;
-    throw new PluginError('invalid-file', `${where} is not valid TOML: line ${String(cause.line)}`);
+    throw new PluginError('invalid-file', `${where} is not valid TOML: line ${cause.line}`);
   }
   return values;
 }

@@ -29,7 +29,7 @@ export async function askHelper(
   // The helpers of docker say so on stdout, others on stderr, all with exit code 1.
   if (error && /credentials not found/i.test(output)) return undefined;
   if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
-  if (error) throw fail(error.killed ? `did not answer within ${String(patience / 1000)} seconds` : 'failed');
+  if (error) throw fail(error.killed ? `did not answer within ${patience / 1000} seconds` : 'failed');
   const { Username: username, Secret: secret } = parseAnswer(output);
   if (typeof username !== 'string' || typeof secret !== 'string') throw fail('did not answer with a credential');
   if (secret === '') return undefined;

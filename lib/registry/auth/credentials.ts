@@ -93,7 +93,7 @@ function defaultPaths({ environment, uid, home = environment['HOME'] }: Credenti
   const atHome = (...parts: string[]) => under(home, ...parts);
   return [
     ...under(environment['XDG_RUNTIME_DIR'], 'containers/auth.json'),
-    ...(uid === undefined ? [] : [`/run/containers/${String(uid)}/auth.json`]),
+    ...(uid === undefined ? [] : [`/run/containers/${uid}/auth.json`]),
     ...under(environment['XDG_CONFIG_HOME'] || atHome('.config')[0], 'containers/auth.json'),
     ...under(environment['DOCKER_CONFIG'] || atHome('.docker')[0], 'config.json'),
     ...atHome('.dockercfg'),

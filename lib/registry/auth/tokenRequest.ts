@@ -1,12 +1,12 @@
 import { PluginError } from '../../errors.ts';
-import { readBody } from '../../http/answerBody.ts';
+import { readBody } from '../../http/responseBody.ts';
 import type { Connections, ReadResponse } from '../../http/connections.ts';
 import { redirectOf } from '../../http/redirect.ts';
 import { keepsSecret } from '../../http/redirect.ts';
 import type { Credential } from './credentialHelper.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
-import { explainStatus } from '../../http/patience.ts';
+import { explainStatus } from '../../http/retryBudget.ts';
 
 /** What is asked of a token server, and for whom. */
 export interface TokenRequest {
@@ -145,6 +145,6 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
       hint: 'Ask for access to the repository, or give the credentials of a user who has it with --pull-secret.',
     });
   }
-  const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${String(status)}`;
+  const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${status}`;
   return explainStatus(response, message);
 }

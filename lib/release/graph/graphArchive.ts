@@ -77,7 +77,7 @@ async function readArchive(path: string): Promise<{ bytes: Buffer; where: string
     await using file = await open(path);
     const { size } = await file.stat();
     if (size > archiveLimit) {
-      throw new PluginError('too-large', `${path} is larger than the ${String(archiveLimit)} bytes that it may have`);
+      throw new PluginError('too-large', `${path} is larger than the ${archiveLimit} bytes that it may have`);
     }
     return { bytes: await file.readFile(), where: path };
   } catch (cause) {
@@ -97,7 +97,7 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
     // Without the look back, a run of slashes would be searched from each of them on.
     const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/(?<!\/)\/+$/, '');
     problem ??= checkEntry(entry, path, where);
-    if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${String(entryLimit)} entries`);
+    if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${entryLimit} entries`);
     if (files.has(path)) problem ??= invalid(where, `it has ${quote(path)} twice`);
     if (problem || entry.type === 'Directory') {
       entry.resume();
@@ -123,7 +123,7 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
       // The parser would unpack what is packed twice, to any size.
       if (length === 0 && !isTar(chunk)) throw invalid(where, 'it is not a tar, nor a gzipped one');
       length += chunk.length;
-      if (length > tarLimit) throw tooLarge(where, `more than ${String(tarLimit)} bytes when it is unpacked`);
+      if (length > tarLimit) throw tooLarge(where, `more than ${tarLimit} bytes when it is unpacked`);
       // The parser takes its time over what follows the end.
       if (!ended) parser.write(chunk);
       check();

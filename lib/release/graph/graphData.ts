@@ -48,7 +48,7 @@ export async function buildGraphDataImage(options: GraphDataOptions, context: Co
       : { bytes: archive, where: 'the archive that was given' };
   const data = await readGraphData(bytes, where, (message) => context.log('warn', message));
   const layer = makeLayer(data, signatures);
-  context.log('debug', `graph data: ${String(data.size)} files, a layer of ${String(layer.bytes.length)} bytes`);
+  context.log('debug', `graph data: ${data.size} files, a layer of ${layer.bytes.length} bytes`);
   const source = new Overlay(`graph data on ${base.source.name}`, base.source);
   return { root: await build(base.source, base.root, layer, source), source };
 }

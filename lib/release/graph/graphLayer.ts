@@ -33,9 +33,9 @@ function addSignatures(data: GraphData, signatures: ReleaseSignatures): GraphDat
     let number = 1;
     for (const signature of list) {
       const bytes = Buffer.from(signature);
-      const taken = (): Buffer | undefined => files.get(`${prefix}${String(number)}`);
+      const taken = (): Buffer | undefined => files.get(`${prefix}${number}`);
       while (taken() && !taken()?.equals(bytes)) number += 1;
-      files.set(`${prefix}${String(number)}`, bytes);
+      files.set(`${prefix}${number}`, bytes);
     }
   }
   return files;

@@ -35,10 +35,10 @@ const hashNames: Readonly<Record<number, string>> = {
 
 /** Names a public-key algorithm of OpenPGP by its number. */
 export function publicKeyAlgorithmName(number: number): string {
-  return publicKeyNames[number] ?? `public-key algorithm ${String(number)}`;
+  return publicKeyNames[number] ?? `public-key algorithm ${number}`;
 }
 
 /** Names a hash algorithm of OpenPGP by its number. */
 export function hashAlgorithmName(number: number): string {
-  return hashNames[number] ?? `hash algorithm ${String(number)}`;
+  return hashNames[number] ?? `hash algorithm ${number}`;
 }

@@ -1,4 +1,4 @@
-import { Refusal } from './refusal.ts';
+import { SignatureRefusal } from './refusal.ts';
 
 /** One OpenPGP packet (RFC 9580, section 4), old or new format. */
 export interface Packet {
@@ -19,7 +19,7 @@ export function readPackets(bytes: Buffer): Packet[] {
   const packets: Packet[] = [];
   let at = 0;
   const take = (length: number): Buffer => {
-    if (at + length > bytes.length) throw new Refusal('is cut short');
+    if (at + length > bytes.length) throw new SignatureRefusal('is cut short');
     return bytes.subarray(at, (at += length));
   };
   const takeNumber = (octets: number): number => take(octets).readUIntBE(0, octets);
@@ -46,9 +46,10 @@ export function readPackets(bytes: Buffer): Packet[] {
   };
 
   while (at < bytes.length) {
-    if (packets.length === packetLimit) throw new Refusal(`holds more than ${String(packetLimit)} packets`);
+    if (packets.length === packetLimit) throw new SignatureRefusal(`holds more than ${packetLimit} packets`);
     const header = takeNumber(1);
-    if ((header & 0x80) === 0) throw new Refusal(packets.length === 0 ? 'is not binary OpenPGP' : 'has trailing data');
+    if ((header & 0x80) === 0)
+      throw new SignatureRefusal(packets.length === 0 ? 'is not binary OpenPGP' : 'has trailing data');
     const isNew = (header & 0x40) !== 0;
     packets.push(
       isNew ? { tag: header & 0x3f, ...takeNewBody() } : { tag: (header >> 2) & 0x0f, ...takeOldBody(header & 3) },

@@ -2,7 +2,7 @@
 export type RefusalKind = 'unsupported' | 'expired' | 'other';
 
 /** A signature that is refused. The message is the rest of a sentence that begins with “the signature”. */
-export class Refusal extends Error {
+export class SignatureRefusal extends Error {
   readonly kind: RefusalKind;
 
   constructor(message: string, kind: RefusalKind = 'other', cause?: unknown) {
@@ -12,6 +12,6 @@ export class Refusal extends Error {
 }
 
 /** Refuses a signature by an algorithm that clusters do not know, by its name. */
-export function refuseAlgorithm(name: string): Refusal {
-  return new Refusal(`uses an unsupported algorithm, which clusters cannot verify: ${name}`, 'unsupported');
+export function refuseAlgorithm(name: string): SignatureRefusal {
+  return new SignatureRefusal(`uses an unsupported algorithm, which clusters cannot verify: ${name}`, 'unsupported');
 }

@@ -2,11 +2,11 @@ import { createHash, verify } from 'node:crypto';
 import type { Key } from 'openpgp';
 import { messageOf } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { Refusal, type RefusalKind } from './refusal.ts';
+import { SignatureRefusal, type RefusalKind } from './refusal.ts';
 import { readSignature, type SignaturePacket } from './signaturePacket.ts';
 import { readSignedMessage } from './signedMessage.ts';
 import { findSigningKey, type SigningKey } from './signingKey.ts';
-import { checkStatement } from './statement.ts';
+import { checkSimpleSigning } from './simpleSigning.ts';
 
 /** A release signature that a key vouches for. Whether that key is trusted is another question. */
 export interface VerifiedSignature {
@@ -47,7 +47,7 @@ export async function verifySignature(
   try {
     const { onePass, data, signature } = readSignedMessage(bytes);
     const packet = readSignature(signature, onePass);
-    checkStatement(data, digest);
+    checkSimpleSigning(data, digest);
     const signer = await findSigningKey(packet, keys);
     checkNumbers(packet, data, signer);
     checkTime(packet);
@@ -61,38 +61,39 @@ export async function verifySignature(
       created: packet.created,
     };
   } catch (error) {
-    return { good: false, reason: messageOf(error), kind: error instanceof Refusal ? error.kind : 'other' };
+    return { good: false, reason: messageOf(error), kind: error instanceof SignatureRefusal ? error.kind : 'other' };
   }
 }
 
 function checkNumbers(packet: SignaturePacket, data: Buffer, { publicKey }: SigningKey): void {
   const { hash, suffix, hashTag, numbers } = packet;
   const hashed = createHash(hash).update(data).update(suffix).digest();
-  if (!hashed.subarray(0, 2).equals(hashTag)) throw new Refusal('does not match its statement: the hash tag differs');
+  if (!hashed.subarray(0, 2).equals(hashTag))
+    throw new SignatureRefusal('does not match its statement: the hash tag differs');
   const { modulusLength, namedCurve } = publicKey.asymmetricKeyDetails ?? {};
   const bits = modulusLength ?? curveBits[namedCurve ?? ''] ?? 0;
   // gpg takes no hash that is shorter than the curve; of P-521 it asks for SHA-512.
   if (modulusLength === undefined && hashed.length * 8 < Math.min(bits, 512)) {
-    throw new Refusal('uses a hash shorter than its ECDSA key');
+    throw new SignatureRefusal('uses a hash shorter than its ECDSA key');
   }
   const width = Math.ceil(bits / 8);
   const signature = Buffer.concat(numbers.map((number) => padNumber(number, width)));
   const key = { key: publicKey, dsaEncoding: 'ieee-p1363' as const };
   if (!verify(hash, Buffer.concat([data, suffix]), key, signature)) {
-    throw new Refusal('is not genuine: the key did not make it for this statement');
+    throw new SignatureRefusal('is not genuine: the key did not make it for this statement');
   }
 }
 
 // Numbers are stored without leading zeros as a rule; node:crypto wants them as long as the modulus or the curve.
 function padNumber(number: Buffer, width: number): Buffer {
-  if (number.length > width) throw new Refusal('has a number of a wrong length');
+  if (number.length > width) throw new SignatureRefusal('has a number of a wrong length');
   return Buffer.concat([Buffer.alloc(width - number.length), number]);
 }
 
 // A clock that is behind must not reject what was signed "tomorrow": sites without a network often have one.
 function checkTime({ created, expires }: SignaturePacket): void {
   const now = Math.max(Date.now(), created.getTime());
-  if (expires && expires.getTime() <= now) throw new Refusal(`expired on ${expires.toISOString()}`, 'expired');
+  if (expires && expires.getTime() <= now) throw new SignatureRefusal(`expired on ${expires.toISOString()}`, 'expired');
 }
 
 /** The fingerprint of a primary key, in upper-case hex. */

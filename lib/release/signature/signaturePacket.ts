@@ -1,5 +1,5 @@
 import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
-import { refuseAlgorithm, Refusal } from './refusal.ts';
+import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
 import { objectionToSubpackets, readSubpackets, subpacketTypes, type Subpacket } from './subpackets.ts';
 
 /** A signature packet, of version 3 or 4 (RFC 4880, sections 5.2.2 and 5.2.3). */
@@ -41,15 +41,15 @@ export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
   // Versions 4 to 6 have the algorithm in the same place; a version that clusters do not know is named with it.
   const algorithm = body[version === 3 ? 15 : 2] ?? 0;
   if (version !== 3 && version !== 4) {
-    throw refuseAlgorithm(`OpenPGP version ${String(version)}, ${publicKeyAlgorithmName(algorithm)}`);
+    throw refuseAlgorithm(`OpenPGP version ${version}, ${publicKeyAlgorithmName(algorithm)}`);
   }
   if (!rsa.includes(algorithm) && (algorithm !== ecdsa || version === 3)) {
     throw refuseAlgorithm(publicKeyAlgorithmName(algorithm));
   }
   const fields = version === 3 ? readVersion3(body) : readVersion4(body);
-  if (fields.type !== binaryDocument) throw new Refusal('is not one of a binary document');
+  if (fields.type !== binaryDocument) throw new SignatureRefusal('is not one of a binary document');
   if (weakHashes.includes(fields.hash)) {
-    throw new Refusal(`uses a hash weaker than SHA-256 (${hashAlgorithmName(fields.hash)})`);
+    throw new SignatureRefusal(`uses a hash weaker than SHA-256 (${hashAlgorithmName(fields.hash)})`);
   }
   const hash = hashes[fields.hash];
   if (hash === undefined) throw refuseAlgorithm(hashAlgorithmName(fields.hash));
@@ -60,17 +60,17 @@ export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
 // The cluster’s verifier hashes and looks for the key by the one-pass packet. Neither it nor gpg reads its key algorithm.
 function checkOnePass(onePass: Buffer, { type, hash, keyId }: Fields): void {
   if (onePass[0] !== 3) throw refuseAlgorithm(`one-pass packet of version ${String(onePass[0])}`);
-  if (onePass.length !== 13) throw new Refusal('has a one-pass packet of a wrong length');
-  if (onePass[12] === 0) throw new Refusal('is nested; clusters read exactly one signature');
+  if (onePass.length !== 13) throw new SignatureRefusal('has a one-pass packet of a wrong length');
+  if (onePass[12] === 0) throw new SignatureRefusal('is nested; clusters read exactly one signature');
   const stated = onePass.subarray(1, 3).equals(Buffer.from([type, hash]));
   if (!stated || onePass.toString('hex', 4, 12).toUpperCase() !== keyId) {
-    throw new Refusal('differs from its one-pass packet (type, hash or key)');
+    throw new SignatureRefusal('differs from its one-pass packet (type, hash or key)');
   }
 }
 
 function readVersion3(body: Buffer): Fields {
-  if (body.length < 19) throw new Refusal('is cut short');
-  if (body[1] !== 5) throw new Refusal('is malformed');
+  if (body.length < 19) throw new SignatureRefusal('is cut short');
+  if (body[1] !== 5) throw new SignatureRefusal('is malformed');
   const algorithm = body.readUInt8(15);
   return {
     type: body.readUInt8(2),
@@ -89,10 +89,10 @@ function readVersion3(body: Buffer): Fields {
 function readVersion4(body: Buffer): Fields {
   const { hashed, unhashed, rest, end } = splitVersion4(body);
   const objection = objectionToSubpackets(hashed, unhashed);
-  if (objection !== undefined) throw new Refusal(objection);
+  if (objection !== undefined) throw new SignatureRefusal(objection);
   const all = [...hashed, ...unhashed];
   const odd = all.find(({ type }) => forKeys.includes(type));
-  if (odd) throw new Refusal(`has a subpacket of signatures on keys (type ${String(odd.type)})`);
+  if (odd) throw new SignatureRefusal(`has a subpacket of signatures on keys (type ${odd.type})`);
   const created = only(hashed, subpacketTypes.created)?.readUInt32BE(0) ?? 0;
   const lifetime = only(hashed, subpacketTypes.lifetime)?.readUInt32BE(0);
   const algorithm = body.readUInt8(2);
@@ -117,15 +117,15 @@ function readIssuer(subpackets: readonly Subpacket[]): Pick<Fields, 'keyId' | 'f
   if (stated && (stated[0] !== 4 || stated.length !== 21)) throw refuseAlgorithm('key that is not of version 4');
   const fingerprint = stated?.toString('hex', 1).toUpperCase();
   const keyId = issuer ?? fingerprint?.slice(-16);
-  if (keyId === undefined) throw new Refusal('does not say which key made it');
-  if (fingerprint !== undefined && !fingerprint.endsWith(keyId)) throw new Refusal('names two different keys');
+  if (keyId === undefined) throw new SignatureRefusal('does not say which key made it');
+  if (fingerprint !== undefined && !fingerprint.endsWith(keyId)) throw new SignatureRefusal('names two different keys');
   return { keyId, fingerprint };
 }
 
 // Of two, the cluster’s verifier takes the last one and gpg the first.
 function only(subpackets: readonly Subpacket[], type: number): Buffer | undefined {
   const [first, second] = subpackets.filter((each) => each.type === type);
-  if (second) throw new Refusal(`has a subpacket twice (type ${String(type)})`);
+  if (second) throw new SignatureRefusal(`has a subpacket twice (type ${type})`);
   return first?.body;
 }
 
@@ -141,16 +141,16 @@ interface Version4 {
 /** Splits a signature packet of version 4 into its parts. Throws a Refusal. */
 export function splitVersion4(body: Buffer): Version4 {
   const areaAt = (at: number): Buffer => {
-    if (at + 2 > body.length) throw new Refusal('is cut short');
+    if (at + 2 > body.length) throw new SignatureRefusal('is cut short');
     const length = body.readUInt16BE(at);
-    if (at + 2 + length > body.length) throw new Refusal('is cut short');
+    if (at + 2 + length > body.length) throw new SignatureRefusal('is cut short');
     return body.subarray(at + 2, at + 2 + length);
   };
   const hashed = areaAt(4);
   const end = 6 + hashed.length;
   const unhashed = areaAt(end);
   const rest = body.subarray(end + 2 + unhashed.length);
-  if (rest.length < 2) throw new Refusal('is cut short');
+  if (rest.length < 2) throw new SignatureRefusal('is cut short');
   return { hashed: readSubpackets(hashed), unhashed: readSubpackets(unhashed), rest, end };
 }
 
@@ -159,9 +159,9 @@ function readNumbers(bytes: Buffer, algorithm: number): Buffer[] {
   const numbers: Buffer[] = [];
   for (let at = 0; at < bytes.length;) {
     const length = at + 2 <= bytes.length ? Math.ceil(bytes.readUInt16BE(at) / 8) : Infinity;
-    if (at + 2 + length > bytes.length) throw new Refusal('has a number of a wrong length');
+    if (at + 2 + length > bytes.length) throw new SignatureRefusal('has a number of a wrong length');
     numbers.push(bytes.subarray(at + 2, (at += 2 + length)));
   }
-  if (numbers.length !== (algorithm === ecdsa ? 2 : 1)) throw new Refusal('has a number of a wrong length');
+  if (numbers.length !== (algorithm === ecdsa ? 2 : 1)) throw new SignatureRefusal('has a number of a wrong length');
   return numbers;
 }

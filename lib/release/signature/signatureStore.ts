@@ -6,7 +6,7 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../oci/digest.ts';
 import type { Connections } from '../../http/connections.ts';
 import { networkCode, printable } from '../../http/networkErrors.ts';
-import { explainStatus, Patience, TransientError, type PatienceOptions } from '../../http/patience.ts';
+import { explainStatus, RetryBudget, TransientError, type RetryOptions } from '../../http/retryBudget.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 
 /** Gets a small file by http(s): its bytes, or undefined where the server has none. Throws `too-large` above the limit (bytes). */
@@ -31,7 +31,7 @@ const timeout = 30_000;
 // What is larger than a signature, such as an update graph, gets as much more time as a slow line needs: 64 KiB a second.
 const slowest = 64;
 // Several stores have the same signatures: what one cannot give soon, another may.
-const shortPatience: PatienceOptions = { attempts: 4, baseDelay: 500, longestWait: 10_000 };
+const shortPatience: RetryOptions = { attempts: 4, baseDelay: 500, longestWait: 10_000 };
 
 /**
  * Asks every store for the signatures of a release: `<store>/sha256=<hex>/signature-1`, `-2` and so on until there is no more.
@@ -58,10 +58,10 @@ export async function fetchFile(
   url: URL,
   limit: number,
   context: Context,
-  patienceOptions: PatienceOptions = shortPatience,
+  patienceOptions: RetryOptions = shortPatience,
 ): Promise<Buffer | undefined> {
   const signal = AbortSignal.any([context.signal, AbortSignal.timeout(Math.max(timeout, Math.ceil(limit / slowest)))]);
-  const patience = new Patience(patienceOptions, { ...context, signal });
+  const patience = new RetryBudget(patienceOptions, { ...context, signal });
   for (;;) {
     try {
       return await fetchOnce(connections, url, limit, signal);
@@ -69,7 +69,7 @@ export async function fetchFile(
       checkInterrupted(context.signal);
       if (signal.aborted || !mayPass(error)) throw error;
       try {
-        await patience.endure(error);
+        await patience.waitAfter(error);
       } catch (final) {
         checkInterrupted(context.signal);
         // The time is over: what the server said last tells more than that.
@@ -102,7 +102,7 @@ async function fetchOnce(
       body.destroy();
       if (status === 404 || status === 410) return undefined;
       if (status < 300 || status >= 400 || answer.location === undefined) {
-        throw explainStatus({ status, headers: answer }, `${printable(target)} answered with status ${String(status)}`);
+        throw explainStatus({ status, headers: answer }, `${printable(target)} answered with status ${status}`);
       }
       target = new URL(answer.location, target);
       if (!isHttp(target)) break;
@@ -148,7 +148,7 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
     checkInterrupted(context.signal);
     try {
       if (number === 1) await reader.check();
-      const signature = await reader.read(`sha256=${hexOf(digest)}/signature-${String(number)}`);
+      const signature = await reader.read(`sha256=${hexOf(digest)}/signature-${number}`);
       if (!signature) break;
       signatures.push(signature);
     } catch (error) {
@@ -191,5 +191,5 @@ function isHttp(url: URL): boolean {
 }
 
 function tooLarge(where: string, limit: number): PluginError {
-  return new PluginError('too-large', `${where} is larger than the ${String(limit)} bytes that it may have`);
+  return new PluginError('too-large', `${where} is larger than the ${limit} bytes that it may have`);
 }

@@ -1,7 +1,7 @@
 import { inflateRawSync, inflateSync } from 'node:zlib';
 import { decompressBzip2 } from './bzip2.ts';
 import { readPackets, tags, type Packet } from './packets.ts';
-import { refuseAlgorithm, Refusal } from './refusal.ts';
+import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
 import { signatureSizeLimit } from './signatureStore.ts';
 
 /** A signed OpenPGP message taken apart: the bytes that are signed, and the bodies of the two packets around them. */
@@ -32,17 +32,17 @@ const kinds: Readonly<Record<number, string>> = {
  * whose message is the rest of a sentence that begins with “the signature”.
  */
 export function readSignedMessage(bytes: Buffer): SignedMessage {
-  if (bytes.length > signatureSizeLimit) throw new Refusal(`is larger than ${String(signatureSizeLimit)} bytes`);
-  if (bytes.length === 0) throw new Refusal('is empty');
+  if (bytes.length > signatureSizeLimit) throw new SignatureRefusal(`is larger than ${signatureSizeLimit} bytes`);
+  if (bytes.length === 0) throw new SignatureRefusal('is empty');
   if (bytes.toString('latin1', 0, 10) === '-----BEGIN')
-    throw new Refusal('is ASCII-armored; clusters read binary only');
+    throw new SignatureRefusal('is ASCII-armored; clusters read binary only');
   const outer = withoutMarkers(readPackets(bytes));
   const [first] = outer;
   const packets =
     first?.tag === compressed && outer.length === 1 ? withoutMarkers(readPackets(decompress(first.body))) : outer;
   checkForm(packets);
   const [onePass, document, signed] = packets;
-  if (!onePass || !document || !signed) throw new Refusal('is not a signed message');
+  if (!onePass || !document || !signed) throw new SignatureRefusal('is not a signed message');
   return { onePass: onePass.body, data: readLiteral(document.body), signature: signed.body };
 }
 
@@ -53,21 +53,22 @@ function withoutMarkers(packets: readonly Packet[]): Packet[] {
 function checkForm(packets: readonly Packet[]): void {
   const count = (wanted: number): number => packets.filter(({ tag }) => tag === wanted).length;
   const special = packets.map(({ tag }) => kinds[tag]).find((kind) => kind !== undefined);
-  if (special !== undefined) throw new Refusal(special);
-  if (count(compressed) > 0) throw new Refusal('is compressed more than once, or in part');
+  if (special !== undefined) throw new SignatureRefusal(special);
+  if (count(compressed) > 0) throw new SignatureRefusal('is compressed more than once, or in part');
   if (count(onePassSignature) > 1 || count(signature) > 1)
-    throw new Refusal('holds several signatures; clusters read exactly one');
-  if (count(literal) === 0 && count(signature) > 0) throw new Refusal('is detached: it holds no statement');
-  if (count(literal) > 1) throw new Refusal(`holds ${String(count(literal))} documents instead of one`);
+    throw new SignatureRefusal('holds several signatures; clusters read exactly one');
+  if (count(literal) === 0 && count(signature) > 0) throw new SignatureRefusal('is detached: it holds no statement');
+  if (count(literal) > 1) throw new SignatureRefusal(`holds ${count(literal)} documents instead of one`);
   const other = packets.find(({ tag }) => ![onePassSignature, literal, signature].some((known) => known === tag));
-  if (other) throw new Refusal(`holds a packet of type ${String(other.tag)}`);
+  if (other) throw new SignatureRefusal(`holds a packet of type ${other.tag}`);
   const order = packets.map(({ tag }) => tag).join();
-  if (order === [signature, literal].join()) throw new Refusal('lacks the one-pass packet that clusters require');
-  if (order !== signedOnce) throw new Refusal('is not a signed message');
+  if (order === [signature, literal].join())
+    throw new SignatureRefusal('lacks the one-pass packet that clusters require');
+  if (order !== signedOnce) throw new SignatureRefusal('is not a signed message');
   for (const { tag, length } of packets) {
-    if (length === 'indeterminate') throw new Refusal('has a packet of unknown length');
+    if (length === 'indeterminate') throw new SignatureRefusal('has a packet of unknown length');
     // RFC 9580, section 4.2.1.4: only data may come in parts.
-    if (length === 'partial' && tag !== literal) throw new Refusal('has a signature packet in parts');
+    if (length === 'partial' && tag !== literal) throw new SignatureRefusal('has a signature packet in parts');
   }
 }
 
@@ -80,8 +81,8 @@ function decompress(body: Buffer): Buffer {
     if (algorithm === 3) return decompressBzip2(content, inflatedLimit);
   } catch (cause) {
     if (cause instanceof RangeError)
-      throw new Refusal(`decompresses to more than ${String(inflatedLimit)} bytes`, 'other', cause);
-    throw new Refusal('cannot be decompressed', 'other', cause);
+      throw new SignatureRefusal(`decompresses to more than ${inflatedLimit} bytes`, 'other', cause);
+    throw new SignatureRefusal('cannot be decompressed', 'other', cause);
   }
   throw refuseAlgorithm(`compression algorithm ${String(algorithm)}`);
 }
@@ -96,9 +97,9 @@ function inflate(content: Buffer, run: typeof inflateSync): Buffer {
 // Literal data is a format octet, a file name with its length, four octets of date, and the document.
 function readLiteral(body: Buffer): Buffer {
   const start = 2 + (body[1] ?? 0) + 4;
-  if (body.length < start) throw new Refusal('is cut short');
+  if (body.length < start) throw new SignatureRefusal('is cut short');
   const format = String.fromCharCode(body.readUInt8(0));
   if (!['b', 't', 'u'].includes(format))
-    throw new Refusal(`holds a document of an unknown format (${String(body[0])})`);
+    throw new SignatureRefusal(`holds a document of an unknown format (${String(body[0])})`);
   return body.subarray(start);
 }

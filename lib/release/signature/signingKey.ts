@@ -2,7 +2,7 @@ import { createPublicKey, type KeyObject } from 'node:crypto';
 import type { Key, KeyID, PublicKeyPacket, Subkey } from 'openpgp';
 import { messageOf } from '../../errors.ts';
 import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
-import { Refusal, type RefusalKind } from './refusal.ts';
+import { SignatureRefusal, type RefusalKind } from './refusal.ts';
 import type { SignaturePacket } from './signaturePacket.ts';
 import { splitVersion4 } from './signaturePacket.ts';
 import { embeddedSignature, objectionToSubpackets } from './subpackets.ts';
@@ -41,11 +41,11 @@ export async function findSigningKey(signature: SignaturePacket, keys: readonly 
       checkSigning(signing, signature);
       return { key, signing, publicKey: publicKeyOf(signing.keyPacket) };
     } catch (error) {
-      if (error instanceof Refusal) kind = error.kind;
+      if (error instanceof SignatureRefusal) kind = error.kind;
       refusal = `was made with the key ${key.getFingerprint().toUpperCase()}, which cannot be used: ${messageOf(error)}`;
     }
   }
-  throw new Refusal(refusal, kind);
+  throw new SignatureRefusal(refusal, kind);
 }
 
 function checkSigning(signing: Key | Subkey, signature: SignaturePacket): void {
@@ -70,7 +70,8 @@ async function checkParts(key: Key): Promise<void> {
         : packet instanceof openpgp.PublicKeyPacket || packet instanceof openpgp.PublicSubkeyPacket
           ? objectionToKey(packet)
           : undefined;
-    if (objection !== undefined) throw new Refusal(`clusters cannot read it, because it ${objection}`, 'unsupported');
+    if (objection !== undefined)
+      throw new SignatureRefusal(`clusters cannot read it, because it ${objection}`, 'unsupported');
   }
 }
 

@@ -1,4 +1,4 @@
-import { Refusal } from './refusal.ts';
+import { SignatureRefusal } from './refusal.ts';
 
 /** A subpacket of a signature (RFC 9580, section 5.2.3.7). */
 export interface Subpacket {
@@ -35,14 +35,14 @@ export function readSubpackets(area: Buffer): Subpacket[] {
   const subpackets: Subpacket[] = [];
   let at = 0;
   const take = (count: number): Buffer => {
-    if (at + count > area.length) throw new Refusal('has a subpacket that is cut short');
+    if (at + count > area.length) throw new SignatureRefusal('has a subpacket that is cut short');
     return area.subarray(at, (at += count));
   };
   while (at < area.length) {
     const first = take(1).readUInt8(0);
     const length =
       first < 192 ? first : first < 255 ? ((first - 192) << 8) + take(1).readUInt8(0) + 192 : take(4).readUInt32BE(0);
-    if (length === 0) throw new Refusal('has a subpacket without a type');
+    if (length === 0) throw new SignatureRefusal('has a subpacket without a type');
     const [type = 0] = take(1);
     subpackets.push({ type: type & 0x7f, critical: (type & 0x80) !== 0, body: take(length - 1) });
   }
@@ -58,10 +58,9 @@ export function objectionToSubpackets(
   if (unhashed.some(({ type }) => type === subpacketTypes.created)) return 'has a creation time that is not signed';
   for (const { type, critical, body } of [...hashed, ...unhashed]) {
     const length = lengths.get(type);
-    if (length === undefined && critical) return `has an unknown critical subpacket (type ${String(type)})`;
+    if (length === undefined && critical) return `has an unknown critical subpacket (type ${type})`;
     if (length === undefined || length < 0) continue;
-    if (length === 0 ? body.length === 0 : body.length !== length)
-      return `has a malformed subpacket (type ${String(type)})`;
+    if (length === 0 ? body.length === 0 : body.length !== length) return `has a malformed subpacket (type ${type})`;
   }
   return undefined;
 }

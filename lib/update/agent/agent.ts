@@ -1,6 +1,6 @@
-import type { VerifyTrust } from '../../bundle/vouching.ts';
+import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
-import { AgentHoldings } from './agentHoldings.ts';
+import { BundleCache } from './bundleCache.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
@@ -38,7 +38,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     const media = await AgentMedia.open(where, context);
     closing.push(() => media.close());
     const tools = {
-      holdings: new AgentHoldings(folder, trust),
+      holdings: new BundleCache(folder, trust),
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, connections),
       server,

@@ -7,7 +7,7 @@ import { pathOnHost, runProgram, type Host } from '../../machine/host.ts';
 import { StoreIndex, type ImageStore, type StoreImage } from '../../node/images/imageStore.ts';
 import { loadBundle, openToLoad, type LoadOptions } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
-import { listPinnedReleases, pinImages, unpinReleases } from '../../node/runtime/pins.ts';
+import { listPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import { readStorageConfig } from '../../node/runtime/storageConfig.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
@@ -66,7 +66,7 @@ export class AgentImages {
       try {
         const { images } = await loadBundle(bundle, options, within);
         if (images.length === expected.length) return;
-        const counts = `${String(images.length)} images, and ${String(expected.length)} were verified`;
+        const counts = `${images.length} images, and ${expected.length} were verified`;
         throw new PluginError('internal', `${path} has ${counts}`);
       } finally {
         await bundle.close();
@@ -77,7 +77,7 @@ export class AgentImages {
   /** Keeps the kubelet from removing the images, by a list of CRI-O’s own. Throws what pinImages does, and `command-failed`. */
   async pin(facts: BundleFacts, context: Context): Promise<void> {
     const names = imagesOf(facts).map(({ name }) => name);
-    await pinImages(this.#host, names, facts.metadata.release);
+    await writePins(this.#host, names, facts.metadata.release);
     // Also where the list was there: whoever wrote it may have ended before this.
     await this.#reload('the images are not pinned', context);
   }

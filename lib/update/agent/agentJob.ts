@@ -88,6 +88,6 @@ export class AgentJob {
     const pause = Math.min(pauses.longest, pauses.first * 2 ** this.#failures);
     this.#failures += 1;
     this.#failure = { message, again: performance.now() + pause };
-    this.#context.log('warn', `${name}: ${message}; trying again in ${String(Math.round(pause / 1000))} s`);
+    this.#context.log('warn', `${name}: ${message}; trying again in ${Math.round(pause / 1000)} s`);
   }
 }

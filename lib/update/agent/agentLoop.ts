@@ -6,7 +6,7 @@ import { digestIn } from '../../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
 import { AgentReport } from './agentReport.ts';
-import { BundleGlance } from './bundleGlance.ts';
+import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
 import { readNode } from '../../preflight/node.ts';
@@ -30,7 +30,7 @@ export class AgentLoop {
   readonly #cluster: Cluster;
   readonly #options: AgentLoopOptions;
   readonly #context: Context;
-  readonly #glance: BundleGlance;
+  readonly #glance: UpgradeBundleReader;
   readonly #report: AgentReport;
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
@@ -42,7 +42,7 @@ export class AgentLoop {
     this.#cluster = cluster;
     this.#options = options;
     this.#context = context;
-    this.#glance = new BundleGlance(cluster);
+    this.#glance = new UpgradeBundleReader(cluster);
     this.#report = new AgentReport(cluster, options.tools.server.origin);
   }
 

@@ -115,7 +115,7 @@ export class AgentMedia {
     const found = await (isInDev ? stat : lstat)(path).catch(() => undefined);
     if (!found) return [];
     const device = isInDev && found.isBlockDevice() ? path : dirname(path);
-    const fingerprint = `${named} ${String(found.size)} ${String(found.mtimeMs)}`;
+    const fingerprint = `${named} ${found.size} ${found.mtimeMs}`;
     return this.#examine(dirname(path), [basename(path)], fingerprint, device);
   }
 

@@ -3,13 +3,13 @@ import { isPluginError, messageOf, type ErrorCode, type PluginError } from '../.
 import type { FoundBundle } from '../../node/media/medium.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { AgentJob } from './agentJob.ts';
-import type { AgentHoldings, Holding } from './agentHoldings.ts';
+import type { BundleCache, CachedBundle } from './bundleCache.ts';
 import type { AgentImages } from './agentImages.ts';
 import type { AgentPeers } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { leaveOutExtras } from '../extraImages.ts';
-import { MediaVerdicts } from './mediaVerdicts.ts';
+import { MediaStates } from './mediaStates.ts';
 import {
   isAtLeast,
   mayFetch,
@@ -22,7 +22,7 @@ import {
 
 /** What a node works with. */
 export interface AgentTools {
-  readonly holdings: AgentHoldings;
+  readonly holdings: BundleCache;
   readonly images: Pick<AgentImages, keyof AgentImages>;
   readonly peers: AgentPeers;
   readonly server: AgentServer;
@@ -48,7 +48,7 @@ export class AgentNode {
   readonly #tools: AgentTools;
   readonly #context: Context;
   readonly #job: AgentJob;
-  readonly #verdicts: MediaVerdicts;
+  readonly #verdicts: MediaStates;
   #holding: MediumHolding | undefined;
   #count = { loaded: 0, total: 0 };
   /** The phase, and the extra images that were allowed. */
@@ -68,7 +68,7 @@ export class AgentNode {
     this.#tools = tools;
     this.#context = context;
     this.#job = new AgentJob(context);
-    this.#verdicts = new MediaVerdicts(digest);
+    this.#verdicts = new MediaStates(digest);
   }
 
   /** What is known of the bundle by now. */
@@ -195,7 +195,7 @@ export class AgentNode {
   #load(holding: MediumHolding, bundle: UpgradeBundle): void {
     const { images, holdings } = this.#tools;
     const facts = leaveOutExtras(holding.facts, bundle);
-    this.#job.start('load', `loading ${String(this.#count.total)} images`, async (context) => {
+    this.#job.start('load', `loading ${this.#count.total} images`, async (context) => {
       this.#count = { ...this.#count, loaded: 0 };
       try {
         await images.load(holding.bundle, facts, bundle.spec.store, this.#counting(context));
@@ -231,7 +231,7 @@ export class AgentNode {
     };
   }
 
-  #hold(holding: Holding, medium: FoundBundle | undefined): void {
+  #hold(holding: CachedBundle, medium: FoundBundle | undefined): void {
     this.#holding = { ...holding, medium };
     this.#spoilt = undefined;
     this.#lost = undefined;
@@ -271,7 +271,7 @@ export function describe({ version, arch, path, device }: FoundBundle): string {
 }
 
 /** A bundle at hand, and the medium that it is on; undefined for a copy on the node’s own disk. */
-type MediumHolding = Holding & { readonly medium: FoundBundle | undefined };
+type MediumHolding = CachedBundle & { readonly medium: FoundBundle | undefined };
 
 /** What a damaged bundle, or one on a damaged medium, may show as. */
 const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Digest } from '../../oci/digest.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
-import { formatReport, type NodeReport, type Proposal } from '../nodeReport.ts';
+import { formatNodeReport, type NodeReport, type Proposal } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
 /** How often the cluster is told while only numbers change, in milliseconds: by all nodes together no more than ten times a second. */
@@ -47,7 +47,7 @@ export class AgentReport {
   }
 
   async #write(report: NodeReport): Promise<void> {
-    await this.#cluster.apply(formatReport(report), { manager: 'agent', force: true });
+    await this.#cluster.apply(formatNodeReport(report), { manager: 'agent', force: true });
     this.#sent = report;
     this.#sentAt = performance.now();
   }

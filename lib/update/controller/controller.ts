@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { VerifyTrust } from '../../bundle/vouching.ts';
+import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { AgentHoldings } from '../agent/agentHoldings.ts';
+import { BundleCache } from '../agent/bundleCache.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { controlRollout } from './rollout.ts';
 import { type RolloutOptions } from './observation.ts';
@@ -28,7 +28,7 @@ export async function runController(
   { node: identity, folder, trust, interval: pace }: ControllerSettings,
   context: Context,
 ): Promise<void> {
-  const holdings = new AgentHoldings(folder, trust);
+  const holdings = new BundleCache(folder, trust);
   const readBundle: RolloutOptions['readBundle'] = (digest) => holdings.recall(digest, context);
   const { signal } = context;
   const isOver = (): boolean => signal.aborted;

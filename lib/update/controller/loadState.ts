@@ -59,7 +59,7 @@ function nextTurn(
   const rank = ({ name, phase }: NodeProgress): string => {
     const order = silent.has(name) ? 2 : phase === 'Failed' ? 1 : 0;
     // Among several that failed, the turn goes round.
-    return `${String(order)}${present !== undefined && name <= present ? '1' : '0'}${name}`;
+    return `${order}${present !== undefined && name <= present ? '1' : '0'}${name}`;
   };
   return left.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;
 }

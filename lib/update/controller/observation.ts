@@ -9,7 +9,7 @@ import type { Digest } from '../../oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
 /** What one look at the cluster has found. */
-export interface Look {
+export interface Observation {
   readonly cluster: Cluster;
   readonly bundle: UpgradeBundle;
   /** Other UpgradeBundles that are not done either, by name. */

@@ -64,7 +64,7 @@ const pausables: readonly Pausable[] = [
  * Pauses whatever replaces, removes or adds nodes by itself, and notes on each object how it was. What is paused already stays as it
  * is: what we did not pause is not ours to restore. `nodes` is how many there are.
  */
-export async function pauseOthers(cluster: Cluster, bundle: string, nodes: number): Promise<void> {
+export async function pauseNodeChanges(cluster: Cluster, bundle: string, nodes: number): Promise<void> {
   await pauseAll(cluster, 'nodes', bundle, nodes);
 }
 
@@ -92,7 +92,7 @@ export function isPaused(object: StoredObject): boolean {
  * Restores what was paused, but for what was paused for one UpgradeBundle that goes on, and gives the objects. Whatever has been changed since is
  * restored too.
  */
-export async function restoreOthers(cluster: Cluster, except?: string): Promise<readonly StoredObject[]> {
+export async function restoreNodeChanges(cluster: Cluster, except?: string): Promise<readonly StoredObject[]> {
   return await restoreAll(cluster, ['nodes', 'pools'], except);
 }
 

@@ -9,10 +9,10 @@ import {
   servesPins,
   type PinState,
 } from '../../preflight/pinnedImageSets.ts';
-import type { Look } from './observation.ts';
+import type { Observation } from './observation.ts';
 
 /** What pinning has to know of the cluster and the bundle. */
-export type Pinnable = Pick<Look, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
+export type Pinnable = Pick<Observation, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
 
 /** Pins the images by sets of the machine config operator, or sees whether the agents have, where there is no such kind. */
 export async function pinImages(look: Pinnable): Promise<BundleCondition> {

@@ -36,7 +36,7 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
   const rollout = new Rollout(cluster, view, options, context);
   const look = async (): Promise<boolean> => {
     try {
-      return await rollout.look();
+      return await rollout.reconcile();
     } catch (error) {
       checkInterrupted(signal);
       const words = `the rollout cannot go on: ${messageOf(error)}`;

@@ -13,12 +13,12 @@ import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
 import { NodeReports } from './nodeReports.ts';
-import { pauseOthers, restoreOthers } from './pauses.ts';
+import { pauseNodeChanges, restoreNodeChanges } from './pauses.ts';
 import { recordProposal } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep, type Step } from './rolloutStep.ts';
-import { type RolloutOptions, type Look } from './observation.ts';
-import { tidyUp } from './tidy.ts';
+import { type RolloutOptions, type Observation } from './observation.ts';
+import { garbageCollect } from './garbageCollection.ts';
 import {
   activeBundle,
   isActive,
@@ -81,7 +81,7 @@ export class Rollout {
   }
 
   /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
-  async look(): Promise<boolean> {
+  async reconcile(): Promise<boolean> {
     this.#trouble = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     const active = activeBundle(seen);
@@ -102,7 +102,7 @@ export class Rollout {
     // Only this node tells about the bundle. It has to get it before the others do.
     const lacksFacts = isAllowed && needsFacts(bundle) && !(await this.#read(digest));
     const load = readLoadState(bundle, site.nodes, reports);
-    const look: Look = {
+    const look: Observation = {
       ...{ cluster: this.#cluster, bundle, site },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
       rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
@@ -162,8 +162,8 @@ export class Rollout {
   async #pause({ metadata: { name, uid }, status }: UpgradeBundle, nodes: number | undefined): Promise<void> {
     const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'}`;
     if (this.#paused === during) return;
-    if (nodes === undefined) await restoreOthers(this.#cluster);
-    else await pauseOthers(this.#cluster, name, nodes);
+    if (nodes === undefined) await restoreNodeChanges(this.#cluster);
+    else await pauseNodeChanges(this.#cluster, name, nodes);
     this.#paused = during;
   }
 
@@ -183,7 +183,7 @@ export class Rollout {
       history,
     ];
     if (isDeepStrictEqual(of, this.#tidied)) return;
-    await tidyUp(this.#cluster, bundles);
+    await garbageCollect(this.#cluster, bundles);
     this.#tidied = of;
   }
 
@@ -204,7 +204,7 @@ export class Rollout {
   }
 
   /** Writes down what is another now. The event goes first: the phase, once written, is not written again. */
-  async #note({ bundle, load }: Look, step: Step): Promise<boolean> {
+  async #note({ bundle, load }: Observation, step: Step): Promise<boolean> {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, phase } = step;

@@ -10,11 +10,11 @@ import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
-import { removePins } from './tidy.ts';
+import { removePins } from './garbageCollection.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
 import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
-import type { Look } from './observation.ts';
+import type { Observation } from './observation.ts';
 
 /** Where the rollout is after a step, and why. */
 export interface Step {
@@ -28,7 +28,7 @@ export interface Step {
  * Does what is next in the phase in which an UpgradeBundle is, as far as the cluster lets it, and says which phase it is in then. Doing it
  * again changes nothing: whatever was done is seen in the cluster, and nothing is remembered anywhere else.
  */
-export async function takeStep(look: Look): Promise<Step> {
+export async function takeStep(look: Observation): Promise<Step> {
   const { bundle, site } = look;
   const phase = phaseOf(bundle);
   const { release } = bundle.status ?? {};
@@ -52,7 +52,7 @@ export async function takeStep(look: Look): Promise<Step> {
   };
 }
 
-const steps: Readonly<Record<Phase, (look: Look) => Promise<Step>>> = {
+const steps: Readonly<Record<Phase, (look: Observation) => Promise<Step>>> = {
   Detected: detect,
   Verified: begin,
   Loading: load,
@@ -64,7 +64,7 @@ const steps: Readonly<Record<Phase, (look: Look) => Promise<Step>>> = {
   Failed: (look) => Promise.resolve(stay(look)),
 };
 
-async function detect(look: Look): Promise<Step> {
+async function detect(look: Observation): Promise<Step> {
   const { digest } = look.bundle.spec.bundle;
   const said = look.load.known.flatMap(({ name, message }) => (message ? [`${name}: ${message}`] : []));
   const wait = (reason: string, message: string): Step =>
@@ -80,26 +80,26 @@ async function detect(look: Look): Promise<Step> {
   return { phase: 'Verified', version, release, conditions: [condition] };
 }
 
-async function begin(look: Look): Promise<Step> {
+async function begin(look: Observation): Promise<Step> {
   const obstacle = await findObstacle(look, { space: true });
   if (obstacle) return stay(look, obstacle);
   await look.pause();
   return { phase: 'Loading', conditions: [ready, look.load.condition] };
 }
 
-async function load(look: Look): Promise<Step> {
+async function load(look: Observation): Promise<Step> {
   // By a controller that came later, or after a pause in which nodes came.
   await look.pause();
   return { phase: look.load.done ? 'Loaded' : 'Loading', conditions: [look.load.condition] };
 }
 
-async function pin(look: Look): Promise<Step> {
+async function pin(look: Observation): Promise<Step> {
   if (!look.load.done) return backToLoading(look);
   const condition = await pinImages(look);
   return { phase: condition.status === 'True' ? 'Pinned' : 'Loaded', conditions: [look.load.condition, condition] };
 }
 
-async function update(look: Look): Promise<Step> {
+async function update(look: Observation): Promise<Step> {
   const { cluster, bundle, site, load: state } = look;
   if (!state.done) return backToLoading(look);
   const pinned = await pinImages(look);
@@ -127,7 +127,7 @@ async function update(look: Look): Promise<Step> {
   return { phase: 'Upgrading', conditions: [ready, updated('Updating', `the cluster was told to become ${version}`)] };
 }
 
-async function follow(look: Look): Promise<Step> {
+async function follow(look: Observation): Promise<Step> {
   const { cluster, bundle, site } = look;
   const { release = '' } = bundle.status ?? {};
   if (!isInstalled(site.clusterVersion, release) && !isRequested(site.clusterVersion, release)) {
@@ -150,7 +150,7 @@ async function follow(look: Look): Promise<Step> {
   return { phase: 'Completed', conditions: [{ type: 'Updated', status: 'True', reason, message }, ...missing] };
 }
 
-async function abort(look: Look): Promise<Step> {
+async function abort(look: Observation): Promise<Step> {
   const { cluster, bundle, site } = look;
   // What the cluster runs stays pinned, whichever bundle it came with.
   const isRunning = (release = ''): boolean => isInstalled(site.clusterVersion, release);
@@ -175,7 +175,7 @@ async function requestUpdate(
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
 
-async function findObstacle(look: Look, { space }: { space: boolean }): Promise<BundleCondition | undefined> {
+async function findObstacle(look: Observation, { space }: { space: boolean }): Promise<BundleCondition | undefined> {
   const { cluster, site, load: state, rivals } = look;
   const blocked = (reason: string, message: string): BundleCondition => ({
     type: 'Ready',
@@ -191,7 +191,7 @@ async function findObstacle(look: Look, { space }: { space: boolean }): Promise<
   return found.length === 0 ? undefined : blocked('Blocked', nameSome(found.map(describeObstacle), '; '));
 }
 
-async function describeMissing(look: Look, { metadata }: BundleFacts): Promise<BundleCondition[]> {
+async function describeMissing(look: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
   const found = await look.missing(metadata.images);
   const isKnown = listOf(look.bundle.status?.conditions).some(({ type }) => type === 'ImagesMissing');
   if (found.length === 0) {
@@ -210,11 +210,11 @@ function isUnderWay({ clusterVersion }: Site, release: string): boolean {
   return isRequested(clusterVersion, release) && !isInstalled(clusterVersion, release);
 }
 
-function backToLoading({ load: { condition } }: Look): Step {
+function backToLoading({ load: { condition } }: Observation): Step {
   return { phase: 'Loading', conditions: [condition] };
 }
 
-function stay({ bundle }: Look, ...conditions: BundleCondition[]): Step {
+function stay({ bundle }: Observation, ...conditions: BundleCondition[]): Step {
   return { phase: phaseOf(bundle), conditions };
 }
 

@@ -197,7 +197,7 @@ function agentContainer(options: AgentOptions): object {
     env: [
       nodeName,
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
-      { name: 'PEERS', value: `http://bundle:${String(executablePort)}` },
+      { name: 'PEERS', value: `http://bundle:${executablePort}` },
       ...describeExecutables(options.executables),
     ],
     ports: [

@@ -97,7 +97,6 @@ function reasonOf(
     const details = textOf(waiting['message']) ?? textOf(ended['message']);
     return `${String(waiting['reason'])}${details === undefined ? '' : `: ${details}`}`;
   }
-  if (restarts > 0)
-    return `it has ended ${String(restarts)} times, the last time with exit code ${String(ended['exitCode'])}`;
+  if (restarts > 0) return `it has ended ${restarts} times, the last time with exit code ${String(ended['exitCode'])}`;
   return state['running'] === undefined ? 'its container is not running yet' : 'the agent has not begun to serve yet';
 }

@@ -51,5 +51,5 @@ async function readHeader(path: string): Promise<Pick<Executable, 'architecture'
   const machine = buffer.readUInt16LE(18);
   const architecture = elfMachines[machine];
   if (architecture) return { architecture, size };
-  throw new PluginError('usage', `${path} is for a machine (ELF ${String(machine)}) that there are no agents for`);
+  throw new PluginError('usage', `${path} is for a machine (ELF ${machine}) that there are no agents for`);
 }

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { Patience, type PatienceOptions } from '../../http/patience.ts';
+import { RetryBudget, type RetryOptions } from '../../http/retryBudget.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { executablePath } from './agentStart.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
@@ -35,7 +35,7 @@ else
 fi`;
 
 /** What takeScript ends with when the input ended too early, and when the bytes are not the right ones. */
-const exits = { short: 75, altered: 76 } as const;
+const exits = { short: 75, corrupt: 76 } as const;
 const chunkSize = 64 * 1024;
 
 /**
@@ -48,10 +48,10 @@ export async function bringExecutable(
   { pod, node }: { readonly pod: string; readonly node: string },
   executable: Executable,
   context: Context,
-  patienceOptions: PatienceOptions = { attempts: 5, baseDelay: 1000 },
+  patienceOptions: RetryOptions = { attempts: 5, baseDelay: 1000 },
 ): Promise<boolean> {
   const { size, digest } = executable;
-  const patience = new Patience(patienceOptions, context);
+  const patience = new RetryBudget(patienceOptions, context);
   const run = (script: string, args: readonly unknown[], input?: AsyncIterable<Buffer>): Promise<PodCommandResult> => {
     const command = ['/bin/bash', '-c', script, 'bash', `/host${executablePath}`, digest, ...args.map(String)];
     const place = { namespace: agentNamespace, pod, container: 'agent' };
@@ -76,7 +76,7 @@ export async function bringExecutable(
       }
       throw explain(result, node);
     } catch (error) {
-      await patience.endure(error);
+      await patience.waitAfter(error);
     }
   }
 }
@@ -101,7 +101,7 @@ async function* read({ path, digest }: Executable, start: number, context: Conte
 function explain({ code, stderr }: PodCommandResult, node: string): PluginError {
   const said = stderr.trim();
   if (code === exits.short) return new PluginError('unreachable', `The connection to ${node} ended too early`);
-  if (code === exits.altered) {
+  if (code === exits.corrupt) {
     return new PluginError('digest-mismatch', `What has come to ${node} is not the executable that was sent`, {
       hint: 'Has the file changed meanwhile? Else something on the way alters what goes through it.',
     });
@@ -111,11 +111,7 @@ function explain({ code, stderr }: PodCommandResult, node: string): PluginError 
       hint: 'Free some space in /var on the node, then run the same command again.',
     });
   }
-  return new PluginError(
-    'command-failed',
-    `${node} cannot take the executable: ${said || `exit code ${String(code)}`}`,
-    {
-      hint: 'See whether the node is well: oc describe node, oc adm node-logs.',
-    },
-  );
+  return new PluginError('command-failed', `${node} cannot take the executable: ${said || `exit code ${code}`}`, {
+    hint: 'See whether the node is well: oc describe node, oc adm node-logs.',
+  });
 }

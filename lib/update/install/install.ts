@@ -8,15 +8,15 @@ import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
-import { installStore, type StorePatience } from './storeInstallation.ts';
-import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { installStore, type StoreTimeouts } from './storeInstallation.ts';
+import { deleteObjects, applyObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
 
 /** How to install. */
 export interface InstallOptions extends InstallationOptions, StateOptions {
   /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
   readonly startup: StartupOptions | undefined;
   /** Make nodes know an additional store, and how long to wait for that; by default images go into the nodes’ own stores. */
-  readonly store?: StorePatience | undefined;
+  readonly store?: StoreTimeouts | undefined;
 }
 
 /** What an installation has done. */
@@ -38,11 +38,11 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
   const others = objects.filter((object) => !sets.includes(object));
   // The agents come last: their pods want the token.
-  const stated = await stateObjects(cluster, others, options, context);
+  const stated = await applyObjects(cluster, others, options, context);
   const token = await makeToken(cluster, options);
   // What agents have in its place is there already.
   const removed = await deleteObjects(cluster, formerAccess, options, context);
-  const agents = await stateObjects(cluster, sets, options, context).catch((error: unknown) => {
+  const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run there is no namespace for them yet.
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
     throw error;

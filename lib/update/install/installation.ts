@@ -112,8 +112,7 @@ async function checkArchitectures(cluster: Cluster, executables: readonly Execut
   if (!first) return;
   const { architecture } = first;
   const names = missing.filter((node) => node.architecture === architecture).map(({ name }) => name);
-  const listed =
-    names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${String(names.length - 3)} more` : names.join(', ');
+  const listed = names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${names.length - 3} more` : names.join(', ');
   throw new PluginError('unsupported', `There is no executable for ${architecture}, which these nodes are: ${listed}`, {
     hint: isKnown(architecture)
       ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and give the executable in it with --executable.`

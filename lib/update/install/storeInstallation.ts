@@ -5,12 +5,12 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
-import { deleteObjects, stateObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { deleteObjects, applyObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
 import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
 /** How long to wait for the machine config operator, in milliseconds. */
-export interface StorePatience {
+export interface StoreTimeouts {
   readonly timeout: number;
   /** Between two looks; default five seconds. */
   readonly interval?: number;
@@ -23,7 +23,7 @@ export interface StorePatience {
 export async function installStore(
   cluster: Cluster,
   options: StateOptions,
-  patience: StorePatience,
+  patience: StoreTimeouts,
   context: Context,
 ): Promise<readonly StatedObject[]> {
   const { policy, configs } = await planStore(cluster);
@@ -31,9 +31,9 @@ export async function installStore(
     const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
     if (first !== undefined) throw notReady(`Files of nodes are not changed while something is wrong: ${first}`);
   }
-  const stated = await stateObjects(cluster, [policy], options, context);
+  const stated = await applyObjects(cluster, [policy], options, context);
   if (!options.dryRun) await awaitThat(() => findMissingPolicy(cluster), patience, context);
-  const files = await stateObjects(cluster, configs, options, context);
+  const files = await applyObjects(cluster, configs, options, context);
   if (!options.dryRun) await awaitThat(() => findLatePool(cluster, true), patience, context);
   return [...stated, ...files];
 }
@@ -45,7 +45,7 @@ export async function installStore(
 export async function removeStore(
   cluster: Cluster,
   { dryRun }: Pick<StateOptions, 'dryRun'>,
-  patience: StorePatience | undefined,
+  patience: StoreTimeouts | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
   const gone = await deleteObjects(cluster, storeReferences, { dryRun }, context);
@@ -92,14 +92,14 @@ async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string |
     const own = storeConfigName(name === 'master' ? 'master' : 'worker');
     const updated = conditionsOf(pool).get('Updated')?.status === 'True';
     if (updated && sources.includes(own) === wanted) continue;
-    return `the pool ${name}: ${String(count('updatedMachineCount'))} of ${String(count('machineCount'))} nodes are up to date`;
+    return `the pool ${name}: ${count('updatedMachineCount')} of ${count('machineCount')} nodes are up to date`;
   }
   return undefined;
 }
 
 async function awaitThat(
   find: () => Promise<string | undefined>,
-  { timeout, interval = 5000 }: StorePatience,
+  { timeout, interval = 5000 }: StoreTimeouts,
   context: Context,
 ): Promise<void> {
   let told = '';
@@ -108,7 +108,7 @@ async function awaitThat(
     if (reason === undefined) return undefined;
     if (reason !== told) context.log('info', `waiting for ${reason}`);
     told = reason;
-    return notReady(`After ${String(Math.round(timeout / 1000))} s this holds it up: ${reason}`);
+    return notReady(`After ${Math.round(timeout / 1000)} s this holds it up: ${reason}`);
   };
   await awaitDone(look, { timeout, interval }, context);
 }

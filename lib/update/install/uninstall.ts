@@ -9,10 +9,10 @@ import { listRecords } from '../bundleRecord.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
-import { restoreOthers } from '../controller/pauses.ts';
+import { restoreNodeChanges } from '../controller/pauses.ts';
 import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
 import { deleteObjects, type StateOptions } from '../../kubernetes/serverSideApply.ts';
-import { nameOf } from '../../kubernetes/skew.ts';
+import { formatObjectName } from '../../kubernetes/compatibility.ts';
 import { removeStore } from './storeInstallation.ts';
 import { hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
@@ -33,7 +33,7 @@ export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
  * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for; and restores
  * what an update has paused that is under way. Gives what it has removed, in this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
  */
-export async function uninstall(
+export async function uninstallAgents(
   cluster: Cluster,
   options: UninstallOptions,
   context: Context,
@@ -88,7 +88,7 @@ function referenceOf({ apiVersion, kind, metadata: { name, namespace } }: Object
 }
 
 async function restorePauses(cluster: Cluster, context: Context): Promise<void> {
-  for (const object of await restoreOthers(cluster)) context.log('info', `restored ${nameOf(object)}`);
+  for (const object of await restoreNodeChanges(cluster)) context.log('info', `restored ${formatObjectName(object)}`);
 }
 
 interface Patience {

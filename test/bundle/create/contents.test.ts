@@ -86,7 +86,7 @@ describe('gatherContents', () => {
         config: { mediaType: 'application/vnd.oci.image.config.v1+json', size: config.size, digest: config.digest },
         layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', size, digest: layer.digest }],
       });
-      return imageOf(`image-${String(index)}`, 'a/b', digest);
+      return imageOf(`image-${index}`, 'a/b', digest);
     });
     content.addTo(registry.content);
     const error = await failureOf(gather(images), 'invalid-manifest');
@@ -110,16 +110,16 @@ describe('allOrReport', () => {
   });
 
   it('names all that failed, each with its digest, and what several images need once', async () => {
-    const [gone, altered] = [
+    const [gone, corrupt] = [
       fail('not-found', 'gone'),
-      fail('digest-mismatch', `registry.test/a: ${second} is altered`),
+      fail('digest-mismatch', `registry.test/a: ${second} is corrupt`),
     ];
-    const all = [bringing('etcd', first, gone), bringing('cli', second, altered), bringing('own-cli', second, altered)];
+    const all = [bringing('etcd', first, gone), bringing('cli', second, corrupt), bringing('own-cli', second, corrupt)];
     const error = await failureOf(allOrReport(all, 5), 'partial');
     expect(error.message.split('\n')).to.deep.equal([
       '3 of 5 images could not be copied:',
       `  etcd: source registry.test/a: ${first}: gone`,
-      `  cli, own-cli: source: registry.test/a: ${second} is altered`,
+      `  cli, own-cli: source: registry.test/a: ${second} is corrupt`,
     ]);
   });
 

@@ -132,11 +132,11 @@ describe('create, again', () => {
     /** Overwrites a few bytes at the beginning of blobs in the unfinished file. */
     const alter = async (digests: readonly string[]): Promise<void> => {
       await using file = await openFile(workshop.bundle + suffixes.partial, 'r+');
-      for (const digest of digests) await file.write(Buffer.from('altered'), 0, 7, (await placeOf(digest)).start + 10);
+      for (const digest of digests) await file.write(Buffer.from('corrupt'), 0, 7, (await placeOf(digest)).start + 10);
     };
     const journal = (): Promise<string> => readFile(workshop.bundle + suffixes.journal, 'utf8').catch(() => '');
 
-    it('notices what was altered behind its back, and fetches only that again', async () => {
+    it('notices what was corrupt behind its back, and fetches only that again', async () => {
       const [held = ''] = layers();
       workshop.registry.fault(new RegExp(`GET .*/blobs/${held}`), { noAnswer: 'hold' });
       const { child, outcome } = workshop.start();
@@ -146,20 +146,20 @@ describe('create, again', () => {
       await outcome;
       workshop.registry.clearFaults();
 
-      const [altered = ''] = finished(await journal());
-      await alter([altered]);
+      const [corrupt = ''] = finished(await journal());
+      await alter([corrupt]);
       const missing = await missingBytes();
       const before = workshop.registry.requests.length;
       const { code, stderr } = await workshop.create();
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(new RegExp(`^warning: .*${altered} was altered`, 'm'));
+      expect(stderr).to.match(new RegExp(`^warning: .*${corrupt} was corrupt`, 'm'));
       expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(
-        missing + (await placeOf(altered)).size,
+        missing + (await placeOf(corrupt)).size,
       );
       await expectReference();
     });
 
-    it('notices a beginning of a blob that was altered', async () => {
+    it('notices a beginning of a blob that was corrupt', async () => {
       const isLayer = ({ path }: { path: string }): boolean => layers().some((digest) => path.endsWith(digest));
       workshop.registry.fault(isLayer, { cut: { after: 2_000_000, how: 'stall' } });
       const { child, outcome } = workshop.start();
@@ -247,7 +247,7 @@ describe('create, again', () => {
     it('reads one whole that was written to after its checksum', async () => {
       const path = await putFinished();
       const file = await openFile(path, 'r+');
-      await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
+      await file.write(Buffer.from('corrupt'), 0, 7, 2_000_000);
       await file.close();
       const { stdout, stderr } = await workshop.create();
       expect(stderr).to.match(/^warning: .*damaged.*anew/m);
@@ -269,7 +269,7 @@ describe('create, again', () => {
     it('makes one anew that is damaged inside, with --verify-existing', async () => {
       const path = await putFinished();
       const file = await openFile(path, 'r+');
-      await file.write(Buffer.from('altered'), 0, 7, 2_000_000);
+      await file.write(Buffer.from('corrupt'), 0, 7, 2_000_000);
       await file.close();
       // As if it had never been written to.
       await utimes(path, 1, 1);

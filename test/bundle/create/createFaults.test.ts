@@ -40,7 +40,7 @@ describe('create against a registry that is wrong', () => {
     blobs.set(digest, alter(blobs.get(digest) as Buffer));
   };
 
-  describe('whose content is altered', () => {
+  describe('whose content is corrupt', () => {
     it('refuses a layer that is cut short, and names its image and the registry', async () => {
       const layer = ownLayerOf('machine-config-operator');
       alterBlob(layer, (bytes) => bytes.subarray(0, 1000));
@@ -55,7 +55,7 @@ describe('create against a registry that is wrong', () => {
     it('refuses a layer with a flipped byte, and goes on with the rest when it is repaired', async () => {
       const layer = ownLayerOf('machine-config-operator');
       alterBlob(layer, flip);
-      await fails(/^error: machine-config-operator: source: /m, /altered/, new RegExp(layer), /^hint: /m);
+      await fails(/^error: machine-config-operator: source: /m, /corrupt/, new RegExp(layer), /^hint: /m);
       alterBlob(layer, flip);
       const before = workshop.registry.requests.length;
       await workshop.make();
@@ -68,13 +68,13 @@ describe('create against a registry that is wrong', () => {
 
     it('refuses a flipped configuration', async () => {
       alterBlob(imageOf('machine-os-content').config, flip);
-      await fails(/^error: machine-os-content: source: /m, /altered/);
+      await fails(/^error: machine-os-content: source: /m, /corrupt/);
     });
 
     it('refuses a flipped manifest of a component', async () => {
       const { stored, digest } = imageOf('machine-os-content');
       stored.bytes = flip(stored.bytes);
-      await fails(/^error: machine-os-content: /m, /altered/, new RegExp(digest));
+      await fails(/^error: machine-os-content: /m, /corrupt/, new RegExp(digest));
     });
 
     it('refuses a flipped manifest of the release before any blob is fetched', async () => {
@@ -83,7 +83,7 @@ describe('create against a registry that is wrong', () => {
       const changes = { version: undefined, 'release-image': workshop.release.pullspec };
       await expectFailure(await workshop.create(changes), workshop.output, [
         /^error: /m,
-        /altered/,
+        /corrupt/,
         new RegExp(digest),
       ]);
       expect(blobBytes(workshop.registry)).to.equal(0);
@@ -92,18 +92,18 @@ describe('create against a registry that is wrong', () => {
     it('refuses what a tag leads to when the registry says itself that it is another', async () => {
       const { stored, digest } = imageOf('release');
       stored.bytes = Buffer.concat([stored.bytes, Buffer.from(' ')]);
-      await fails(/^error: /m, /altered/, new RegExp(digest));
+      await fails(/^error: /m, /corrupt/, new RegExp(digest));
     });
 
     it('recognises a flipped layer of release manifests by its digest', async () => {
       alterBlob(ownLayerOf('release'), flip);
-      await fails(/^error: /m, /altered/, new RegExp(ownLayerOf('release')));
+      await fails(/^error: /m, /corrupt/, new RegExp(ownLayerOf('release')));
     });
 
     it('names a layer that all images share once, with how many need it', async () => {
       const [base = ''] = imageOf('release').layers;
       alterBlob(base, flip);
-      await fails(/^error: release(?:, [a-z0-9-]+){4}: source: /m, /altered/);
+      await fails(/^error: release(?:, [a-z0-9-]+){4}: source: /m, /corrupt/);
     });
 
     it('refuses other bytes in place of a blob, such as a page of a proxy', async () => {

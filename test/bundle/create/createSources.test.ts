@@ -100,7 +100,7 @@ describe('create from a real registry', () => {
     const location = await openLocation({ kind: 'archive', path: workshop.bundle }, {}, context);
     const server = await serveContent((name) => location.repository(name), {}, context);
     try {
-      const at = `${server.host}:${String(server.port)}/${releaseRepository}`;
+      const at = `${server.host}:${server.port}/${releaseRepository}`;
       const skopeo = (...args: string[]): Promise<string> => runSuccessfully('skopeo', args);
       const raw = await skopeo('inspect', '--raw', '--tls-verify=false', `docker://${at}:${release.tag}`);
       const manifests = workshop.registry.content.repositories.get(release.releaseRepository)?.manifests;
@@ -153,7 +153,7 @@ describe('create --from-dir', () => {
       ['000', '001'].map((number) => `upgrade-4.12.4-x86_64.tar.${number}`),
     );
     for (const [index, source] of [split, `${split}.001`, output].entries()) {
-      const again = join(workshop.folder, `joined-${String(index)}`);
+      const again = join(workshop.folder, `joined-${index}`);
       const path = await workshop.make({ 'from-dir': source, output: again });
       expect(await digestOfFile(path)).to.equal(await digestOfFile(workshop.bundle));
     }

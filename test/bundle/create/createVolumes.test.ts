@@ -252,7 +252,7 @@ describe('create --volume-size', () => {
     const before = [{}, { 'volume-size': '5M' }];
     for (const [first, former] of before.entries()) {
       await workshop.make(former);
-      const made = join(workshop.folder, `former-${String(first)}`);
+      const made = join(workshop.folder, `former-${first}`);
       await rename(workshop.output, made);
       let killed = true;
       for (let at = first; killed; at += 3) {

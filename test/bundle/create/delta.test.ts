@@ -195,13 +195,13 @@ describe('a delta', () => {
     const archive = await Archive.open(base, makeContext());
     const start = archive.entries.get(`v2/${releaseRepository}/blobs/${digest}`)?.start ?? 0;
     await archive.close();
-    const altered = await rewrite(base, at('altered.tar'), (bytes) => {
+    const corrupt = await rewrite(base, at('corrupt.tar'), (bytes) => {
       bytes.writeUInt8(bytes.readUInt8(start) ^ 1, start);
       return bytes;
     });
-    const { code, stdout } = await program('verify', delta, `--base=${altered}`);
+    const { code, stdout } = await program('verify', delta, `--base=${corrupt}`);
     expect(code).to.equal(1);
-    expect(stdout).to.include(`the blob ${digest} is altered in the base 4.12.3`);
+    expect(stdout).to.include(`the blob ${digest} is corrupt in the base 4.12.3`);
   });
 
   it('is neither pushed, served, loaded nor put in the place of registries without its base, and the blobs are listed', async () => {
@@ -213,7 +213,7 @@ describe('a delta', () => {
         /^error: .* leaves out what .*@sha256:[0-9a-f]{64} \(4\.12\.3\) has, and \d+ blobs are not to be had:$/m,
       );
       for (const { digest, size } of metadata.base?.blobs ?? [])
-        expect(stderr).to.include(`  ${digest} of ${String(size)} bytes\n`);
+        expect(stderr).to.include(`  ${digest} of ${size} bytes\n`);
       expect(stderr).to.match(/^hint: .*--base/m);
     }
     expect(workshop.registry.content.repositories.has('alone')).to.equal(false);

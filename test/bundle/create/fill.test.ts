@@ -86,7 +86,7 @@ describe('fillBundle', () => {
     const fault = registry.fault(new RegExp(`/blobs/${String(broken)}`), { flipByte: 3 }, { times: 1 });
     const first = await openWriter();
     const error = await failureOf(fillBundle(first, contents, origin, context), 'digest-mismatch');
-    expect(error.message).to.match(/: source: .* is altered/);
+    expect(error.message).to.match(/: source: .* is corrupt/);
     expect(fault.hits).to.equal(1);
     await first.close();
 

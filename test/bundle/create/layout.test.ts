@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Contents } from '../../../lib/bundle/create/contents.ts';
-import type { BundleFacts } from '../../../lib/bundle/facts.ts';
+import type { MetadataFacts } from '../../../lib/bundle/facts.ts';
 import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
 import { parseMetadata } from '../../../lib/bundle/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -19,7 +19,7 @@ const digest = digestOf(manifest);
 const config = digestOf(Buffer.from('{}'));
 const reference = { registry: 'quay.io', repository: 'a/b', digest };
 const image = { name: 'release', reference, tag: '4.12.4-x86_64' };
-const facts: BundleFacts = {
+const facts: MetadataFacts = {
   version: '4.12.4',
   arch: 'x86_64',
   release: `quay.io/a/b@${digest}`,

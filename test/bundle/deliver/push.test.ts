@@ -227,7 +227,7 @@ describe('pushBundle', () => {
       [404, 'NAME_UNKNOWN', 'the repository does not exist'],
       [400, 'NAME_INVALID', 'invalid repository name'],
     ] as const) {
-      it(`says once that a registry takes no uploads (${String(status)})`, async () => {
+      it(`says once that a registry takes no uploads (${status})`, async () => {
         const body = JSON.stringify({ errors: [{ code, message: why }] });
         const refused = registry.fault(/POST .*uploads/, { answer: { status, body } });
         const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'denied');
@@ -262,7 +262,7 @@ describe('pushBundle', () => {
       expect(pushed()?.tags.get(bundle.release.tag)).to.equal(bundle.release.digest);
     });
 
-    it('names an altered blob with the image that needs it, and pushes the others', async () => {
+    it('names an corrupt blob with the image that needs it, and pushes the others', async () => {
       const layer = ownLayerOf(bundle, 'rhel-coreos-8');
       await bundle.damage(layer);
       const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'digest-mismatch');
@@ -274,20 +274,20 @@ describe('pushBundle', () => {
       expect(tags).to.have.length(8);
     });
 
-    it('names altered and missing manifests by their images before anything moves', async () => {
+    it('names corrupt and missing manifests by their images before anything moves', async () => {
       const folder = await bundle.unpack();
-      const [altered, missing] = ['machine-os-content', 'rhel-coreos-8'].map(
+      const [corrupt, missing] = ['machine-os-content', 'rhel-coreos-8'].map(
         (name) => bundle.release.images.get(name)?.digest ?? '',
       );
       const manifests = join(folder, 'v2/openshift/release/manifests');
       await rm(join(manifests, missing ?? ''));
-      const text = await readFile(join(manifests, altered ?? ''), 'utf8');
-      await writeFile(join(manifests, altered ?? ''), text.replace('"size"', '"Size"'));
+      const text = await readFile(join(manifests, corrupt ?? ''), 'utf8');
+      await writeFile(join(manifests, corrupt ?? ''), text.replace('"size"', '"Size"'));
       const error = await failureOf(push(folder, registry.host, 'a/b'), 'partial');
       expect(error.message)
-        .to.match(/machine-os-content: .* altered/)
+        .to.match(/machine-os-content: .* corrupt/)
         .and.match(/rhel-coreos-8: .* has no/);
-      expect(error.message).to.contain(altered).and.contain(missing);
+      expect(error.message).to.contain(corrupt).and.contain(missing);
       expect(registry.requests).to.have.length(0);
     });
 

@@ -169,7 +169,7 @@ describe('serveBundle', () => {
     }
   });
 
-  it('breaks off a blob that is altered instead of serving it whole', async () => {
+  it('breaks off a blob that is corrupt instead of serving it whole', async () => {
     const other = await makeBundle();
     const blob = [...other.release.blobs.values()].find(({ size }) => size > 5000);
     await other.damage(blob?.digest ?? 'sha256:');
@@ -184,7 +184,7 @@ describe('serveBundle', () => {
           () => 'broken off',
         );
       expect(outcome).to.equal('broken off');
-      expect(context.lines.join()).to.match(/altered/);
+      expect(context.lines.join()).to.match(/corrupt/);
     } finally {
       await stop(served);
       await other.remove();
@@ -292,7 +292,7 @@ describe('serve', () => {
     const port = Number(address.split(':').at(-1));
     const ask = async (name: string): Promise<string> => {
       const socket = connect(port, '127.0.0.1');
-      socket.write(`GET /v2/ HTTP/1.1\r\nHost: ${name}:${String(port)}\r\nConnection: close\r\n\r\n`);
+      socket.write(`GET /v2/ HTTP/1.1\r\nHost: ${name}:${port}\r\nConnection: close\r\n\r\n`);
       return (await text(socket)).slice(9, 12);
     };
     expect(await ask('registry.example.com')).to.equal('200');
@@ -307,12 +307,12 @@ describe('serve', () => {
     const occupant = createServer().listen(0, '127.0.0.1');
     await once(occupant, 'listening');
     const { port } = occupant.address() as AddressInfo;
-    const { ended } = await start(`--listen=127.0.0.1:${String(port)}`);
+    const { ended } = await start(`--listen=127.0.0.1:${port}`);
     occupant.close();
     const { code, stderr } = await ended;
     expect(code).to.equal(1);
     expect(stderr)
-      .to.contain(`127.0.0.1:${String(port)}`)
+      .to.contain(`127.0.0.1:${port}`)
       .and.match(/hint: .*another port/);
   });
 

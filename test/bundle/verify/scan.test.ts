@@ -53,7 +53,7 @@ describe('scanContent', () => {
     }
   });
 
-  it('tells an altered blob from one at which the tar breaks off', async () => {
+  it('tells an corrupt blob from one at which the tar breaks off', async () => {
     const { metadata } = bundle.result;
     const last = metadata.blobs.at(-1) ?? { digest: digestOf(''), size: 0 };
     const path = join(bundle.folder, 'cut.tar');
@@ -74,7 +74,7 @@ describe('scanContent', () => {
     expect(blobs.get(digestOf('')))
       .to.deep.include({ size: 0 })
       .and.not.to.have.property('fault');
-    expect(blobs.get(digestOf('x'))?.fault).to.equal('altered');
+    expect(blobs.get(digestOf('x'))?.fault).to.equal('corrupt');
   });
 
   it('reads a tag that is a copy of its manifest, and names with a dash, as on Windows', async () => {

@@ -23,7 +23,7 @@ const extra = extraImage();
 
 let bundle: TestBundle;
 let copies = 0;
-const copyPath = (): string => join(bundle.folder, `copy-${String((copies += 1))}.tar`);
+const copyPath = (): string => join(bundle.folder, `copy-${(copies += 1)}.tar`);
 const trusting = (more: Partial<VerifyOptions['trust']> = {}, of: TestBundle = bundle): VerifyOptions => ({
   trust: {
     keyrings: [of.keyFile],
@@ -117,14 +117,14 @@ describe('verifyBundle', () => {
   describe('for a tar that was damaged', () => {
     it('finds one changed byte wherever it is', async () => {
       const manifest = `${folder}/manifests/${componentOf(names[0] ?? '')}`;
-      expect(sortsOf(await checkFlipped(blobPath, 'content', 0))).to.deep.equal(['altered blob']);
-      expect(sortsOf(await checkFlipped(manifest, 'content', 40))).to.deep.equal(['altered manifest']);
-      expect(sortsOf(await checkFlipped(blobPath, 'header', 3))).to.include.members(['altered bundle', 'missing blob']);
-      expect(sortsOf(await checkFlipped(blobPath, 'padding', 1))).to.deep.equal(['altered bundle']);
-      expect(sortsOf(await checkFlipped(configPath(), 'content', 30))).to.include('altered file');
+      expect(sortsOf(await checkFlipped(blobPath, 'content', 0))).to.deep.equal(['corrupt blob']);
+      expect(sortsOf(await checkFlipped(manifest, 'content', 40))).to.deep.equal(['corrupt manifest']);
+      expect(sortsOf(await checkFlipped(blobPath, 'header', 3))).to.include.members(['corrupt bundle', 'missing blob']);
+      expect(sortsOf(await checkFlipped(blobPath, 'padding', 1))).to.deep.equal(['corrupt bundle']);
+      expect(sortsOf(await checkFlipped(configPath(), 'content', 30))).to.include('corrupt file');
     });
 
-    it('names the images that need what is altered', async () => {
+    it('names the images that need what is corrupt', async () => {
       const name = names[1] ?? '';
       const report = await checkFlipped(`${folder}/manifests/${componentOf(name)}`, 'content', 40);
       expect(report.problems).to.have.length(1);
@@ -165,7 +165,7 @@ describe('verifyBundle', () => {
     it('finds bytes after the end of the tar', async () => {
       const copy = await rewrite(bundle.path, copyPath(), (bytes) => Buffer.concat([bytes, Buffer.from('more')]));
       const report = await check(copy);
-      expect(sortsOf(report)).to.deep.equal(['superfluous bundle']);
+      expect(sortsOf(report)).to.deep.equal(['unexpected bundle']);
       expect(report.digest).not.to.equal(bundle.result.digest);
     });
 
@@ -186,7 +186,7 @@ describe('verifyBundle', () => {
       );
       const expected = [{ digest: digestOf('x'), source: '--digest' }];
       const report = await check(copy, { ...trusting(), expected });
-      expect(sortsOf(report)).to.deep.equal(['altered bundle']);
+      expect(sortsOf(report)).to.deep.equal(['corrupt bundle']);
       expect(messagesOf(report)).to.include(`${copy}.sha256 says`).and.to.include('--digest says');
       expect(report.confirmedBy).to.deep.equal([]);
     });
@@ -204,10 +204,10 @@ describe('verifyBundle', () => {
         files.set('v2/other/manifests/tag', digestOf(content));
       });
       expect(sortsOf(report)).to.deep.equal([
-        'superfluous blob',
-        'superfluous file',
-        'superfluous manifest',
-        'superfluous tag',
+        'unexpected blob',
+        'unexpected file',
+        'unexpected manifest',
+        'unexpected tag',
       ]);
       expect(report.problems).to.have.length(6);
     });
@@ -229,7 +229,7 @@ describe('verifyBundle', () => {
         files.set(tag(first), componentOf(second));
         files.delete(tag(third));
       });
-      expect(sortsOf(report)).to.deep.equal(['altered tag', 'missing tag']);
+      expect(sortsOf(report)).to.deep.equal(['corrupt tag', 'missing tag']);
       expect(messagesOf(report)).to.include('instead of');
       const outside = await checkChanged(({ files }) => files.set(tag(second), '../../../../etc/passwd'));
       expect(messagesOf(outside))
@@ -317,7 +317,7 @@ describe('verifyBundle', () => {
     const opened = await openBundle(bundle.path, makeContext());
     const scan: typeof opened.scan = async (scanner) => {
       await opened.scan(scanner);
-      for (let count = 0; count < 150_000; count += 1) scanner({ path: `x${String(count)}`, size: 0 }, Buffer.alloc(0));
+      for (let count = 0; count < 150_000; count += 1) scanner({ path: `x${count}`, size: 0 }, Buffer.alloc(0));
     };
     expect((await verifyBundle({ ...opened, scan }, {}, makeContext())).problems).to.have.lengthOf(150_000);
     await opened.close();
@@ -412,12 +412,12 @@ describe('verifyBundle', () => {
         const content = await archive.read(configPath(other));
         await archive.close();
         const report = await checkChanged(({ files }) => files.set(configPath(other), content));
-        expect(sortsOf(report)).to.deep.equal(['superfluous file']);
+        expect(sortsOf(report)).to.deep.equal(['unexpected file']);
         const swapped = await checkChanged(({ files }) => {
           files.delete(configPath());
           files.set(configPath(other), content);
         });
-        expect(sortsOf(swapped)).to.deep.equal(['superfluous file', 'unsigned signature']);
+        expect(sortsOf(swapped)).to.deep.equal(['unexpected file', 'unsigned signature']);
       } finally {
         await other.remove();
       }
@@ -429,7 +429,7 @@ describe('verifyBundle', () => {
         files.set('config/more.yaml', Buffer.from(object));
         files.set(configPath(), Buffer.from(`${String(files.get(configPath()))}---\n${object}`));
       });
-      expect(sortsOf(report)).to.deep.equal(['superfluous file']);
+      expect(sortsOf(report)).to.deep.equal(['unexpected file']);
       expect(report.problems).to.have.length(2);
       const labelled = await checkChanged(({ files }) => {
         const text = String(files.get(configPath()));
@@ -438,7 +438,7 @@ describe('verifyBundle', () => {
           Buffer.from(text.replace('namespace: openshift-config-managed', 'namespace: openshift-config')),
         );
       });
-      expect(sortsOf(labelled)).to.deep.equal(['superfluous file']);
+      expect(sortsOf(labelled)).to.deep.equal(['unexpected file']);
     });
 
     it('lets a mirror directory, and no tar, have the mirror set and the update service of a mirror', async () => {
@@ -460,7 +460,7 @@ describe('verifyBundle', () => {
       expect((await check(root, trusting(), context)).problems).to.deep.equal([]);
       for (const { path } of manifests) expect(context.lines.join('\n')).to.include(path);
       await writeFile(join(root, 'config/update-service/more.yaml'), namespace);
-      expect(sortsOf(await check(root))).to.deep.equal(['superfluous file']);
+      expect(sortsOf(await check(root))).to.deep.equal(['unexpected file']);
       const inTar = await checkChanged(({ files }) => {
         for (const { path, object } of manifests) files.set(path, Buffer.from(formatManifest(object)));
       });
@@ -583,7 +583,7 @@ describe('verifyBundle', () => {
       expect(report.images).to.deep.equal({ expected: 6, whole: 6 });
     });
 
-    it('finds what is altered, cut short, missing and superfluous', async () => {
+    it('finds what is corrupt, cut short, missing and unexpected', async () => {
       const [first = '', second = '', third = ''] = bundle.result.metadata.blobs.slice(-3).map(({ digest }) => digest);
       await writeFile(release('blobs', first), 'other');
       await truncate(release('blobs', second), 10);
@@ -591,18 +591,18 @@ describe('verifyBundle', () => {
       await symlink('/etc/passwd', release('blobs', digestOf('link')));
       await writeFile(release('blobs', `${digestOf('x')}.download`), 'x');
       const report = await check(root);
-      const expected = ['missing blob', 'superfluous file', 'truncated blob'];
+      const expected = ['missing blob', 'truncated blob', 'unexpected file'];
       expect(sortsOf(report)).to.deep.equal(expected);
-      expect(report.problems.filter(({ kind }) => kind === 'superfluous')).to.have.length(2);
+      expect(report.problems.filter(({ kind }) => kind === 'unexpected')).to.have.length(2);
       await appendFile(release('blobs', third), Buffer.alloc(20_000));
-      expect(sortsOf(await check(root))).to.include('altered blob');
+      expect(sortsOf(await check(root))).to.include('corrupt blob');
     });
 
     it('does not take a blob out of a link that leads elsewhere', async () => {
       const digest = bundle.result.metadata.blobs.at(-1)?.digest ?? '';
       await rename(release('blobs', digest), join(bundle.folder, 'elsewhere'));
       await symlink(join(bundle.folder, 'elsewhere'), release('blobs', digest));
-      expect(sortsOf(await check(root))).to.deep.equal(['missing blob', 'superfluous file']);
+      expect(sortsOf(await check(root))).to.deep.equal(['missing blob', 'unexpected file']);
     });
 
     it('reads one that oc wrote', async () => {
@@ -610,7 +610,7 @@ describe('verifyBundle', () => {
       const report = await check(root);
       const [surplus, ...others] = sortsOf(report);
       // The extra image is in nobody's list any more.
-      expect([surplus, ...others]).to.deep.equal(['superfluous blob', 'superfluous manifest']);
+      expect([surplus, ...others]).to.deep.equal(['unexpected blob', 'unexpected manifest']);
       expect(report.images).to.deep.equal({ expected: 5, whole: 5 });
       expect(report.signatures).to.have.length(1);
     });
@@ -620,7 +620,7 @@ describe('verifyBundle', () => {
       const [first = '', second = ''] = names;
       await unlink(release('manifests', `4.12.4-x86_64-${first}`));
       await symlink(componentOf(second), release('manifests', `4.12.4-x86_64-${first}`));
-      expect(sortsOf(await check(root))).to.include('altered tag');
+      expect(sortsOf(await check(root))).to.include('corrupt tag');
     });
   });
 

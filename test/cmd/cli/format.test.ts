@@ -12,7 +12,7 @@ describe('formatBytes', () => {
     [387 * 1024 ** 3, '387 GiB'],
     [5 * 1024 ** 6, '5120 PiB'],
   ] as const) {
-    it(`writes ${String(bytes)} as ${words}`, () => {
+    it(`writes ${bytes} as ${words}`, () => {
       expect(formatBytes(bytes)).to.equal(words);
     });
   }
@@ -27,7 +27,7 @@ describe('formatDuration', () => {
     [12_000, '3h20m'],
     [-1, '0s'],
   ] as const) {
-    it(`writes ${String(seconds)} as ${words}`, () => {
+    it(`writes ${seconds} as ${words}`, () => {
       expect(formatDuration(seconds)).to.equal(words);
     });
   }

@@ -24,7 +24,7 @@ describe('parseSize', () => {
   it('refuses everything else, with what a size is', () => {
     for (const text of ['', '0', '0.0001', '-1G', '4g', '3900m', '4 G', '1e9', '4Gib', 'G', '9999999T', '½G']) {
       try {
-        expect.fail(`${text} is ${String(parseSize(text))}`);
+        expect.fail(`${text} is ${parseSize(text)}`);
       } catch (error) {
         expect(isPluginError(error, 'usage'), text).to.equal(true);
       }

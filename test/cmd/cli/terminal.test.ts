@@ -26,11 +26,11 @@ class Screen extends Writable {
   }
 
   cursorTo(column: number): boolean {
-    return this.write(`${escape}[${String(column + 1)}G`);
+    return this.write(`${escape}[${column + 1}G`);
   }
 
   moveCursor(_columns: number, rows: number): boolean {
-    return this.write(`${escape}[${String(-rows)}A`);
+    return this.write(`${escape}[${-rows}A`);
   }
 
   clearLine(): boolean {

@@ -112,21 +112,21 @@ describe('oc adm-release-mirror-config', () => {
       expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.have.members(tagsOf(workshop.release));
     });
 
-    it('finds a blob that is cut short, and with --verify-existing one that is altered, and replaces them', async () => {
+    it('finds a blob that is cut short, and with --verify-existing one that is corrupt, and replaces them', async () => {
       await open();
       const { release } = workshop;
       await mirroring.succeed(['--to-dir=mirror']);
-      const [cut, altered] = ['rhel-coreos-8', 'machine-config-operator'].map((name) => ownLayerOf(release, name));
+      const [cut, corrupt] = ['rhel-coreos-8', 'machine-config-operator'].map((name) => ownLayerOf(release, name));
       const contentOf = (digest: string): Buffer | undefined => release.blobs.get(digest as Digest)?.read();
       await truncate(blobPath(cut ?? ''), 10);
-      const bytes = await readFile(blobPath(altered ?? ''));
-      await writeFile(blobPath(altered ?? ''), bytes.fill(0, 5, 10));
+      const bytes = await readFile(blobPath(corrupt ?? ''));
+      await writeFile(blobPath(corrupt ?? ''), bytes.fill(0, 5, 10));
 
       await mirroring.succeed(['--to-dir=mirror']);
       expect(await readFile(blobPath(cut ?? ''))).to.deep.equal(contentOf(cut ?? ''));
-      expect(await readFile(blobPath(altered ?? ''))).not.to.deep.equal(contentOf(altered ?? ''));
+      expect(await readFile(blobPath(corrupt ?? ''))).not.to.deep.equal(contentOf(corrupt ?? ''));
       await mirroring.succeed(['--to-dir=mirror', '--verify-existing']);
-      expect(await readFile(blobPath(altered ?? ''))).to.deep.equal(contentOf(altered ?? ''));
+      expect(await readFile(blobPath(corrupt ?? ''))).to.deep.equal(contentOf(corrupt ?? ''));
     });
 
     it('keeps lists whole, and has the signatures of a list and of what is in it', async () => {

@@ -43,7 +43,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
   it('shows what blocks in a table, what to do about it, and exits with 1', async () => {
     const always = { template: { spec: podSpec({ imagePullPolicy: 'Always' }) } };
     for (let index = 0; index < 12; index += 1) {
-      server.put(workload('Deployment', `web-${String(index)}`, 'shop', always));
+      server.put(workload('Deployment', `web-${index}`, 'shop', always));
     }
     server.put(workload('DaemonSet', 'dns', 'openshift-dns', always));
     const trusted = [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];

@@ -1,7 +1,7 @@
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AgentHoldings } from '../../../lib/update/agent/agentHoldings.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import type { AgentTools } from '../../../lib/update/agent/agentNode.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
@@ -59,7 +59,7 @@ export async function measureFleet(count: number, pace: FleetPace): Promise<Flee
   const site = new UpdatingSite(api);
   // To evaluate rules in CEL would take this server longer than everything else.
   api.put(upgradeBundleDefinition({ rules: false }));
-  const names = Array.from({ length: count }, (_, index) => (index === 0 ? source : `worker-${String(index - 1)}`));
+  const names = Array.from({ length: count }, (_, index) => (index === 0 ? source : `worker-${index - 1}`));
   for (const name of names) {
     site.silent.add(name);
     api.put(makeNode(name, name === source ? 'master' : 'worker'));
@@ -129,7 +129,7 @@ class Fleet {
   readonly #settings: FleetSettings;
   readonly #context: Context;
   readonly #round = new Map([[source, 0]]);
-  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly holdings: AgentHoldings }>();
+  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly holdings: BundleCache }>();
   readonly #closing: (() => unknown)[] = [];
 
   constructor(made: TestBundle, settings: FleetSettings, context: Context) {
@@ -183,7 +183,7 @@ class Fleet {
     const { key, keyFile } = this.#made;
     const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
     const trust = { ...known, allowUnsigned: name !== source, fetchFile };
-    const holdings = new AgentHoldings(own, trust);
+    const holdings = new BundleCache(own, trust);
     const tools: AgentTools = {
       holdings,
       images: imagesOfNobody(),

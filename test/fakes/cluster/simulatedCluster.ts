@@ -112,7 +112,7 @@ export class SimulatedCluster {
   ): Promise<SimulatedNode> {
     const role = name.startsWith('master') ? 'master' : 'worker';
     this.site.silent.add(name);
-    const address = `127.0.1.${String((this.#count += 1))}`;
+    const address = `127.0.1.${(this.#count += 1)}`;
     const folder = join(this.#folder, name);
     await mkdir(folder);
     const accounts = ['agent', ...(role === 'master' ? ['controller'] : [])];

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
-import { formatReport, parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport, parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
@@ -24,7 +24,7 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
   const signed = `sha256:${'2'.repeat(64)}` as const;
   const { images = [release, platformImage('a'), platformImage('b')], extraImages = [] } = metadata;
   const own = images.filter((image) => image !== release && !extraImages.includes(image));
-  const components = Object.fromEntries(own.map((image, index) => [`component-${String(index)}`, image]));
+  const components = Object.fromEntries(own.map((image, index) => [`component-${index}`, image]));
   return {
     digest,
     metadata: {
@@ -183,7 +183,7 @@ export class UpdatingSite {
   #report({ metadata: { uid = '' } }: UpgradeBundle, progress: NodeProgress): void {
     const kind = this.#server.kinds.find((known) => known.kind === reportKind.kind);
     if (!kind) return;
-    const lease = { ...formatReport({ bundle: uid, progress }) };
+    const lease = { ...formatNodeReport({ bundle: uid, progress }) };
     const place = { kind, namespace: reportKind.namespace, name: lease.metadata.name };
     this.#server.objects.apply(place, lease, { manager: 'agent', dryRun: false }, true);
   }

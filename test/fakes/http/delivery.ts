@@ -74,10 +74,10 @@ function selectRange(exchange: Exchange, answer: Answer) {
   const start = fault.rangeStart ?? (from === '' ? Math.max(0, size - Number(to)) : Number(from));
   const end = from === '' || to === '' ? size : Math.min(size, Number(to) + 1);
   if (start >= end) {
-    headers['content-range'] = `bytes */${String(size)}`;
+    headers['content-range'] = `bytes */${size}`;
     return { status: 416, headers, body: Buffer.alloc(0), start: 0, end: 0 };
   }
-  headers['content-range'] = fault.contentRange ?? `bytes ${String(start)}-${String(end - 1)}/${String(size)}`;
+  headers['content-range'] = fault.contentRange ?? `bytes ${start}-${end - 1}/${size}`;
   return { status: 206, headers, body, start, end };
 }
 
@@ -99,9 +99,9 @@ async function* flip(pieces: AsyncIterable<Buffer>, offset: number): AsyncGenera
       yield piece;
     } else {
       // The content belongs to the test: what is spoilt is a copy.
-      const altered = Buffer.from(piece);
-      altered[within] = byte ^ 0xff;
-      yield altered;
+      const corrupt = Buffer.from(piece);
+      corrupt[within] = byte ^ 0xff;
+      yield corrupt;
     }
   }
 }

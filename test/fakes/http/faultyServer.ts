@@ -73,7 +73,7 @@ export abstract class FaultyServer {
 
   /** `127.0.0.1:PORT`. */
   get host(): string {
-    return `127.0.0.1:${String((this.#server.address() as AddressInfo).port)}`;
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
   /** The origin: `http://127.0.0.1:PORT`, https with TLS. */

@@ -37,7 +37,7 @@ export async function startSocksProxy(resolve: (target: string) => string = (tar
         const named = request[3] === 3;
         const length = request[4] ?? 0;
         const host = named ? request.subarray(5, 5 + length).toString() : [...request.subarray(4, 8)].join('.');
-        const target = `${host}:${String(request.readUInt16BE(named ? 5 + length : 8))}`;
+        const target = `${host}:${request.readUInt16BE(named ? 5 + length : 8)}`;
         targets.push(target);
         join(socket, resolve(target), () => {
           socket.write(Buffer.from([5, 0, 0, 1, 0, 0, 0, 0, 0, 0]));
@@ -77,7 +77,7 @@ async function started(
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
-    host: `127.0.0.1:${String((server.address() as AddressInfo).port)}`,
+    host: `127.0.0.1:${(server.address() as AddressInfo).port}`,
     targets,
     logins,
     stop: async () => {

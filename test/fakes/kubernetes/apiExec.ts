@@ -21,7 +21,7 @@ export function execute(exchange: Exchange, { request, socket, head }: Upgrade, 
 
 /** Answers a request for another protocol with a refusal in HTTP. */
 export function refuseUpgrade({ socket }: Upgrade, { status, reason, object }: Refusal): void {
-  socket.end(`HTTP/1.1 ${String(status)} ${reason}\r\nConnection: close\r\n\r\n${JSON.stringify(object)}`);
+  socket.end(`HTTP/1.1 ${status} ${reason}\r\nConnection: close\r\n\r\n${JSON.stringify(object)}`);
 }
 
 function run(exchange: Exchange, connection: WebSocket, root: string): void {

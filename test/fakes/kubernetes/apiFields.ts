@@ -176,7 +176,7 @@ function conflict(conflicts: readonly { known: ManagedFields; path: readonly str
     field: `.${path.join('.')}`,
   }));
   const lines = causes.map(({ message, field }) => `${message}: ${field}`);
-  const count = `${String(lines.length)} conflict${lines.length > 1 ? 's' : ''}`;
+  const count = `${lines.length} conflict${lines.length > 1 ? 's' : ''}`;
   return new Refusal(409, 'Conflict', `Apply failed with ${count}: ${lines.join('\n')}`, { causes });
 }
 

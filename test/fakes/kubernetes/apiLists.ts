@@ -39,11 +39,7 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
   const from = Number(query.get('resourceVersion') || 0);
   const headers = { 'content-type': 'application/json' };
   if (from > 0 && from < objects.oldest) {
-    const expired = new Refusal(
-      410,
-      'Expired',
-      `too old resource version: ${String(from)} (${String(objects.oldest)})`,
-    );
+    const expired = new Refusal(410, 'Expired', `too old resource version: ${from} (${objects.oldest})`);
     return { status: 200, headers, body: Buffer.from(line({ type: 'ERROR', object: expired.object })) };
   }
   const wanted = selector(query);

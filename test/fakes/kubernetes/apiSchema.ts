@@ -48,9 +48,9 @@ export function* checkSchema(schema: ApiSchema, value: unknown, before: unknown,
     for (const [index, item] of value.entries()) {
       const known: unknown[] = Array.isArray(before) && listKey !== undefined ? before : [];
       const old = known.find(hasKey(listKey ?? '', item));
-      yield* checkSchema(items, item, old, `${field}[${String(index)}]`);
+      yield* checkSchema(items, item, old, `${field}[${index}]`);
       if (listKey !== undefined && value.findIndex(hasKey(listKey, item)) < index)
-        yield { field: `${field}[${String(index)}]`, message: `Duplicate value: ${JSON.stringify(item)}` };
+        yield { field: `${field}[${index}]`, message: `Duplicate value: ${JSON.stringify(item)}` };
     }
   }
   yield* checkRules(schema, value, before, field);
@@ -79,7 +79,7 @@ function* checkValue(schema: ApiSchema, value: unknown, field: string): Generato
   const size = typeof value === 'number' ? value : ((value as { length?: number } | null)?.length ?? 0);
   for (const [name, isWrong] of Object.entries(bounds)) {
     const bound = schema[name];
-    if (typeof bound === 'number' && isWrong(size, bound)) yield cause(`Invalid value: ${name} is ${String(bound)}`);
+    if (typeof bound === 'number' && isWrong(size, bound)) yield cause(`Invalid value: ${name} is ${bound}`);
   }
   for (const name of required as string[]) {
     if (isJson(value) && value[name] === undefined)

@@ -202,7 +202,7 @@ export class TestApiServer extends FaultyServer {
     checkIdentity(target, body);
     if (method === 'PUT') return json(200, this.objects.replace(target, body, writing));
     const { name, generateName } = body['metadata'] as { name?: string; generateName?: string };
-    const made = name ?? (generateName === undefined ? '' : `${generateName}${String(this.objects.revision)}`);
+    const made = name ?? (generateName === undefined ? '' : `${generateName}${this.objects.revision}`);
     if (made === '')
       throw new Refusal(
         422,

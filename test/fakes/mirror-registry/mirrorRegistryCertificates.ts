@@ -21,7 +21,7 @@ const keys = new Map<string, Promise<string>>();
 
 /** A key of RSA. All fixtures of a run share one for each owner and length: to make one costs more than all else about a fixture. */
 function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
-  const name = `${owner} ${String(bits)}`;
+  const name = `${owner} ${bits}`;
   const key = keys.get(name) ?? runSuccessfully('openssl', ['genrsa', String(bits)]);
   keys.set(name, key);
   return key;

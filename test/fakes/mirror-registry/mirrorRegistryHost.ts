@@ -87,7 +87,7 @@ export class MirrorRegistryHost {
       // A shell and curl start in a tenth of the time of a Node.js, and an upgrade starts two dozen of these.
       const script = `#!/bin/sh
 if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
-curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${String(port)}/${name}'
+curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${port}/${name}'
 if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2; exit 125; fi
 `;
       await this.fixture.write(`/programs/${name}`, script, 0o755);
@@ -181,7 +181,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         const [host = '', ...path] = last.replace(/@.*/, '').split('/');
         const digest = last.split('@')[1] ?? '';
         const answer = await fetch(`http://${host}/v2/${path.join('/')}/manifests/${digest}`);
-        if (!answer.ok) return fail(`${last}: ${String(answer.status)}`);
+        if (!answer.ok) return fail(`${last}: ${answer.status}`);
         const { config } = (await answer.json()) as { config: { digest: string } };
         this.images.set(last, config.digest.replace('sha256:', ''));
         this.#ids.add(this.images.get(last) ?? '');

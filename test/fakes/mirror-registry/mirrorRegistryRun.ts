@@ -40,8 +40,8 @@ export async function startMirrorRegistry(
   const fixture = await makeFixture({
     ...{
       age: '2.0.7',
-      hostname: `localhost:${String(port)}`,
-      publish: `127.0.0.1:${String(port)}:${String(containerPort)}`,
+      hostname: `localhost:${port}`,
+      publish: `127.0.0.1:${port}:${containerPort}`,
     },
     ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
     ...options,

@@ -77,7 +77,7 @@ export class Uploads {
       status,
       headers: {
         location: `${this.#origin()}/v2/${upload.repository}/blobs/uploads/${id}?_state=${stateOf(upload)}`,
-        range: `0-${String(Math.max(0, upload.length - 1))}`,
+        range: `0-${Math.max(0, upload.length - 1)}`,
         'docker-upload-uuid': id,
       },
     };
@@ -85,7 +85,7 @@ export class Uploads {
 }
 
 function stateOf(upload: Upload): string {
-  return `at-${String(upload.length)}`;
+  return `at-${upload.length}`;
 }
 
 async function receive(exchange: Exchange, upload: Upload): Promise<void> {

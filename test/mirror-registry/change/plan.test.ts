@@ -184,7 +184,7 @@ describe('planUpgrade', () => {
 });
 
 describe('formatUnifiedDiff', () => {
-  const before = Array.from({ length: 40 }, (_line, index) => `line ${String(index)}`).join('\n') + '\n';
+  const before = Array.from({ length: 40 }, (_line, index) => `line ${index}`).join('\n') + '\n';
   const after = before
     .replace('line 3\n', '')
     .replace('line 20', 'line twenty')

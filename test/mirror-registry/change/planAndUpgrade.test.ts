@@ -86,7 +86,7 @@ describe('plan and upgrade', function () {
 
   it('push a bundle into the registry of this host, whose authority only this host has', async () => {
     const { fixture, host } = registry;
-    const repository = `localhost:${String(host.port)}/openshift/mirror-registry-bundle`;
+    const repository = `localhost:${host.port}/openshift/mirror-registry-bundle`;
     const where = [`--root=${fixture.root}`, `--user-home=${fixture.home}`];
     const pushed = await executeProgram('oc-adm_mirror_registry', [
       'bundle',

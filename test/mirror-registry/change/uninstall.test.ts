@@ -82,7 +82,7 @@ describe('uninstall', function () {
 
   // Among the first units, the containers, the secrets, the volumes, and before the last reload.
   for (const commands of [7, 9, 10, 11, 12, 13, 14, 15, 16]) {
-    it(`is finished by the next run after its ${String(commands)}th command failed`, async () => {
+    it(`is finished by the next run after its ${commands}th command failed`, async () => {
       registry.host.failsAfter = commands;
       const failed = await call('--remove-data');
       registry.host.failsAfter = Infinity;
@@ -99,7 +99,7 @@ describe('uninstall', function () {
   }
 
   for (const step of [0, 1, 4, 7, 8, 10]) {
-    it(`is finished by the next run after it was killed at its ${String(step)}th removal of a file`, async () => {
+    it(`is finished by the next run after it was killed at its ${step}th removal of a file`, async () => {
       const killed = await registry.call('uninstall', ['--remove-data'], step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const again = await call('--remove-data');

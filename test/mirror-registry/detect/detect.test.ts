@@ -38,7 +38,7 @@ describe('detectInstallation', () => {
         const inherited = [quayRoot, host, storage, databaseStorage, ...Object.values(images)];
         for (const { value, file, line } of inherited as Inherited<string>[]) {
           const lines = (await readFile(fixture.root + file, 'utf8')).split('\n');
-          expect(lines[line - 1], `${file}:${String(line)}`).to.include(value);
+          expect(lines[line - 1], `${file}:${line}`).to.include(value);
         }
       });
     }
@@ -95,7 +95,7 @@ describe('detectInstallation', () => {
     ['10.0.0.5:9443', '10.0.0.5', 9443],
   ] as const) {
     it(`takes ${hostname} apart`, async () => {
-      const found = await detect(await install({ age: '2.0.7', hostname, publish: `[::]:${String(port)}:8443` }));
+      const found = await detect(await install({ age: '2.0.7', hostname, publish: `[::]:${port}:8443` }));
       expect([found.host.value, found.port.value]).to.deep.equal([host, port]);
       expect(found.remarks).to.deep.equal([]);
     });

@@ -55,7 +55,7 @@ describe('parseUnitFile', () => {
 describe('settingsOf', () => {
   it('takes back with an empty assignment what was set before, in drop-ins too', () => {
     const files = ['[Service]\nExecStart=a\n', '[Service]\nExecStart=\nExecStart=b\n'].map((each, index) =>
-      parseUnitFile(`f${String(index)}`, each),
+      parseUnitFile(`f${index}`, each),
     );
     const found = settingsOf({ name: 'u', files }, 'Service', 'ExecStart');
     expect(found.map(({ words, file }) => [words[0]?.text, file.path])).to.deep.equal([['b', 'f1']]);

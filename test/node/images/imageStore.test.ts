@@ -55,7 +55,7 @@ describe('StoreIndex', () => {
 
   const damages: readonly (readonly [string, () => Promise<void>, RegExp])[] = [
     ['a manifest', () => write(base64(`manifest-${image.digest}`), `${manifest} `), /no manifest with the digest/],
-    ['a configuration', () => write(base64(digestOf(config)), '{}'), /configuration .* missing or altered/],
+    ['a configuration', () => write(base64(digestOf(config)), '{}'), /configuration .* missing or corrupt/],
     ['the files of a layer', () => rm(join(root, 'overlay/l1'), { recursive: true }), /files of its layer .* missing/],
     ['a layer', () => write('overlay-layers/layers.json', layers.slice(1)), /layer .* is missing/],
     [

@@ -269,7 +269,7 @@ describe('loadBundle', function () {
       expect(code, stderr).to.equal(0);
       const interfaces = [...stderr.matchAll(/^(\S+) +(?:UP|DOWN|UNKNOWN)\b/gm)].map(([, name]) => name);
       expect(interfaces).to.deep.equal(['lo']);
-      expect(stdout).to.contain(`${String(names.length)} loaded`);
+      expect(stdout).to.contain(`${names.length} loaded`);
     } finally {
       await run('losetup', ['--detach', path]);
     }

@@ -1,7 +1,7 @@
 import { copyFile, link, mkdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { AgentHoldings } from '../../../lib/update/agent/agentHoldings.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { openToLoad } from '../../../lib/node/images/load.ts';
@@ -112,7 +112,7 @@ describe('a medium whose owner wants to read the machine', () => {
       allowUnsigned: false,
       fetchFile: () => Promise.resolve(undefined),
     };
-    const holdings = new AgentHoldings(join(outside, 'holdings'), trust);
+    const holdings = new BundleCache(join(outside, 'holdings'), trust);
     await failureOf(holdings.verify(found, digestOf(await readFile(made.path)), context), 'not-readable');
     const host = { root: '/', environment: {} };
     const opening = { bases: [], onMedium: true };
@@ -131,7 +131,7 @@ describe('a medium whose owner wants to read the machine', () => {
     for (const odd of ['upgrade-\u001b[2J.tar', 'upgrade-\u202etar.exe.tar', `upgrade-${'x'.repeat(200)}.tar`])
       await writeFile(at(odd), 'x');
     expect(await listFiles(stick)).to.have.property('size', 0);
-    for (let count = 0; count < 65; count += 1) await writeFile(at(`upgrade-${String(count)}.tar`), 'x');
+    for (let count = 0; count < 65; count += 1) await writeFile(at(`upgrade-${count}.tar`), 'x');
     expect(await complaintOf()).to.include(`${basename(stick)} has more than 64 bundles`);
   });
 });

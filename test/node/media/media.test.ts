@@ -64,7 +64,7 @@ describe('media', () => {
   };
   const brief = (events: readonly MediaEvent[]): string[] =>
     events.map((event) => {
-      if (event.event === 'conflict') return `conflict of ${String(event.paths.length)}`;
+      if (event.event === 'conflict') return `conflict of ${event.paths.length}`;
       return `${event.event} ${event.device} ${'version' in event ? event.version : basename(event.path)}`;
     });
   const expectGood = async (path: string): Promise<void> => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { listPinnedReleases, pinFile, pinImages, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
+import { listPinnedReleases, pinFile, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -25,16 +25,16 @@ describe('pinImages', () => {
   afterEach(() => rm(root, { recursive: true }));
 
   it('writes a list in the table of images, adds to it, and says whether anything changed', async () => {
-    expect(await pinImages(host(), [two])).to.deep.equal({ file: pinFile, pinned: [two], changed: true });
-    expect(await pinImages(host(), [one])).to.deep.include({ pinned: [one, two], changed: true });
-    expect(await pinImages(host(), [one])).to.deep.include({ changed: false });
+    expect(await writePins(host(), [two])).to.deep.equal({ file: pinFile, pinned: [two], changed: true });
+    expect(await writePins(host(), [one])).to.deep.include({ pinned: [one, two], changed: true });
+    expect(await writePins(host(), [one])).to.deep.include({ changed: false });
     const text = await readFile(join(root, pinFile), 'utf8');
     expect(text).to.contain(`[crio.image]\npinned_images = [\n  "${one}",\n  "${two}",\n]\n`);
     expect(await readdir(dirname(join(root, pinFile)))).to.have.length(1);
   });
 
   it('takes out what is not to be kept any more, and removes the file with the last', async () => {
-    await pinImages(host(), [one, two]);
+    await writePins(host(), [one, two]);
     expect(await unpinImages(host(), [one])).to.deep.include({ pinned: [two], changed: true });
     expect(await unpinImages(host(), 'all')).to.deep.include({ pinned: [], changed: true });
     expect(await readdir(dirname(join(root, pinFile)))).to.deep.equal([]);
@@ -43,10 +43,10 @@ describe('pinImages', () => {
 
   it('knows for which releases they are, and lets those go that are for no other', async () => {
     const [three, four] = ['quay.io/a/b@sha256:3', 'quay.io/a/b@sha256:4'];
-    await pinImages(host(), [one]);
-    await pinImages(host(), [two, one], 'quay.io/r@sha256:old');
-    await pinImages(host(), [three, two], 'quay.io/r@sha256:new');
-    expect(await pinImages(host(), [two], 'quay.io/r@sha256:new')).to.deep.include({ changed: false });
+    await writePins(host(), [one]);
+    await writePins(host(), [two, one], 'quay.io/r@sha256:old');
+    await writePins(host(), [three, two], 'quay.io/r@sha256:new');
+    expect(await writePins(host(), [two], 'quay.io/r@sha256:new')).to.deep.include({ changed: false });
     expect(await listPinnedReleases(host())).to.have.members(['quay.io/r@sha256:old', 'quay.io/r@sha256:new']);
     expect(await unpinReleases(host(), ['quay.io/r@sha256:other'])).to.deep.include({ changed: false });
     expect(await unpinReleases(host(), ['quay.io/r@sha256:new'])).to.deep.include({
@@ -54,7 +54,7 @@ describe('pinImages', () => {
       changed: true,
     });
     expect(await unpinReleases(host(), ['quay.io/r@sha256:old'])).to.deep.include({ pinned: [one], changed: true });
-    await pinImages(host(), [four], 'quay.io/r@sha256:old');
+    await writePins(host(), [four], 'quay.io/r@sha256:old');
     expect(await unpinImages(host(), [four])).to.deep.include({ pinned: [one] });
     expect(await listPinnedReleases(host())).to.deep.equal([]);
   });
@@ -67,7 +67,7 @@ describe('pinImages', () => {
     it(`never stands against a list in ${name}`, async () => {
       const path = `/etc/crio/${name}`;
       await write(path, '[crio]\n[crio.image]\npause_image = "p"\npinned_images = [\n  "quay.io/x/*",\n]\n');
-      const error = await failureOf(pinImages(host(), [one]), 'conflict');
+      const error = await failureOf(writePins(host(), [one]), 'conflict');
       expect(error.message).to.contain(path);
       if (name.endsWith('50-pinned-images')) expect(error.hint).to.contain('PinnedImageSets');
       expect(existsSync(join(root, pinFile))).to.equal(false);
@@ -79,7 +79,7 @@ describe('pinImages', () => {
       '/etc/crio/crio.conf',
       'pinned_images = ["a"]\n[crio.image]\n# pinned_images = ["b"]\npinned_images = []\n',
     );
-    expect((await pinImages(host(), [one])).pinned).to.deep.equal([one]);
+    expect((await writePins(host(), [one])).pinned).to.deep.equal([one]);
   });
 
   it('pins the release image and all others of a bundle, as a command', async () => {

@@ -8,7 +8,7 @@ import { isPluginError, type ErrorCode, type PluginError } from '../../../lib/er
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
-import { TransientError } from '../../../lib/http/patience.ts';
+import { TransientError } from '../../../lib/http/retryBudget.ts';
 import { Tokens, type AuthorizationRequest, type TokensOptions } from '../../../lib/registry/auth/tokens.ts';
 
 interface Asked {
@@ -50,7 +50,7 @@ describe('Tokens', () => {
       })();
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    realm = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}/token`;
+    realm = `http://127.0.0.1:${(server.address() as AddressInfo).port}/token`;
     challenge = `Bearer realm="${realm}",service="the registry"`;
     folder = await mkdtemp(join(tmpdir(), 'tokens-'));
   });
@@ -62,7 +62,7 @@ describe('Tokens', () => {
     asked = [];
     log = [];
     let issued = 0;
-    answer = () => ({ body: { token: `token${String((issued += 1))}`, expires_in: 300 } });
+    answer = () => ({ body: { token: `token${(issued += 1)}`, expires_in: 300 } });
     connections = new Connections({ certificates: new Certificates({ insecure: false }) });
   });
   afterEach(() => {
@@ -214,7 +214,7 @@ describe('Tokens', () => {
     });
 
     for (const refusal of [{ status: 404 }, { status: 405 }, { status: 401, body: { error: 'invalid_client' } }]) {
-      it(`turns to OAuth2 with the password when GET is answered ${String(refusal.status)}`, async () => {
+      it(`turns to OAuth2 with the password when GET is answered ${refusal.status}`, async () => {
         answer = ({ method }) => (method === 'GET' ? refusal : { body: { access_token: 'oauth' } });
         const tokens = await login({ 'q.io': entry });
         expect(await tokens.authorize({ ...subject, challenge })).to.equal('Bearer oauth');

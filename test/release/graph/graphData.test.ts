@@ -201,13 +201,13 @@ describe('buildGraphDataImage', () => {
       const { root } = await build(archive);
       const asked: string[] = [];
       const fetchFile: FetchFile = async (url, limit) => {
-        asked.push(`${url.href} ${String(limit)}`);
+        asked.push(`${url.href} ${limit}`);
         return archive;
       };
       for (const location of [file, pathToFileURL(file).href, 'http://mirror.example/graph-data?x=1']) {
         expect((await build(location, { fetchFile })).root.digest, location).to.equal(root.digest);
       }
-      expect(asked).to.deep.equal([`http://mirror.example/graph-data?x=1 ${String(64 * 1024 * 1024)}`]);
+      expect(asked).to.deep.equal([`http://mirror.example/graph-data?x=1 ${64 * 1024 * 1024}`]);
     });
 
     it('says what is wrong with a location, and no secret of it', async () => {
@@ -286,7 +286,7 @@ describe('buildGraphDataImage', () => {
       ];
       for (const [index, archive] of bad.entries()) {
         await failureOf(build(archive), 'invalid-file').catch((error: unknown) => {
-          throw new Error(`archive ${String(index)}`, { cause: error });
+          throw new Error(`archive ${index}`, { cause: error });
         });
       }
     });
@@ -294,7 +294,7 @@ describe('buildGraphDataImage', () => {
     it('is not unpacked beyond any sound size', async () => {
       const zeros = gzipSync(Buffer.concat([makeArchive(soundFiles), Buffer.alloc(300 * 1024 * 1024)]), { level: 1 });
       await failureOf(build(zeros), 'too-large');
-      const many = Array.from({ length: 50_001 }, (_, index) => ({ path: `channels/${String(index)}` }));
+      const many = Array.from({ length: 50_001 }, (_, index) => ({ path: `channels/${index}` }));
       await failureOf(build(makeArchive([...soundFiles, ...many])), 'too-large');
     });
   });

@@ -97,7 +97,7 @@ describe('planMirror and runMirror', () => {
       expect(plan?.present).to.equal(plan?.bytes);
     });
 
-    it(`names what is altered at the source of a ${kind}, and brings the rest`, async () => {
+    it(`names what is corrupt at the source of a ${kind}, and brings the rest`, async () => {
       await open();
       const manifest = release.content.repositories
         .get(release.componentRepository)

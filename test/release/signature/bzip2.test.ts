@@ -26,7 +26,7 @@ describe('decompressBzip2', () => {
     expect(decompress(blocks, 250_000)).to.have.length(250_000);
   });
 
-  it('refuses what is cut short, followed by more, or altered in any bit', () => {
+  it('refuses what is cut short, followed by more, or corrupt in any bit', () => {
     const bytes = Buffer.from(short, 'base64');
     expect(() => decompressBzip2(Buffer.concat([bytes, Buffer.alloc(1)]), limit)).to.throw('trailing data');
     for (let length = 0; length < bytes.length; length++) {
@@ -34,11 +34,11 @@ describe('decompressBzip2', () => {
     }
     const original = decompress(short);
     for (let bit = 32; bit < bytes.length * 8; bit++) {
-      const altered = Buffer.from(bytes);
-      altered[bit >> 3] = (altered[bit >> 3] ?? 0) ^ (0x80 >> (bit & 7));
+      const corrupt = Buffer.from(bytes);
+      corrupt[bit >> 3] = (corrupt[bit >> 3] ?? 0) ^ (0x80 >> (bit & 7));
       let output: Buffer | undefined;
       try {
-        output = decompressBzip2(altered, limit);
+        output = decompressBzip2(corrupt, limit);
       } catch {
         continue;
       }

@@ -38,22 +38,22 @@ describe('verifySignature', () => {
   });
 
   for (const version of [3, 4] as const) {
-    it(`takes version ${String(version)} packets, compressed or not`, async () => {
+    it(`takes version ${version} packets, compressed or not`, async () => {
       const plain = await good(await signDigest(signer, digest, { version }));
       const compressed = await good(await signDigest(signer, digest, { version, compressed: true }));
       expect(compressed.created).to.deep.equal(plain.created);
       expect(plain.fingerprint).to.equal(signer.fingerprint);
     });
 
-    it(`rejects a version ${String(version)} signature of another digest, altered, or by a key that is not there`, async () => {
+    it(`rejects a version ${version} signature of another digest, corrupt, or by a key that is not there`, async () => {
       const bytes = await signDigest(signer, digest, { version });
       const stranger = await readKeys({ name: 'test', content: (await makeSigningKey()).publicKey });
-      const altered = Buffer.from(bytes);
-      altered[altered.length - 1] = (altered.at(-1) ?? 0) ^ 1;
+      const corrupt = Buffer.from(bytes);
+      corrupt[corrupt.length - 1] = (corrupt.at(-1) ?? 0) ^ 1;
       const reworded = Buffer.from(bytes.toString('latin1').replace('Test signer', 'Test singer'), 'latin1');
       expect(await reason(bytes, other)).to.equal(`is for ${digest}`);
       expect(await reason(bytes, digest, stranger)).to.match(/^was made with another key, [0-9A-F]{16,40}$/);
-      expect(await reason(altered)).to.match(/^is not genuine/);
+      expect(await reason(corrupt)).to.match(/^is not genuine/);
       expect(await reason(reworded)).to.match(/^(does not match its statement|is not genuine)/);
     });
   }

@@ -231,7 +231,7 @@ const forms: Form[] = [
     expected: /^has a number of a wrong length$/,
   },
   {
-    title: 'an altered number',
+    title: 'an corrupt number',
     make: ({ parts }) =>
       joinParts({ ...parts(), signature: edit(parts().signature, -1, ~(parts().signature.at(-1) ?? 0) & 0xff) }),
     expected: /^is not genuine/,
@@ -442,7 +442,7 @@ describe('the forms of a release signature', () => {
       const at = next(bytes.length);
       if (free.includes(at)) continue;
       const mutated = edit(bytes, at, bytes.readUInt8(at) ^ (1 << next(8)));
-      expect(await reasonOf(mutated), `byte ${String(at)}`).not.to.equal('good');
+      expect(await reasonOf(mutated), `byte ${at}`).not.to.equal('good');
     }
   });
 

@@ -93,7 +93,7 @@ describe('the trust in a release', () => {
       const [answer] = await findSignatures(digest, [`${store}/`], fetch, context);
       expect(answer).to.deep.equal({ store: `${store}/`, signatures: [signature, second] });
       const paths = server.requests.map(({ path }) => path);
-      expect(paths).to.deep.equal([1, 2, 3].map((n) => `/signatures/sha256=${hexOf(digest)}/signature-${String(n)}`));
+      expect(paths).to.deep.equal([1, 2, 3].map((n) => `/signatures/sha256=${hexOf(digest)}/signature-${n}`));
     });
 
     it('reads a folder and a file URL', async () => {

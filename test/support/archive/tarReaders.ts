@@ -45,13 +45,12 @@ export async function compareReaders(tars: readonly Buffer[]): Promise<Compariso
   try {
     const accepted: { index: number; own: readonly string[]; isRepacked: boolean }[] = [];
     for (const [index, bytes] of tars.entries()) {
-      const { own, isRepacked } = await readOwn(bytes, join(folder, `${String(index)}.tar`));
+      const { own, isRepacked } = await readOwn(bytes, join(folder, `${index}.tar`));
       if ('refused' in own) continue;
       accepted.push({ index, own, isRepacked });
-      for (const reader of ['gnu', 'bsd'])
-        mkdirSync(join(folder, `${String(index)}.${reader}`, 'in'), { recursive: true });
+      for (const reader of ['gnu', 'bsd']) mkdirSync(join(folder, `${index}.${reader}`, 'in'), { recursive: true });
     }
-    const input = accepted.map(({ index }) => `${String(index)}\n`).join('');
+    const input = accepted.map(({ index }) => `${index}\n`).join('');
     await runSuccessfully('sh', ['-c', script], { cwd: folder, input, timeout: 600_000 });
     const disagreements = accepted.flatMap(({ index, own, isRepacked }): Disagreement[] => {
       const [gnu, bsd] = [readTree(folder, index, 'gnu'), readTree(folder, index, 'bsd')];
@@ -80,12 +79,12 @@ async function readOwn(bytes: Buffer, path: string): Promise<{ own: Reading; isR
 }
 
 function describe(path: string, target: string | undefined, content: Buffer): string {
-  return target === undefined ? `${path} ${String(content.length)} ${digestOf(content)}` : `${path} -> ${target}`;
+  return target === undefined ? `${path} ${content.length} ${digestOf(content)}` : `${path} -> ${target}`;
 }
 
 /** The tree that a program extracted. What lies beside its folder was written outside of it. */
 function readTree(folder: string, index: number, reader: string): Reading {
-  const root = join(folder, `${String(index)}.${reader}`);
+  const root = join(folder, `${index}.${reader}`);
   const lines: string[] = [];
   const visit = (path: string): void => {
     for (const name of readdirSync(join(root, path))) {

@@ -87,9 +87,9 @@ export function valuesOf(keyword: string): readonly string[] {
 export function misspell(record: string): string[] {
   const length = Number.parseInt(record, 10);
   const text = record.replace(/^\d+ /, '');
-  const byOne = [length + 1, length - 1].map((wrong) => `${String(wrong)} ${text}`);
+  const byOne = [length + 1, length - 1].map((wrong) => `${wrong} ${text}`);
   return [
-    ...[...byOne, `0${record}`, ` ${record}`, `${String(length)}\t${text}`, text],
+    ...[...byOne, `0${record}`, ` ${record}`, `${length}\t${text}`, text],
     ...[record.replace('\n', '\0'), record.slice(0, -1), record.replace('=', ''), `${record}\0`, record + record],
   ];
 }

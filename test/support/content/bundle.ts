@@ -85,7 +85,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     key,
     keyFile,
     unpack: async () => {
-      const root = join(folder, `unpacked-${String((unpacked += 1))}`);
+      const root = join(folder, `unpacked-${(unpacked += 1)}`);
       await mkdir(root);
       await extract({ file: result.path, cwd: root });
       return root;

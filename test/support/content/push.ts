@@ -74,7 +74,7 @@ async function pushBlob(
   if (started.status === 201) return;
   const blob = release.blobs.get(digest);
   if (started.status !== 202 || started.location === undefined || !blob) {
-    throw new Error(`no upload of ${digest}: ${String(started.status)} ${started.text}`);
+    throw new Error(`no upload of ${digest}: ${started.status} ${started.text}`);
   }
   const separator = started.location.includes('?') ? '&' : '?';
   const target = `${started.location}${separator}digest=${encodeURIComponent(digest)}`;
@@ -83,7 +83,7 @@ async function pushBlob(
 
 async function succeed(answer: Promise<Answer>, expected: number, what: string): Promise<void> {
   const { status, text } = await answer;
-  if (status !== expected) throw new Error(`the registry answered ${String(status)} to ${what}: ${text}`);
+  if (status !== expected) throw new Error(`the registry answered ${status} to ${what}: ${text}`);
 }
 
 function exchange(

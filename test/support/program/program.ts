@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkImage } from '../../../cmd/cli/checks.ts';
 import { defineCommand, type Program } from '../../../cmd/cli/command.ts';
 import { formatOption, registryOptions } from '../../../cmd/cli/options.ts';
-import { runProgram } from '../../../cmd/main.ts';
+import { runMain } from '../../../cmd/main.ts';
 import { execute } from '../../../cmd/execute.ts';
 import { PluginError } from '../../../lib/errors.ts';
 
@@ -115,7 +115,7 @@ export const sample: Program = {
             examples: [],
             run(_, { terminal }) {
               for (let line = 0; line < 100_000; line += 1) {
-                terminal.print(`line ${String(line)}`);
+                terminal.print(`line ${line}`);
               }
               return Promise.resolve();
             },
@@ -148,5 +148,5 @@ export async function executeSample(
 }
 
 if (import.meta.main) {
-  await runProgram(sample);
+  await runMain(sample);
 }

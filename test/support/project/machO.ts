@@ -20,7 +20,7 @@ export function checkMachOSignature(content: Buffer): MachOSignature {
   let [at, firstSection] = [32, Infinity];
   for (let left = view.getUint32(16, true); left > 0; left -= 1) {
     const [cmd, cmdsize] = [view.getUint32(at, true), view.getUint32(at + 4, true)];
-    demand(cmdsize % 8 === 0, `a command of ${String(cmdsize)} bytes`);
+    demand(cmdsize % 8 === 0, `a command of ${cmdsize} bytes`);
     const number = (offset: number): number => Number(view.getBigUint64(at + offset, true));
     if (cmd === 0x19) {
       segments.push([text(content, at + 8, 16), number(24), number(32), number(40), number(48)]);
@@ -41,7 +41,7 @@ export function checkMachOSignature(content: Buffer): MachOSignature {
   }
   demand(segments.at(-1)?.[0] === '__LINKEDIT' && file === content.length, 'something behind the last segment');
   const [[start, length] = [0, 0], ...more] = found;
-  demand(start > 0 && more.length === 0, `${String(found.length)} signatures`);
+  demand(start > 0 && more.length === 0, `${found.length} signatures`);
   demand(start % 16 === 0 && start + length === content.length, 'a signature that is not the end of the file');
   return checkBlobs(content.subarray(start), content.subarray(0, start), segments[1]?.[4] ?? 0);
 }
@@ -67,10 +67,10 @@ function checkBlobs(signature: Buffer, signed: Buffer, textSize: number): MachOS
   const digestAt = (slot: number): string => directory.toString('hex', first + 32 * slot, first + 32 * (slot + 1));
   const pages = Array.from({ length: count }, (_, page) => digestAt(page));
   const wrong = pages.findIndex((digest, page) => digest !== digestOf(signed.subarray(4096 * page, 4096 * (page + 1))));
-  demand(wrong < 0, `page ${String(wrong)} is another one`);
+  demand(wrong < 0, `page ${wrong} is another one`);
   for (let slot = 1; slot <= slots; slot += 1) {
     const expected = blobs.get(slot);
-    demand(digestAt(-slot) === (expected ? digestOf(expected) : '0'.repeat(64)), `slot ${String(slot)} is another one`);
+    demand(digestAt(-slot) === (expected ? digestOf(expected) : '0'.repeat(64)), `slot ${slot} is another one`);
   }
   return { identifier: text(directory, directory.readUInt32BE(20)), flags: directory.readUInt32BE(12), pages };
 }

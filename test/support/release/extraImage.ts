@@ -30,7 +30,7 @@ export function extraImage(options: ExtraImageOptions = {}): ExtraImage {
   const { registry = 'quay.io', repository = 'example/site-tool', tag = 'v1', seed = 'extra' } = options;
   const { architecture = 'amd64', layers = 2, layerSize = 8192, format = 'oci' } = options;
   const contents = new TestContent();
-  const noise = Array.from({ length: layers }, (_, index) => makeNoiseLayer(`${seed}/${String(index)}`, layerSize));
+  const noise = Array.from({ length: layers }, (_, index) => makeNoiseLayer(`${seed}/${index}`, layerSize));
   const { digest } = contents.addImage(repository, { architecture, layers: noise, format }, tag);
   return {
     digest,

@@ -63,13 +63,13 @@ function versionAnnotations(name: string, version: string): Record<string, strin
   if (name === 'hyperkube') {
     return {
       'io.openshift.build.version-display-names': '',
-      'io.openshift.build.versions': `kubernetes=1.${String(minor + 13)}.4`,
+      'io.openshift.build.versions': `kubernetes=1.${minor + 13}.4`,
     };
   }
   if (name !== 'machine-os-content' && !/^rhel-coreos(-\d+)?$/.test(name)) return {};
   return {
     'io.openshift.build.version-display-names': 'machine-os=Red Hat Enterprise Linux CoreOS',
-    'io.openshift.build.versions': `machine-os=4${String(minor)}.86.202302011200-0`,
+    'io.openshift.build.versions': `machine-os=4${minor}.86.202302011200-0`,
   };
 }
 
@@ -86,7 +86,7 @@ function releaseMetadata({ version, arch, previous = ['4.11.28', '4.12.2', '4.12
 }
 
 function verificationConfigMap({ publicKey, stores }: NonNullable<PayloadOptions['verification']>): string {
-  const entries = stores.map((url, index): [string, string] => [`store-test-${String(index + 1)}`, url]);
+  const entries = stores.map((url, index): [string, string] => [`store-test-${index + 1}`, url]);
   const configMap = {
     apiVersion: 'v1',
     data: { ...Object.fromEntries<string>(entries), 'verifier-public-key-test': publicKey },

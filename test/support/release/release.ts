@@ -174,7 +174,7 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
 }
 
 function namesOf(count: number): string[] {
-  if (count > componentNames.length) throw new Error(`only ${String(componentNames.length)} component names are known`);
+  if (count > componentNames.length) throw new Error(`only ${componentNames.length} component names are known`);
   return componentNames.slice(0, count).sort();
 }
 

@@ -109,10 +109,7 @@ export function signOversized(key: SigningKey, digest: Digest): Promise<Buffer> 
  */
 export function signatureStore(signatures: ReadonlyMap<Digest, readonly Buffer[]>, prefix = ''): Map<string, Buffer> {
   const entries = [...signatures].flatMap(([digest, all]) =>
-    all.map((bytes, index): [string, Buffer] => [
-      `${prefix}sha256=${hexOf(digest)}/signature-${String(index + 1)}`,
-      bytes,
-    ]),
+    all.map((bytes, index): [string, Buffer] => [`${prefix}sha256=${hexOf(digest)}/signature-${index + 1}`, bytes]),
   );
   return new Map(entries);
 }

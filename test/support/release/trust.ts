@@ -1,4 +1,4 @@
-import type { VerifyTrust } from '../../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 
 /** The trust of a test that is not about trust: unsigned releases, no network. */
 export const believeAll: VerifyTrust = {

@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { AgentHoldings } from '../../../lib/update/agent/agentHoldings.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentPeers, connectToPeers, peerPath } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
-import { formatReport, reportKind } from '../../../lib/update/nodeReport.ts';
-import type { VerifyTrust } from '../../../lib/bundle/vouching.ts';
+import { formatNodeReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
@@ -70,13 +70,13 @@ describe('agents among each other', () => {
   /** Lets the others know that a node offers the bundle. */
   const announce = (name: string, origin: string | undefined): void => {
     const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 5, bytes: 0 } as const;
-    api.put({ ...formatReport({ bundle: 'x', progress, origin, offers: digest }) });
+    api.put({ ...formatNodeReport({ bundle: 'x', progress, origin, offers: digest }) });
   };
   /** The agent of a node, as far as the others see it. */
   const startNode = async (name: string, { holds = true, secret = token } = {}) => {
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token: secret }, makeContext());
     closing.push(() => server.close());
-    const holdings = new AgentHoldings(join(folder, name), trust);
+    const holdings = new BundleCache(join(folder, name), trust);
     if (holds) {
       const holding = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
       closing.push(() => holding.bundle.close());
@@ -89,14 +89,14 @@ describe('agents among each other', () => {
     return { method, url: new URL(url), headers: {}, signal: new AbortController().signal };
   };
   const ask = (server: AgentServer, path: string, method = 'GET', by: Connections = connections) =>
-    by.exchange(requestTo(`https://127.0.0.1:${String(server.port)}${path}`, method));
+    by.exchange(requestTo(`https://127.0.0.1:${server.port}${path}`, method));
   const peersOf = (node: string): AgentPeers => new AgentPeers(connected.cluster, node, connections);
 
   it('bring a bundle from whoever says that it has it, and hand it on', async () => {
     await startNode('a');
     announce('b', 'https://127.0.0.1:1');
     announce('gone', undefined);
-    const holdings = new AgentHoldings(join(folder, 'b'), trust);
+    const holdings = new BundleCache(join(folder, 'b'), trust);
     const path = await peersOf('b').fetch(digest, holdings.folder, makeContext());
     expect(await readFile(path ?? '')).to.deep.equal(await readFile(made.path));
     expect(await holdings.recall(digest, makeContext())).to.equal(undefined);
@@ -118,13 +118,13 @@ describe('agents among each other', () => {
 
   it('are asked for some of those that have a bundle, where many have it', async () => {
     const server = await startNode('a', { holds: false });
-    for (let count = 0; count < 200; count += 1) announce(`n${String(count)}`, server.origin);
+    for (let count = 0; count < 200; count += 1) announce(`n${count}`, server.origin);
     const before = api.requests.length;
     expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
     const [listed, ...more] = api.requests.slice(before).filter(({ path }) => path.endsWith('/leases'));
     expect(more).to.deep.equal([]);
     expect(listed?.bytesSent).to.be.lessThan(60_000);
-    expect(server.origin).to.equal(`https://127.0.0.1:${String(server.port)}`);
+    expect(server.origin).to.equal(`https://127.0.0.1:${server.port}`);
   });
 
   it('send a bundle to two at a time, so that it spreads from node to node', async () => {
@@ -202,7 +202,7 @@ describe('agents among each other', () => {
     await once(wire, 'listening');
     closing.push(async () => once(wire.close(), 'close'));
     const { port } = wire.address() as AddressInfo;
-    const answer = await connections.exchange(requestTo(`https://127.0.0.1:${String(port)}${tar}`));
+    const answer = await connections.exchange(requestTo(`https://127.0.0.1:${port}${tar}`));
     const bundle = await readFile(made.path);
     expect((await buffer(answer.body)).equals(bundle)).to.equal(true);
     const sent = Buffer.concat(seen);
@@ -217,7 +217,7 @@ describe('agents among each other', () => {
     const old = createServer((socket) => socket.on('data', (chunk: Buffer) => heads.push(chunk.toString())));
     await once(old.listen(0, '127.0.0.1'), 'listening');
     closing.push(async () => once(old.close(), 'close'));
-    announce('old', `http://127.0.0.1:${String((old.address() as AddressInfo).port)}`);
+    announce('old', `http://127.0.0.1:${(old.address() as AddressInfo).port}`);
     expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
     await startNode('new');
     expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
@@ -236,18 +236,18 @@ describe('agents among each other', () => {
   });
 
   it('take nothing that is another bundle, or that nobody trusted signed', async () => {
-    const holdings = new AgentHoldings(join(folder, 'a'), trust);
+    const holdings = new BundleCache(join(folder, 'a'), trust);
     await failureOf(
       holdings.verify({ path: made.path, device: made.folder }, digestOf('other'), makeContext()),
       'digest-mismatch',
     );
-    const strict = new AgentHoldings(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
+    const strict = new BundleCache(join(folder, 'a'), { ...trust, keyrings: [], fingerprints: [] });
     await failureOf(strict.verify({ path: made.path, device: made.folder }, digest, makeContext()), 'untrusted');
     expect(await readdir(join(folder, 'a')).catch(() => [])).to.deep.equal([]);
   });
 
   it('remove what is not needed any more', async () => {
-    const holdings = new AgentHoldings(folder, trust);
+    const holdings = new BundleCache(folder, trust);
     const { bundle } = await holdings.verify({ path: made.path, device: made.folder }, digest, makeContext());
     await bundle.close();
     for (const name of ['bundle-0123456789ab.tar.partial', 'other']) await writeFile(join(folder, name), '');

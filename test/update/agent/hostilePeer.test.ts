@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { AgentHoldings } from '../../../lib/update/agent/agentHoldings.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
-import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
-import type { VerifyTrust } from '../../../lib/bundle/vouching.ts';
+import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 import { serveContent } from '../../../lib/server/server.ts';
 import { derivePreSharedKey } from '../../../lib/http/preSharedKey.ts';
@@ -75,7 +75,7 @@ describe('a node that lies', function () {
     closing.push(() => server.close());
     const progress = { name: 'worker-0', phase: 'Loaded', imagesLoaded: 9, imagesTotal: 9, bytes: 1 } as const;
     const uid = rollout.bundle()?.metadata.uid ?? '';
-    const lease: Json = { ...formatReport({ bundle: uid, progress, origin: server.url, offers: digest }) };
+    const lease: Json = { ...formatNodeReport({ bundle: uid, progress, origin: server.url, offers: digest }) };
     // Whatever a report may say besides, nobody takes it from there.
     const said = {
       version: '6.6.6',
@@ -92,7 +92,7 @@ describe('a node that lies', function () {
   const open = async () => {
     const connected = await connectTo(rollout.server);
     const connections = connectToPeers(token);
-    const holdings = new AgentHoldings(join(folder, 'master-0'), trust);
+    const holdings = new BundleCache(join(folder, 'master-0'), trust);
     closing.push(
       () => connected.close(),
       () => {

@@ -1,12 +1,12 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/kubernetes/fields.ts';
-import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
 
 describe('NodeReports', () => {
   const lease = (name: string, renewTime: string, bundle = 'u'): StoredObject => {
     const progress = { name, phase: 'Loading', imagesLoaded: 1, imagesTotal: 2, bytes: 3 } as const;
-    return { ...formatReport({ bundle, progress }), spec: { holderIdentity: name, renewTime } };
+    return { ...formatNodeReport({ bundle, progress }), spec: { holderIdentity: name, renewTime } };
   };
 
   it('are those for one UpgradeBundle, each by the node whose Lease it is', () => {

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
-import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
@@ -107,7 +107,7 @@ describe('controlRollout', () => {
     };
     const metadata = { ...old, annotations: { 'upgrade-bundle.openshift.io/release': platformImage('9') } };
     const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-    rollout.server.put({ ...formatReport({ bundle: 'x', progress }) });
+    rollout.server.put({ ...formatNodeReport({ bundle: 'x', progress }) });
     const apiVersion = 'machineconfiguration.openshift.io/v1';
     rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
     await rollout.control();
@@ -356,7 +356,7 @@ describe('controlRollout', () => {
 
     it('writes down no more of what nodes say than there is room for', async () => {
       await start();
-      const names = Array.from({ length: 100 }, (_, index) => `worker-${String(index + 10)}`);
+      const names = Array.from({ length: 100 }, (_, index) => `worker-${index + 10}`);
       for (const name of names) {
         rollout.server.put(node(name, 'worker'));
         rollout.site.failing.set(name, 'the disk is full '.repeat(200));

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { userOf } from '../../../lib/update/install/agentAccess.ts';
-import { formatReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { evaluatePolicy, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
 import { mergePatch, type Json } from '../../fakes/kubernetes/apiPatch.ts';
@@ -165,7 +165,7 @@ describe('accountPolicies', () => {
   describe('let an agent write', () => {
     const lease = (node: string): Json => {
       const progress = { name: node, phase: 'Loaded', imagesLoaded: 1, imagesTotal: 1, bytes: 1 } as const;
-      return { ...formatReport({ bundle: 'x', progress }) };
+      return { ...formatNodeReport({ bundle: 'x', progress }) };
     };
     const write = (object: Json | null, user: ReturnType<typeof asAgent>, oldObject: Json | null = null): string[] =>
       review({

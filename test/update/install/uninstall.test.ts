@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { pinFile } from '../../../lib/node/runtime/pins.ts';
 import { mirrorFile } from '../../../lib/node/runtime/mirror.ts';
 import { install } from '../../../lib/update/install/install.ts';
-import { uninstall, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
+import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -27,7 +27,7 @@ describe('uninstall', () => {
   };
   const remove = async (changes: Partial<UninstallOptions> = {}): Promise<string[]> => {
     const options = { force: false, removePins: false, timeout: 120_000, interval: 20, ...changes };
-    const gone = await uninstall(site.cluster, options, site.context);
+    const gone = await uninstallAgents(site.cluster, options, site.context);
     return gone.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
   };
   const everything = (): string[] =>
@@ -156,11 +156,11 @@ describe('uninstall, while an update is under way', () => {
     expect(JSON.stringify(others())).to.match(/paused-for.*paused-for.*paused-for.*paused-for/);
     controller.crash();
     const refused = await failureOf(
-      uninstall(cluster, { force: false, removePins: false, timeout: undefined }, context),
+      uninstallAgents(cluster, { force: false, removePins: false, timeout: undefined }, context),
       'conflict',
     );
     expect(refused.hint).to.contain('restores what it has paused');
-    await uninstall(cluster, { force: true, removePins: false, timeout: undefined }, context);
+    await uninstallAgents(cluster, { force: true, removePins: false, timeout: undefined }, context);
     expect(others()).to.deep.equal(before);
     const restored = context.lines.filter((line) => line.startsWith('info: restored '));
     expect(restored).to.have.members([

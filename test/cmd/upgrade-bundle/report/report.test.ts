@@ -6,7 +6,7 @@ import { formatReport } from '../../../../cmd/upgrade-bundle/report/report.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { makeContext } from '../../../support/context.ts';
 
-const formatBytes = (bytes: number): string => `${String(bytes)} B`;
+const formatBytes = (bytes: number): string => `${bytes} B`;
 
 /** What stands in a page besides its tags. */
 const wordsOf = (page: string): string => page.replace(/<(style|script)>.*?<\/\1>/gs, '').replace(/<[^>]*>/g, ' ');

@@ -2,11 +2,11 @@ import { expect } from 'chai';
 import { PluginError } from '../../lib/errors.ts';
 import {
   parseRetryAfter,
-  Patience,
+  RetryBudget,
   TransientError,
   type Clock,
-  type PatienceOptions,
-} from '../../lib/http/patience.ts';
+  type RetryOptions,
+} from '../../lib/http/retryBudget.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -27,11 +27,11 @@ function makeClock(): Clock {
 }
 
 /** How many failures are endured before one is thrown. */
-async function failuresOf(options: PatienceOptions, error: Error): Promise<number> {
-  const patience = new Patience(options, makeContext());
+async function failuresOf(options: RetryOptions, error: Error): Promise<number> {
+  const patience = new RetryBudget(options, makeContext());
   for (let count = 1; count < 1000; count += 1) {
     try {
-      await patience.endure(error);
+      await patience.waitAfter(error);
     } catch {
       return count;
     }
@@ -52,12 +52,12 @@ describe('Patience', () => {
   });
 
   it('starts anew after real progress, not after a few bytes', async () => {
-    const patience = new Patience({ ...fast, attempts: 2 }, makeContext());
-    await patience.endure(unreachable);
+    const patience = new RetryBudget({ ...fast, attempts: 2 }, makeContext());
+    await patience.waitAfter(unreachable);
     patience.progress(70_000);
-    await patience.endure(unreachable);
+    await patience.waitAfter(unreachable);
     patience.progress(60_000);
-    await failureOf(patience.endure(unreachable), 'unreachable');
+    await failureOf(patience.waitAfter(unreachable), 'unreachable');
   });
 
   it('waits as long as servers ask, up to a sum', async () => {
@@ -67,7 +67,7 @@ describe('Patience', () => {
       [24 * 3_600_000, '24 h, longer'],
       [Infinity, 'months, longer'],
     ] as const) {
-      const error = await failureOf(new Patience({}, makeContext()).endure(busy(asked)), 'rate-limited');
+      const error = await failureOf(new RetryBudget({}, makeContext()).waitAfter(busy(asked)), 'rate-limited');
       expect(error.message).to.contain(`q.io is busy; it asks to wait ${words}`);
     }
   });
@@ -75,13 +75,13 @@ describe('Patience', () => {
   it('warns of a server that makes it wait for ten seconds, each minute, and gives up after ten', async () => {
     const clock = makeClock();
     const context = makeContext();
-    const patience = new Patience({ clock }, context);
+    const patience = new RetryBudget({ clock }, context);
     const start = clock.now();
     const told: [number, string][] = [];
     const endured = (async () => {
       for (;;) {
         const before = context.lines.length;
-        await patience.endure(busy(1000));
+        await patience.waitAfter(busy(1000));
         const line = context.lines.slice(before).find((each) => each.startsWith('warn'));
         if (line !== undefined) told.push([clock.now() - start, line]);
       }
@@ -103,7 +103,7 @@ describe('Patience', () => {
     const context = makeContext();
     const warnings = { last: -Infinity };
     for (let count = 0; count < 3; count += 1) {
-      await new Patience({ clock: { ...clock, sleep: () => Promise.resolve() } }, context, warnings).endure(
+      await new RetryBudget({ clock: { ...clock, sleep: () => Promise.resolve() } }, context, warnings).waitAfter(
         busy(30_000),
       );
     }
@@ -112,16 +112,16 @@ describe('Patience', () => {
 
   it('counts anew after progress', async () => {
     const clock = makeClock();
-    const patience = new Patience({ clock, longestWait: 10_000 }, makeContext());
+    const patience = new RetryBudget({ clock, longestWait: 10_000 }, makeContext());
     for (let count = 0; count < 10; count += 1) {
-      await patience.endure(busy(5000));
+      await patience.waitAfter(busy(5000));
       patience.progress(70_000);
     }
   });
 
   it('announces each wait, and ends it with the signal', async () => {
     const context = makeContext();
-    const waiting = new Patience({ baseDelay: 60_000, longestDelay: 60_000 }, context).endure(unreachable);
+    const waiting = new RetryBudget({ baseDelay: 60_000, longestDelay: 60_000 }, context).waitAfter(unreachable);
     expect(context.lines).to.have.length(1);
     expect(context.lines[0]).to.match(/^info: q\.io cannot be reached; trying again in \d+ s$/);
     context.interrupt();

@@ -5,7 +5,7 @@ import { metadataPath } from './metadata.ts';
 import type { BundleFile } from './bundle.ts';
 
 /** What a file of a bundle is, by its path; `other` has no place in a bundle. */
-export type Place =
+export type EntryKind =
   | { readonly kind: 'metadata' | 'config' | 'other' }
   | { readonly kind: 'manifest' | 'blob'; readonly digest: Digest }
   | { readonly kind: 'tag'; readonly name: string };
@@ -13,7 +13,7 @@ export type Place =
 const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
 
 /** Tells what a file is. Symbolic links are tags or have no place; a tag may be a copy of its manifest, where links cannot be. */
-export function placeOf({ path, target }: Pick<BundleFile, 'path' | 'target'>): Place {
+export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'>): EntryKind {
   const [, folder, name = ''] = inRepository.exec(path) ?? [];
   if (target === undefined) {
     if (path === metadataPath) return { kind: 'metadata' };

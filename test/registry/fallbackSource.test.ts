@@ -4,7 +4,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
-import { Mirrored, tryEach } from '../../lib/registry/mirrored.ts';
+import { FallbackSource, firstSuccess } from '../../lib/registry/fallbackSource.ts';
 import { Registry } from '../../lib/registry/registry.ts';
 import { Transport } from '../../lib/registry/transport.ts';
 import { repositoryOf } from '../fakes/registry/content.ts';
@@ -25,7 +25,7 @@ describeSource('Mirrored', async (content, repository, context) => {
   const { connections, transport } = connect(context);
   const at = ({ host }: TestRegistry): Registry => new Registry({ registry: host, repository }, transport, context);
   return {
-    store: new Mirrored([at(without), at(has)]),
+    store: new FallbackSource([at(without), at(has)]),
     damage: (digest, change) => {
       content.blobs.set(digest, change(content.blobs.get(digest) as Buffer));
       return Promise.resolve();
@@ -42,7 +42,7 @@ describe('Mirrored', () => {
   let mirror: TestRegistry;
   let source: TestRegistry;
   let connections: Connections;
-  let both: Mirrored;
+  let both: FallbackSource;
   beforeEach(async () => {
     sample = makeSample();
     mirror = await startRegistry({ content: makeSample().content });
@@ -51,7 +51,7 @@ describe('Mirrored', () => {
     connections = rest.connections;
     const at = ({ host }: TestRegistry): Registry =>
       new Registry({ registry: host, repository: sample.repository }, transport, makeContext());
-    both = new Mirrored([at(mirror), at(source)]);
+    both = new FallbackSource([at(mirror), at(source)]);
   });
   afterEach(async () => {
     connections.close();
@@ -65,7 +65,7 @@ describe('Mirrored', () => {
     try {
       const at = ({ host }: TestRegistry): Registry =>
         new Registry({ registry: host, repository: sample.repository }, transport, makeContext());
-      const doubting = new Mirrored([at(mirror), at(source)], ({ message }) => reasons.push(message));
+      const doubting = new FallbackSource([at(mirror), at(source)], ({ message }) => reasons.push(message));
       await failureOf(doubting.resolve('none'), 'not-found');
       expect(reasons).to.deep.equal([]);
       await source.stop();
@@ -115,7 +115,7 @@ describe('tryEach', () => {
   const places = [{ name: 'host-a' }, { name: 'host-b' }, { name: 'host-c' }];
   const asking = async (...codes: (PluginError['code'] | Error)[]): Promise<{ error: unknown; asked: number }> => {
     let asked = 0;
-    const error = await tryEach(places, () => {
+    const error = await firstSuccess(places, () => {
       const code = codes[(asked += 1) - 1] ?? 'internal';
       return Promise.reject(typeof code === 'string' ? new PluginError(code, `${code}!`) : code);
     }).catch((thrown: unknown) => thrown);
@@ -124,7 +124,7 @@ describe('tryEach', () => {
 
   it('ends with the first that can answer', async () => {
     const asked: string[] = [];
-    const answer = await tryEach(places, ({ name }) => {
+    const answer = await firstSuccess(places, ({ name }) => {
       asked.push(name);
       return name === 'host-b' ? Promise.resolve(1) : Promise.reject(new PluginError('denied', 'no'));
     });
@@ -152,7 +152,7 @@ describe('tryEach', () => {
 
   it('needs a place to ask', async () => {
     await failureOf(
-      tryEach([], () => Promise.resolve(1)),
+      firstSuccess([], () => Promise.resolve(1)),
       'internal',
     );
   });

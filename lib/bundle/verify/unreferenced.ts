@@ -23,18 +23,18 @@ export function checkTags(
     const attached = attachedTo(name);
     if (digest === undefined) {
       problems.push(
-        describeProblem('altered', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is no manifest`),
+        describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is no manifest`),
       );
     } else if (wanted !== undefined && wanted !== digest) {
-      problems.push(describeProblem('altered', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
+      problems.push(describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
     } else if (
       wanted === undefined &&
       !attached &&
       (bundle.form === 'tar' || (digest === root && isReleaseTag(name)))
     ) {
-      problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is none of this release`));
+      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is none of this release`));
     } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {
-      problems.push(describeProblem('superfluous', 'tag', path, `the tag ${name} is for no image of this bundle`));
+      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is for no image of this bundle`));
     }
   }
   // Other tools, and older versions of oc, have other tags.
@@ -48,7 +48,7 @@ export function checkTags(
 }
 
 /** Lists what no image needs. Where manifests are lacking, what they may have needed is left out. */
-export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
+export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
   if (isUnpackedDelta(bundle)) return [];
   const { manifests, blobs, others } = scanned;
   const expected = new Set(bundle.metadata.blobs.map(({ digest }) => digest));
@@ -56,7 +56,7 @@ export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk)
   const spare =
     (kind: 'manifest' | 'blob') =>
     (digest: Digest): Problem =>
-      describeProblem('superfluous', kind, digest, `the ${kind} ${digest} belongs to no image of this bundle`);
+      describeProblem('unexpected', kind, digest, `the ${kind} ${digest} belongs to no image of this bundle`);
   return [
     ...[...manifests.keys()].filter((digest) => !walk.manifests.has(digest) && !walk.isPartial).map(spare('manifest')),
     // A mirror directory has its manifests among the blobs too.
@@ -66,7 +66,7 @@ export function listSurplus(bundle: Bundle, scanned: ScannedContent, walk: Walk)
       .map(spare('blob')),
     ...others.map(({ path, target }) => {
       const words = target === undefined ? 'has no place in a bundle' : `is a link to ${target}, where none should be`;
-      return describeProblem('superfluous', 'file', path, `${path} ${words}`);
+      return describeProblem('unexpected', 'file', path, `${path} ${words}`);
     }),
   ];
 }

@@ -7,16 +7,16 @@ import type { ClusterVersion } from './clusterVersion.ts';
 import type { ObjectReference } from './discovery.ts';
 
 /** Why a manifest is of no use to this cluster; it can be applied nevertheless, without harm, where `applicable`. */
-export interface Skew {
+export interface Incompatibility {
   readonly warning: string;
   readonly applicable: boolean;
 }
 
 /** What a cluster is, as far as it can be told: `unknown` when we are not allowed to read its ClusterVersion, undefined for no OpenShift. */
-export type ClusterAge = ClusterVersion | 'unknown' | undefined;
+export type ClusterVersionInfo = ClusterVersion | 'unknown' | undefined;
 
 /** Reads what versions are compared with. */
-export async function readClusterAge(cluster: Cluster): Promise<ClusterAge> {
+export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterVersionInfo> {
   try {
     return await cluster.clusterVersion();
   } catch (error) {
@@ -26,12 +26,12 @@ export async function readClusterAge(cluster: Cluster): Promise<ClusterAge> {
 }
 
 /** Tells what a cluster cannot do with a manifest: its kind is not served, or nothing reads it yet. Undefined when all is well. */
-export async function findSkew(
+export async function findIncompatibility(
   cluster: Cluster,
-  age: ClusterAge,
+  age: ClusterVersionInfo,
   manifest: KubernetesObject,
-): Promise<Skew | undefined> {
-  const name = nameOf(manifest);
+): Promise<Incompatibility | undefined> {
+  const name = formatObjectName(manifest);
   if (await cluster.findKind(manifest.apiVersion, manifest.kind)) {
     const warning = isSignature(manifest) ? warnOfSignature(name, age) : undefined;
     return warning === undefined ? undefined : { warning, applicable: true };
@@ -43,7 +43,7 @@ export async function findSkew(
 }
 
 /** How people name an object: `imagedigestmirrorset/release`. */
-export function nameOf({ kind, metadata }: Pick<ObjectReference, 'kind' | 'metadata'>): string {
+export function formatObjectName({ kind, metadata }: Pick<ObjectReference, 'kind' | 'metadata'>): string {
   return `${kind.toLowerCase()}/${metadata.name}`;
 }
 
@@ -54,7 +54,7 @@ function isSignature({ kind, metadata }: KubernetesObject): boolean {
 /** The first version whose operator reads signatures from ConfigMaps; 4.3 learnt it in a late patch (openshift/cluster-version-operator#279 and #340). */
 const firstSignatureReader = '4.4.0-0';
 
-function warnOfSignature(name: string, age: ClusterAge): string | undefined {
+function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefined {
   if (age === 'unknown') return undefined;
   if (!age) return `${name}: this is no OpenShift cluster: nothing reads signatures of releases here.`;
   if (age.version === '' || !isOlder(age.version, firstSignatureReader)) return undefined;

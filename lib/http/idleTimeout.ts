@@ -2,10 +2,10 @@ import { IncomingMessage, type ClientRequest } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
-import { Pace } from './pace.ts';
+import { MinimumThroughput } from './minimumThroughput.ts';
 
 /** How long a server may be silent, in milliseconds. */
-export interface SilenceOptions {
+export interface IdleTimeoutOptions {
   /** While a connection is made, TLS included; default 30 s. */
   readonly connectTimeout?: number;
   /** When it is its turn to send or to take bytes; default 60 s. Over as long its answers have to bring 1 KiB each second. */
@@ -17,16 +17,16 @@ export interface SilenceOptions {
  * and then whenever it is the server's turn to send or to take bytes; so too an answer that comes in drops. `stream` is the body that
  * moves now, if any: the answer's, else the request's. Returns what ends the watch.
  */
-export function watchSilence(
+export function watchIdleTime(
   outgoing: ClientRequest,
   stream: () => Readable | undefined,
-  { connectTimeout = 30_000, idleTimeout = 60_000 }: SilenceOptions,
+  { connectTimeout = 30_000, idleTimeout = 60_000 }: IdleTimeoutOptions,
   report: (silence: string) => void,
 ): () => void {
   let connected: Socket | undefined;
   let seen = 0;
   let since = performance.now();
-  const pace = new Pace(idleTimeout);
+  const pace = new MinimumThroughput(idleTimeout);
   let before = 0;
   outgoing.once('socket', (socket) => {
     const connect = (): void => {

@@ -1,27 +1,28 @@
 import type { Digest } from '../../oci/digest.ts';
-import { Refusal } from './refusal.ts';
+import { SignatureRefusal } from './refusal.ts';
 
 /**
  * Checks that a signed statement is one of a container image (containers/image, “atomic container signature”) and is for a
  * digest. It may have the fields that library-go's verify package knows, of the types that this wants, and no other. Throws a
  * Refusal.
  */
-export function checkStatement(data: Buffer, digest: Digest): void {
+export function checkSimpleSigning(data: Buffer, digest: Digest): void {
   const statement = fieldsOf(parseStatement(data), ['critical', 'optional']);
   const critical = fieldsOf(statement['critical'], ['type', 'image', 'identity']);
   const image = fieldsOf(critical['image'], ['docker-manifest-digest']);
   const identity = fieldsOf(critical['identity'], ['docker-reference']);
   const { creator, timestamp } = fieldsOf(statement['optional'] ?? {}, ['creator', 'timestamp']);
-  if (critical['type'] !== 'atomic container signature') throw new Refusal('is not one of a container image');
+  if (critical['type'] !== 'atomic container signature') throw new SignatureRefusal('is not one of a container image');
   if (typeof identity['docker-reference'] !== 'string' || identity['docker-reference'] === '') {
-    throw new Refusal('names no image');
+    throw new SignatureRefusal('names no image');
   }
-  if (typeof (creator ?? '') !== 'string') throw new Refusal('has a creator that is not a text');
+  if (typeof (creator ?? '') !== 'string') throw new SignatureRefusal('has a creator that is not a text');
   if (typeof (timestamp ?? 0n) !== 'bigint') {
-    throw new Refusal('has a timestamp that is not a 64-bit integer');
+    throw new SignatureRefusal('has a timestamp that is not a 64-bit integer');
   }
   const signed = image['docker-manifest-digest'];
-  if (signed !== digest) throw new Refusal(`is for ${typeof signed === 'string' ? signed.slice(0, 100) : 'no digest'}`);
+  if (signed !== digest)
+    throw new SignatureRefusal(`is for ${typeof signed === 'string' ? signed.slice(0, 100) : 'no digest'}`);
 }
 
 // The source text of a number is in Node since 21, and not yet in the types.
@@ -37,7 +38,7 @@ function parseStatement(data: Buffer): unknown {
       typeof value === 'number' && isInteger(source) ? BigInt(source) : value,
     );
   } catch {
-    throw new Refusal('signs something that is not JSON');
+    throw new SignatureRefusal('signs something that is not JSON');
   }
 }
 
@@ -47,8 +48,8 @@ function isInteger(source: string): boolean {
 
 function fieldsOf(value: unknown, known: readonly string[]): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new Refusal(`lacks ${known.join(', ')}`);
+    throw new SignatureRefusal(`lacks ${known.join(', ')}`);
   const unknown = Object.keys(value).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw new Refusal(`has an unknown field “${unknown.slice(0, 100)}”`);
+  if (unknown !== undefined) throw new SignatureRefusal(`has an unknown field “${unknown.slice(0, 100)}”`);
   return value as Record<string, unknown>;
 }

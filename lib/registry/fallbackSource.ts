@@ -8,7 +8,7 @@ import { readContent, type ContentSource } from '../store/store.ts';
  * but `not-found` where all that could be reached agree on that. An interruption and a full or failing disk end it at
  * once: no other place would help.
  */
-export async function tryEach<Place extends { readonly name: string }, Result>(
+export async function firstSuccess<Place extends { readonly name: string }, Result>(
   places: readonly Place[],
   ask: (place: Place) => Promise<Result>,
 ): Promise<Result> {
@@ -36,7 +36,7 @@ function isSilence({ code }: PluginError): boolean {
 }
 
 /** A repository that is to be had in several places, mirrors first: each call goes to the first that can answer it. */
-export class Mirrored implements ContentSource {
+export class FallbackSource implements ContentSource {
   readonly name: string;
   readonly #places: readonly ContentSource[];
   readonly #onDoubt: (reason: PluginError) => void;
@@ -56,7 +56,7 @@ export class Mirrored implements ContentSource {
 
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     try {
-      return await tryEach(this.#places, (place) => place.resolve(tagOrDigest));
+      return await firstSuccess(this.#places, (place) => place.resolve(tagOrDigest));
     } catch (error) {
       const last = isPluginError(error, 'not-found') ? error.cause : undefined;
       if (isPluginError(last) && isSilence(last)) this.#onDoubt(last);
@@ -66,7 +66,7 @@ export class Mirrored implements ContentSource {
 
   /** As ContentSource has it. Of a manifest and other small content, what a place has wrong is sought in the next one. */
   fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
-    return tryEach(this.#places, async (place) => {
+    return firstSuccess(this.#places, async (place) => {
       if (start > 0 || descriptor.size > manifestSizeLimit) return place.fetch(descriptor, start);
       return Readable.from([await readContent(place, descriptor)]);
     });
@@ -89,7 +89,7 @@ export class Mirrored implements ContentSource {
 
   async #find<Result>(ask: (place: ContentSource) => Promise<Result | undefined>): Promise<Result | undefined> {
     try {
-      return await tryEach(this.#places, async (place) => {
+      return await firstSuccess(this.#places, async (place) => {
         const answer = await ask(place);
         if (answer === undefined) throw new PluginError('not-found', `${place.name} does not have it`);
         return answer;

@@ -2,7 +2,7 @@
 const leastRate = 1024;
 
 /** Notices an answer that comes in drops, each in time, so that no limit on silence ever ends it. */
-export class Pace {
+export class MinimumThroughput {
   /** How often somebody has to look, in milliseconds. */
   readonly interval: number;
   readonly #window: number;
@@ -39,6 +39,6 @@ export class Pace {
 
   /** What the server did, for a message that begins with its name. */
   get words(): string {
-    return `sent less than 1 KiB/s for ${String(Math.ceil(this.#window / 1000))} s`;
+    return `sent less than 1 KiB/s for ${Math.ceil(this.#window / 1000)} s`;
   }
 }

@@ -5,7 +5,7 @@ import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import { interrupted } from './networkErrors.ts';
 
 /** How often something is tried, and how long is waited between. Times are in milliseconds. */
-export interface PatienceOptions {
+export interface RetryOptions {
   /** Attempts without progress before giving up; default 6 (3 where nothing answers under a name). */
   readonly attempts?: number;
   /** The first wait, doubled each time up to `longestDelay`, less a random part; default 1 s. */
@@ -60,8 +60,8 @@ export interface WaitWarnings {
 const progressSize = 64 * 1024;
 
 /** What is left of the patience with one operation: how often it failed, and how long it has waited. */
-export class Patience {
-  readonly #options: PatienceOptions;
+export class RetryBudget {
+  readonly #options: RetryOptions;
   readonly #context: Context;
   #failures = 0;
   readonly #clock: Clock;
@@ -70,7 +70,7 @@ export class Patience {
   #since: number | undefined;
   #moved = 0;
 
-  constructor(options: PatienceOptions, context: Context, warnings: WaitWarnings = { last: -Infinity }) {
+  constructor(options: RetryOptions, context: Context, warnings: WaitWarnings = { last: -Infinity }) {
     this.#options = options;
     this.#context = context;
     this.#clock = options.clock ?? systemClock;
@@ -89,7 +89,7 @@ export class Patience {
    * Waits before the next attempt after an `unreachable` or a TransientError. Throws the error when it is of another kind or
    * patience is at its end, `rate-limited` when the server wants too long a pause, `interrupted` when the signal is aborted.
    */
-  async endure(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
+  async waitAfter(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
     const transient = error instanceof TransientError;
     if (!transient && !isPluginError(error, 'unreachable')) throw error;
     const { baseDelay = 1000, longestDelay = 30_000 } = this.#options;
@@ -160,9 +160,9 @@ export function parseRetryAfter(header: string | undefined): number | undefined 
 /** A time for people: seconds up to three minutes, then minutes, then hours. */
 function formatTime(milliseconds: number): string {
   const seconds = Math.max(1, Math.round(milliseconds / 1000));
-  if (seconds < 180) return `${String(seconds)} s`;
-  if (seconds < 3 * 3600) return `${String(Math.round(seconds / 60))} min`;
-  return seconds < 1e7 ? `${String(Math.round(seconds / 3600))} h` : 'months';
+  if (seconds < 180) return `${seconds} s`;
+  if (seconds < 3 * 3600) return `${Math.round(seconds / 60)} min`;
+  return seconds < 1e7 ? `${Math.round(seconds / 3600)} h` : 'months';
 }
 
 /** The time of day, as the clock on the wall has it. */

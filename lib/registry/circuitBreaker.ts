@@ -7,7 +7,7 @@ const defaultPause = 60_000;
  * The registries that are not waited for: each gave no answer of use for as long as patience with one request lasted. A mirror that is
  * down must not be waited for with each image, nor a registry that went down with each of the thousand blobs that are left.
  */
-export class GivenUp {
+export class CircuitBreaker {
   readonly #pause: number;
   readonly #answers = new Map<string, number>();
   readonly #registries = new Map<string, { error: PluginError; until: number }>();

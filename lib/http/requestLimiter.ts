@@ -1,8 +1,8 @@
 /** What a slot is for: `upload` sends a body that is read from somewhere else, `plain` is everything else. */
-export type SlotKind = 'plain' | 'upload';
+export type RequestKind = 'plain' | 'upload';
 
 interface Waiter {
-  readonly kind: SlotKind;
+  readonly kind: RequestKind;
   readonly admit: () => void;
 }
 
@@ -11,7 +11,7 @@ interface Waiter {
  * may come from the same server, and would wait for ever for a slot of their own. So with a bound of 1, one
  * upload and one other exchange may run.
  */
-export class Slots {
+export class RequestLimiter {
   readonly #limit: number;
   readonly #taken = { plain: 0, upload: 0 };
   readonly #waiting = new Set<Waiter>();
@@ -21,7 +21,7 @@ export class Slots {
   }
 
   /** Waits for a slot. Resolves to what gives it back (once, however often called); rejects with the signal's reason. */
-  async take(kind: SlotKind, signal: AbortSignal): Promise<() => void> {
+  async take(kind: RequestKind, signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
     await new Promise<void>((resolve, reject) => {
       const stop = (): void => {
@@ -56,7 +56,7 @@ export class Slots {
     }
   }
 
-  #isFree(kind: SlotKind): boolean {
+  #isFree(kind: RequestKind): boolean {
     const { plain, upload } = this.#taken;
     if (kind === 'plain') return plain < Math.max(1, this.#limit - upload);
     return upload < Math.max(1, this.#limit - 1) && plain + upload < Math.max(2, this.#limit);

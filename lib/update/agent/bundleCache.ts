@@ -2,7 +2,7 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
-import type { VerifyTrust } from '../../bundle/vouching.ts';
+import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
@@ -11,7 +11,7 @@ import type { Digest } from '../../oci/digest.ts';
 import { gatherFacts, recallFacts, type BundleFacts } from '../bundleFacts.ts';
 
 /** A bundle that a node has at hand, and what was found out about it when it was verified. */
-export interface Holding {
+export interface CachedBundle {
   readonly bundle: Bundle;
   readonly facts: BundleFacts;
 }
@@ -20,7 +20,7 @@ export interface Holding {
  * What a node keeps of bundles from one start to the next, in one folder: copies that came from other nodes, and the facts of those that were
  * verified. A copy has its final name only if its digest is right, and facts are kept of verified bundles only.
  */
-export class AgentHoldings {
+export class BundleCache {
   readonly #folder: string;
   readonly #trust: VerifyTrust;
 
@@ -43,7 +43,7 @@ export class AgentHoldings {
   }
 
   /** Opens the copy of a bundle; undefined where there is none. Throws what verifying the signature does. */
-  async openCopy(digest: Digest, context: Context): Promise<Holding | undefined> {
+  async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
     const found = await stat(path).catch(() => undefined);
     return found && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
@@ -53,12 +53,12 @@ export class AgentHoldings {
    * Verifies a bundle on a medium, which takes reading it whole: its digest, and who signed the release in it. Throws
    * `digest-mismatch`, `interrupted`, and what reading it and checking signatures throw.
    */
-  async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<Holding> {
+  async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
     return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
   /** Reads a bundle whole once more: whether it is what it was. Throws `interrupted`. */
-  async isWhole({ bundle, facts }: Holding, context: Context): Promise<boolean> {
+  async isWhole({ bundle, facts }: CachedBundle, context: Context): Promise<boolean> {
     try {
       await checkBundleDigest(bundle, facts.digest, context);
       return true;
@@ -70,7 +70,7 @@ export class AgentHoldings {
   }
 
   /** Removes a copy that is damaged. */
-  async drop({ bundle, facts }: Holding, context: Context): Promise<void> {
+  async drop({ bundle, facts }: CachedBundle, context: Context): Promise<void> {
     context.log('warn', `${bundle.path} is damaged: it is removed`);
     await rm(replicaPath(this.#folder, facts.digest), { force: true });
   }
@@ -90,7 +90,7 @@ export class AgentHoldings {
     digest: Digest,
     context: Context,
     check: (bundle: Bundle) => Promise<void>,
-  ): Promise<Holding> {
+  ): Promise<CachedBundle> {
     const bundle = await openBundle(path, context, { onMedium: isFileOn({ device }, path) });
     try {
       await check(bundle);

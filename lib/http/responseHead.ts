@@ -7,7 +7,7 @@ export interface AnswerHead {
 }
 
 /** Says that a request has to be sent again by other means: the answer is not of the plain kind that is read here. */
-export class UnplainAnswer extends Error {
+export class UnsupportedResponse extends Error {
   constructor() {
     super('the answer is not plain enough, asking for it in another way');
   }
@@ -17,11 +17,11 @@ export class UnplainAnswer extends Error {
 export function parseHead(head: string): AnswerHead {
   const [first = '', ...lines] = head.split('\r\n');
   const status = /^HTTP\/1\.1 (\d{3})(?: |$)/.exec(first)?.[1];
-  if (status === undefined) throw new UnplainAnswer();
+  if (status === undefined) throw new UnsupportedResponse();
   const headers: Record<string, string> = {};
   for (const line of lines) {
     const [, name, text] = /^([!#$%&'*+.^`|~\w-]+):(.*)$/.exec(line) ?? [];
-    if (name === undefined || text === undefined) throw new UnplainAnswer();
+    if (name === undefined || text === undefined) throw new UnsupportedResponse();
     const [key, value] = [name.toLowerCase(), text.trim()];
     headers[key] = headers[key] === undefined ? value : `${headers[key]}, ${value}`;
   }
@@ -33,7 +33,7 @@ export function bodyLength({ status, headers }: AnswerHead): number {
   if (status === 204 || status === 304) return 0;
   const length = headers['content-length'];
   if (headers['transfer-encoding'] !== undefined || length === undefined || !/^\d{1,15}$/.test(length))
-    throw new UnplainAnswer();
+    throw new UnsupportedResponse();
   return Number(length);
 }
 

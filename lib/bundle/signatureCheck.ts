@@ -7,7 +7,7 @@ import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import type { FetchFile } from '../release/signature/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../release/signature/trust.ts';
-import { compareSignatures } from './agreement.ts';
+import { checkSignatures } from './metadataCheck.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
@@ -24,7 +24,7 @@ export interface VerifyTrust {
 }
 
 /** Finds the images of a multi-architecture release that have a signature, and none by a trusted key. */
-export function findUntrusted(
+export function findUnsigned(
   release: Release | undefined,
   known: SignaturesByDigest,
   good: readonly VerifiedSignature[],
@@ -40,7 +40,7 @@ export function findUntrusted(
 }
 
 /** Finds the good signatures among those of other releases, which a mirror directory has when several were mirrored to it. */
-export async function verifyOthers(
+export async function verifyUntrusted(
   known: SignaturesByDigest,
   own: ReadonlySet<Digest>,
   release: Release | undefined,
@@ -63,7 +63,7 @@ export async function verifyOthers(
  * Judges the signatures of a release and those of the images in it, with trusted keys, whose bytes may come out of the
  * payload. An image inside a release needs none, but one that it has must be good.
  */
-export async function judgeSignatures(
+export async function verifySignatures(
   bundle: Bundle,
   digest: Digest,
   release: Release | undefined,
@@ -89,12 +89,12 @@ export async function judgeSignatures(
     const { good } = await collectSignatures(child.digest, { ...options, known: own, stores: [] }, context);
     signatures.push(...good);
   }
-  problems.push(...findUntrusted(release, known, signatures, trust));
+  problems.push(...findUnsigned(release, known, signatures, trust));
   return {
     signatures,
     problems: [
       ...problems,
-      ...compareSignatures(bundle, release, known, signatures, problems.length === 0 ? [] : [digest]),
+      ...checkSignatures(bundle, release, known, signatures, problems.length === 0 ? [] : [digest]),
     ],
   };
 }

@@ -8,7 +8,7 @@ import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** Compares what metadata.json says of the release with what the release’s payload, for which the signature vouches, says itself. */
-export function compareRelease(metadata: BundleMetadata, release: Release): Problem[] {
+export function checkReleaseFacts(metadata: BundleMetadata, release: Release): Problem[] {
   const facts = describeRelease({ release, signatures: new Map() }, metadata.extraImages, metadata.tool);
   const words = (['version', 'arch'] as const)
     .filter((field) => facts[field] !== metadata[field])
@@ -28,14 +28,14 @@ export function compareRelease(metadata: BundleMetadata, release: Release): Prob
 }
 
 /** Compares the blobs that metadata.json lists, those of a base included, with those that the images need, which have their sizes in bytes. */
-export function compareBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
-  const listed = [...blobs, ...(base?.blobs ?? [])].map(({ digest, size }) => `${digest} of ${String(size)} bytes`);
-  const actual = [...needed].map(([digest, size]) => `${digest} of ${String(size)} bytes`);
+export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
+  const listed = [...blobs, ...(base?.blobs ?? [])].map(({ digest, size }) => `${digest} of ${size} bytes`);
+  const actual = [...needed].map(([digest, size]) => `${digest} of ${size} bytes`);
   return compareLists('blobs', listed, actual).map(contradiction);
 }
 
 /** Compares the signatures that metadata.json lists with those that are there; of those of `told` something was said already. */
-export function compareSignatures(
+export function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,
   known: SignaturesByDigest,
@@ -81,7 +81,7 @@ function compareLists(field: string, said: readonly string[], actual: readonly s
 }
 
 function nameSome(names: readonly string[]): string {
-  const others = names.length > 3 ? ` and ${String(names.length - 3)} more` : '';
+  const others = names.length > 3 ? ` and ${names.length - 3} more` : '';
   return names.slice(0, 3).join(', ') + others;
 }
 

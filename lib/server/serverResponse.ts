@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parseRange } from './serverRequest.ts';
 
 /** A registry's error: status, code of the distribution-spec, and words. */
-export class Refusal extends Error {
+export class RequestRefusal extends Error {
   readonly status: number;
   readonly code: string;
 
@@ -28,8 +28,8 @@ export function beginContent(
 ): { start: number; end: number } {
   const range = parseRange(request.headers.range, size);
   if (range === 'unsatisfiable') {
-    response.setHeader('Content-Range', `bytes */${String(size)}`);
-    throw new Refusal(416, 'RANGE_INVALID', `it has ${String(size)} bytes`);
+    response.setHeader('Content-Range', `bytes */${size}`);
+    throw new RequestRefusal(416, 'RANGE_INVALID', `it has ${size} bytes`);
   }
   const { start, end } = range ?? { start: 0, end: size };
   response.writeHead(range ? 206 : 200, {
@@ -37,7 +37,7 @@ export function beginContent(
     'Content-Length': end - start,
     'Accept-Ranges': 'bytes',
     ...(digest !== undefined && { 'Docker-Content-Digest': digest, ETag: `"${digest}"` }),
-    ...(range && { 'Content-Range': `bytes ${String(start)}-${String(end - 1)}/${String(size)}` }),
+    ...(range && { 'Content-Range': `bytes ${start}-${end - 1}/${size}` }),
   });
   return { start, end };
 }

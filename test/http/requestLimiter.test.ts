@@ -1,11 +1,14 @@
 import { expect } from 'chai';
-import { Slots, type SlotKind } from '../../lib/http/slots.ts';
+import { RequestLimiter, type RequestKind } from '../../lib/http/requestLimiter.ts';
 
 const { signal } = new AbortController();
 
 /** Takes as many slots of the kinds as can be had at once, in order. */
-async function takeAll(slots: Slots, kinds: SlotKind[]): Promise<{ kind: SlotKind; release: () => void }[]> {
-  const taken: { kind: SlotKind; release: () => void }[] = [];
+async function takeAll(
+  slots: RequestLimiter,
+  kinds: RequestKind[],
+): Promise<{ kind: RequestKind; release: () => void }[]> {
+  const taken: { kind: RequestKind; release: () => void }[] = [];
   for (const kind of kinds) void slots.take(kind, signal).then((release) => taken.push({ kind, release }));
   await new Promise(setImmediate);
   return taken;
@@ -13,7 +16,7 @@ async function takeAll(slots: Slots, kinds: SlotKind[]): Promise<{ kind: SlotKin
 
 describe('Slots', () => {
   it('gives as many as there are, and the next when one comes back', async () => {
-    const slots = new Slots(2);
+    const slots = new RequestLimiter(2);
     const taken = await takeAll(slots, ['plain', 'plain', 'plain', 'plain']);
     expect(taken).to.have.length(2);
     taken[0]?.release();
@@ -23,17 +26,17 @@ describe('Slots', () => {
   });
 
   it('keeps one slot for what uploads may read', async () => {
-    const taken = await takeAll(new Slots(3), ['upload', 'upload', 'upload', 'plain', 'plain']);
+    const taken = await takeAll(new RequestLimiter(3), ['upload', 'upload', 'upload', 'plain', 'plain']);
     expect(taken.map(({ kind }) => kind)).to.deep.equal(['upload', 'upload', 'plain']);
   });
 
   it('lets an upload read from its own server even with a bound of one', async () => {
-    const taken = await takeAll(new Slots(1), ['upload', 'plain', 'upload', 'plain']);
+    const taken = await takeAll(new RequestLimiter(1), ['upload', 'plain', 'upload', 'plain']);
     expect(taken.map(({ kind }) => kind)).to.deep.equal(['upload', 'plain']);
   });
 
   it('ends a wait with the signal, and forgets it', async () => {
-    const slots = new Slots(1);
+    const slots = new RequestLimiter(1);
     const release = await slots.take('plain', signal);
     const controller = new AbortController();
     const waiting = slots.take('plain', controller.signal).catch((error: unknown) => error);

@@ -3,14 +3,14 @@ import type { Digest } from '../../oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
 /** What is known of a medium: `unreadable` is one with the bundle that could not be read to its end, or is damaged. */
-export type Verdict = 'verified' | 'another' | 'unreadable';
+export type MediumState = 'verified' | 'another' | 'unreadable';
 
 /** What one node has found out about its media, for one bundle that is allowed: by where they are and what they say of themselves. */
-export class MediaVerdicts {
+export class MediaStates {
   /** What is known of the bundle by now. */
   facts: BundleFacts | undefined;
   readonly #digest: Digest;
-  readonly #verdicts = new Map<string, Exclude<Verdict, 'unreadable'>>();
+  readonly #verdicts = new Map<string, Exclude<MediumState, 'unreadable'>>();
   /** Not read again until they change, and are other objects then. */
   readonly #unreadable = new WeakSet<FoundBundle>();
   #seen = '';
@@ -30,7 +30,7 @@ export class MediaVerdicts {
   }
 
   /** What is known of a medium; undefined for one that has to be verified. */
-  judge(found: FoundBundle): Verdict | undefined {
+  judge(found: FoundBundle): MediumState | undefined {
     if (this.facts && identityOf(this.facts.metadata) !== found.identity) return 'another';
     if (found.digest !== undefined && found.digest !== this.#digest) return 'another';
     return this.#unreadable.has(found) ? 'unreadable' : this.#verdicts.get(keyOf(found));
@@ -49,7 +49,7 @@ export class MediaVerdicts {
     return found.digest === this.#digest || this.facts !== undefined;
   }
 
-  set(found: FoundBundle, verdict: Verdict): void {
+  set(found: FoundBundle, verdict: MediumState): void {
     if (verdict === 'unreadable') this.#unreadable.add(found);
     else this.#verdicts.set(keyOf(found), verdict);
   }

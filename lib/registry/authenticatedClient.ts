@@ -3,12 +3,12 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
 import { networkCode, printable, speaksHttp } from '../http/networkErrors.ts';
-import type { Reply, Subject } from './refusals.ts';
+import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { keepsSecret, redirectOf } from '../http/redirect.ts';
 
 /** A request to a registry about something in a repository. */
-export interface RegistryRequest extends Subject {
+export interface RegistryRequest extends RequestSubject {
   /** What follows `/v2/<repository>/`, or a URL that the registry gave. */
   readonly target: string | URL;
   readonly headers?: Readonly<Record<string, string>>;
@@ -27,7 +27,7 @@ export interface RegistryRequest extends Subject {
 export type Perform = (exchange: ExchangeRequest) => Promise<ReadResponse>;
 
 /** Single requests to registries, with everything that belongs to one: the registry's scheme, a login, redirects. */
-export class Conversations {
+export class AuthenticatedClient {
   readonly #authorizer: Authorizer;
   readonly #context: Context;
   readonly #insecure: boolean;
@@ -50,7 +50,7 @@ export class Conversations {
   }
 
   /** Sends a request with the Authorization it needs, and once more where the registry wants another. */
-  async hold(request: RegistryRequest, perform: Perform): Promise<Reply> {
+  async send(request: RegistryRequest, perform: Perform): Promise<Reply> {
     const { registry, repository, actions, from } = request;
     const scopes = [`repository:${repository}:${actions}`, ...(from === undefined ? [] : [`repository:${from}:pull`])];
     const subject = { registry, repository, scope: scopes.join(' ') };

@@ -14,7 +14,7 @@ const { apiVersion, kind } = upgradeBundleKind;
  * The UpgradeBundles as an agent needs them, without what all nodes say, which is most of them: their columns each time, and what was asked of them
  * once for each change of that.
  */
-export class BundleGlance {
+export class UpgradeBundleReader {
   readonly #cluster: Cluster;
   #known: ReadonlyMap<string, UpgradeBundle> = new Map();
 
@@ -58,7 +58,7 @@ function readRow(row: Fields): Row | undefined {
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
   const { phase, turn, nodesReady } = bundleColumns;
   const status = statusOf({ phase: row[phase], turn: row[turn], nodesReady: row[nodesReady] });
-  return { name: String(row['Name']), key: `${uid} ${String(generation)}`, status };
+  return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
 function statusOf({ phase, turn, nodesReady }: Fields): UpgradeBundleStatus {

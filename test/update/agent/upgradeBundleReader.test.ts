@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { BundleGlance } from '../../../lib/update/agent/bundleGlance.ts';
+import { UpgradeBundleReader } from '../../../lib/update/agent/upgradeBundleReader.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
@@ -23,7 +23,7 @@ describe('BundleGlance', () => {
   });
 
   const nodes = Array.from({ length: 200 }, (_, index) => ({
-    ...{ name: `n${String(index)}`, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+    ...{ name: `n${index}`, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
   }));
   const put = (name: string, status: object, spec: object = {}): void =>
     void api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name }, spec: { bundle: {}, ...spec }, status });
@@ -38,7 +38,7 @@ describe('BundleGlance', () => {
   it('gives what was asked for, and how far it is, without what all nodes say', async () => {
     put('x', { phase: 'Loading', turn: 'n1', nodesReady: '1/200', version: '4.19.4', nodes }, { hold: true });
     put('y', {}, { bundle: { file: '/dev/sdb' } });
-    const [x, y, ...more] = await new BundleGlance(connected.cluster).list();
+    const [x, y, ...more] = await new UpgradeBundleReader(connected.cluster).list();
     expect(more).to.deep.equal([]);
     expect(x?.metadata.uid).to.be.a('string');
     expect(x?.metadata).not.to.have.property('managedFields');
@@ -51,7 +51,7 @@ describe('BundleGlance', () => {
 
   it('reads an UpgradeBundle again when something else of it has changed than its status, and little otherwise', async () => {
     put('x', { phase: 'Loading', nodes });
-    const glance = new BundleGlance(connected.cluster);
+    const glance = new UpgradeBundleReader(connected.cluster);
     await glance.list();
     const reference = { apiVersion, kind: 'UpgradeBundle', metadata: { name: 'x' } };
     await connected.cluster.patch(reference, { status: { phase: 'Loaded' } }, { subresource: 'status' });
@@ -74,7 +74,7 @@ describe('BundleGlance', () => {
     const definition = JSON.stringify(upgradeBundleDefinition({ rules: false }));
     api.put(JSON.parse(definition.replace('"Generation"', '"Other"')) as Parameters<typeof api.put>[0]);
     put('x', { phase: 'Loading', nodes });
-    const [x] = await new BundleGlance(connected.cluster).list();
+    const [x] = await new UpgradeBundleReader(connected.cluster).list();
     expect(x?.status).to.deep.equal({ phase: 'Loading' });
     expect(x?.metadata).not.to.have.property('managedFields');
   });

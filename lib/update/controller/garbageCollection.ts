@@ -1,7 +1,7 @@
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
 import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
-import { restoreOthers } from './pauses.ts';
+import { restoreNodeChanges } from './pauses.ts';
 import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import { activeBundle, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
 
@@ -11,11 +11,11 @@ const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 
  * Takes back what belongs to no UpgradeBundle that goes on: pauses, and pins of releases that the cluster does not run. So whatever a
  * controller left behind that was killed goes, and whatever an UpgradeBundle was that is deleted.
  */
-export async function tidyUp(cluster: Cluster, bundles: readonly UpgradeBundle[]): Promise<void> {
+export async function garbageCollect(cluster: Cluster, bundles: readonly UpgradeBundle[]): Promise<void> {
   const active = activeBundle(bundles);
   // One that only just begins to load has paused before it says so.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
-  await restoreOthers(cluster, pauses ? active.metadata.name : undefined);
+  await restoreNodeChanges(cluster, pauses ? active.metadata.name : undefined);
   const [latest] = listOf(fieldsOf((await cluster.read(clusterVersionReference))?.['status'])['history']);
   // While the cluster changes its release, its nodes need both.
   if (latest?.['state'] !== 'Completed') return;
