@@ -70,6 +70,27 @@ describe('the written documents', () => {
     }
   });
 
+  it('have how-to pages with the same parts, one command in each step, and releases that are supported', async () => {
+    for (const [path, text] of await readPages(root)) {
+      if (!path.startsWith('docs/how-to/')) continue;
+      expect(headingsOf(text), path).to.include.members(['Before you begin', 'Verify', 'Troubleshoot']);
+      expect(text, path).to.match(/^1\. /m);
+      for (const block of blocksOf(text)) {
+        const commands = block.split('\n').filter((line) => /^ {0,3}\S/.test(line));
+        expect(commands.length === 1 || block.includes('; do\n'), `${path}: ${block}`).to.equal(true);
+        for (const [release, minor] of block.matchAll(/\b4\.(\d+)\.\d+/g)) {
+          expect(Number(minor), `${path}: ${release}`).to.be.at.least(18);
+        }
+      }
+    }
+  });
+
+  it('have an architecture page that is short: 150 lines of 120 columns', async () => {
+    const lines = (await readFile(`${root}/docs/architecture.md`, 'utf8')).split('\n');
+    expect(lines).to.have.length.at.most(151);
+    expect(lines.filter(({ length }) => length > 120)).to.deep.equal([]);
+  });
+
   it('name files that exist', async () => {
     const missing = [...(await readPages(root))].flatMap(([path, text]) => {
       const named = [...text.matchAll(/`((?:lib|cmd|test|\.config|\.ci|\.github)\/[\w./-]*\w)`/g)].map(
@@ -99,19 +120,21 @@ describe('the written documents', () => {
   });
 });
 
+/** The fenced blocks of a page that have no language. */
+function blocksOf(page: string): string[] {
+  const blocks = [...page.matchAll(/^ *```(\w*)\n([^]*?)^ *```$/gm)];
+  return blocks.filter(([, language]) => language === '').map(([, , text = '']) => text);
+}
+
 /** The commands in the fenced blocks of a page, without the rest of the shell's line. */
 function commandsOf(page: string): { program: Program; line: string[] }[] {
-  const fenced = [...page.matchAll(/^ *```(\w*)\n([^]*?)^ *```$/gm)].filter(([, language]) => language === '');
-  const blocks = fenced.map(([, , text = '']) => text.replace(/\\\n */g, ' '));
-  return blocks
-    .join('')
-    .split('\n')
-    .flatMap((text) => {
-      const [, name = '', rest = ''] = /^(?:\$ | *|.*\$\()(oc adm-[a-z-]+)(?: (.*))?$/.exec(text) ?? [];
-      const program = programs.find((each) => each.name === name);
-      const words = rest.replace(/ [|>&].*|\)$/, '').replaceAll('sha256:…', `sha256:${'0'.repeat(64)}`);
-      return program ? [{ program, line: words.split(' ').filter(Boolean) }] : [];
-    });
+  const lines = blocksOf(page).flatMap((text) => text.replace(/\\\n */g, ' ').split('\n'));
+  return lines.flatMap((text) => {
+    const [, name = '', rest = ''] = /^(?:\$ | *|.*\$\()(oc adm-[a-z-]+)(?: (.*))?$/.exec(text) ?? [];
+    const program = programs.find((each) => each.name === name);
+    const words = rest.replace(/ [|>&].*|\)$/, '').replaceAll('sha256:…', `sha256:${'0'.repeat(64)}`);
+    return program ? [{ program, line: words.split(' ').filter(Boolean) }] : [];
+  });
 }
 
 describe('brokenLinks', () => {
