@@ -11,9 +11,7 @@ import { makeSigningKey, signatureStore, signDigest } from './support/release/si
 const program = new URL('../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
 const folder = await mkdtemp(join(tmpdir(), 'upgrade-bundle-demo-'));
 
-say(
-  'A registry on this machine stands for quay.io. It has a release of 60 images, signed with a key made for the occasion.',
-);
+say('A registry on this machine stands for quay.io. It has a release of 60 images, signed with a temporary key.');
 const key = await makeSigningKey({ name: 'Demonstration key' });
 const registry = await startRegistry();
 const release = buildRelease({
