@@ -90,6 +90,10 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     files: /^lib\/release\/signature\/(keyring|signature|signingKey)\.ts$/,
     reason: 'signatures are checked in one place',
   },
+  diff: {
+    files: /^lib\/mirror-registry\/change\/unifiedDiff\.ts$/,
+    reason: 'differences of units are formatted in one place',
+  },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
     files:
