@@ -62,9 +62,9 @@ async function readPlan(
 }
 
 function failureOf({ findings, target }: Preflight): PluginError {
-  const count = findings.filter(({ severity }) => severity === 'blocks').length;
+  const count = findings.filter(({ severity }) => severity === 'blocker').length;
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
-  const reasons = `${count} ${count === 1 ? 'finding blocks' : 'findings block'}`;
+  const reasons = count === 1 ? '1 blocker' : `${count} blockers`;
   return new PluginError('not-ready', `The cluster cannot ${what}: ${reasons}`, {
     hint: 'Do what is said above, then run this again.',
   });

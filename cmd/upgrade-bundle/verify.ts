@@ -136,7 +136,7 @@ function toWords(report: VerifyReport): string {
     ...confirmedBy.map((source) => ['', `as ${source} says`]),
   ];
   return [
-    `${isGood ? 'Good' : 'NOT GOOD'}: ${path}`,
+    `${isGood ? 'Verified' : 'FAILED'}: ${path}`,
     formatFields(rows),
     ...(isGood ? [] : ['', ...listProblems(problems)]),
   ].join('\n');

@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 
-/** What a finding means: it keeps the cluster from updating or booting, may do harm, or is worth knowing. */
-export type Severity = 'blocks' | 'warns' | 'notes';
+/** A blocker keeps the cluster from updating or booting, a warning may cause harm, an info is worth knowing. */
+export type Severity = 'blocker' | 'warning' | 'info';
 
 /** What is looked at, in the order in which it matters. */
 const checks = [
@@ -30,7 +30,8 @@ export interface Finding {
   readonly advice: string;
 }
 
-const severities: readonly Severity[] = ['blocks', 'warns', 'notes'];
+const severities: readonly Severity[] = ['blocker', 'warning', 'info'];
+
 /** The subject that an object is. */
 export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObject): Subject {
   return { kind, name, ...(namespace !== undefined && namespace !== '' && { namespace }) };

@@ -57,9 +57,9 @@ export function checkNode(
     ...{ check, severity, subject: { kind: 'Node', name: node.name }, message, advice: advised },
   });
   return [
-    ...(node.ready ? [] : [find('nodes', 'blocks', 'is not ready', advice.ready)]),
-    ...(node.schedulable ? [] : [find('nodes', 'warns', 'is cordoned', advice.cordon)]),
-    ...(node.pressed ? [find('nodes', 'blocks', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
+    ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
+    ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon)]),
+    ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
     ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkSpace(node, bundle, knowledge, find)] : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
     ...(bundle ? checkNext(node, bundle, knowledge, find) : []),
@@ -71,7 +71,7 @@ type Find = (check: Check, severity: Severity, message: string, advised: string)
 function checkArchitecture({ architecture }: ClusterNode, { version, arch }: BundleNeeds, find: Find): Finding[] {
   const wanted = goArchitecture(arch);
   if (wanted === undefined || architecture === '' || wanted === architecture) return [];
-  return [find('nodes', 'blocks', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
+  return [find('nodes', 'blocker', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
 }
 
 function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
@@ -84,9 +84,9 @@ function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowl
   const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(needed - reserve)} for the images, the rest stays free)`;
   if (room !== undefined && room < needed) {
     const what = has === undefined ? 'has a disk of which pods may use' : 'has';
-    return [find('space', 'blocks', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];
+    return [find('space', 'blocker', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];
   }
-  return has === undefined ? [find('space', 'notes', `does not tell how much is free; ${words}`, advice.stats)] : [];
+  return has === undefined ? [find('space', 'info', `does not tell how much is free; ${words}`, advice.stats)] : [];
 }
 
 function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running: readonly string[]): Set<string> {
@@ -106,11 +106,11 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
   if (missing.length === 0) return [];
   if (isTruncated(node, knowledge)) {
     const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
-    return [find('images', 'notes', what, advice.list)];
+    return [find('images', 'info', what, advice.list)];
   }
   const some = missing.slice(0, 2).join(', ');
   const more = missing.length > 2 ? ` and ${missing.length - 2} more` : '';
-  return [find('images', 'warns', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
+  return [find('images', 'warning', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
 }
 
 function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
@@ -118,7 +118,7 @@ function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowle
   if (present === wanted) return [];
   const unsure = isTruncated(node, knowledge) ? ', as far as it lists them' : '';
   const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
-  return [find('images', 'notes', what, advice.next)];
+  return [find('images', 'info', what, advice.next)];
 }
 
 /** How many images of a bundle a node is known to have, and of how many. */

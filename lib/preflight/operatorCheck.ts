@@ -19,13 +19,13 @@ const advice = {
 /** Checks the operators of OpenShift; `minor` tells whether the update that is planned is to another minor version. */
 export function checkOperators(operators: readonly KubernetesObject[], minor: boolean): Finding[] {
   return operators.flatMap((operator) => [
-    ...findCondition(operator, 'operators', ['Available', 'False', 'blocks', 'is not available', advice.operator]),
-    ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocks', 'is degraded', advice.operator]),
+    ...findCondition(operator, 'operators', ['Available', 'False', 'blocker', 'is not available', advice.operator]),
+    ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocker', 'is degraded', advice.operator]),
     ...findCondition(operator, 'operators', [
       ...([
         'Upgradeable',
         'False',
-        minor ? 'blocks' : 'notes',
+        minor ? 'blocker' : 'info',
         'must not be updated to another minor version',
       ] as const),
       advice.upgradeable,
@@ -38,14 +38,14 @@ export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
   return pools.flatMap((pool): Finding[] => {
     const paused = fieldsOf(pool['spec'])['paused'] === true;
     const subject = subjectOf(pool);
-    const degraded = findCondition(pool, 'pools', ['Degraded', 'True', 'blocks', 'is degraded', advice.degraded]);
-    const behind = findCondition(pool, 'pools', ['Updated', 'False', 'blocks', 'is not up to date', advice.updating]);
+    const degraded = findCondition(pool, 'pools', ['Degraded', 'True', 'blocker', 'is degraded', advice.degraded]);
+    const behind = findCondition(pool, 'pools', ['Updated', 'False', 'blocker', 'is not up to date', advice.updating]);
     return [
       ...(paused
         ? [
             {
               check: 'pools' as const,
-              severity: 'warns' as const,
+              severity: 'warning' as const,
               subject,
               message: 'is paused',
               advice: advice.paused,
@@ -78,7 +78,7 @@ export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] 
     return [
       {
         check: 'catalogs',
-        severity: 'warns',
+        severity: 'warning',
         subject,
         message: reasons.join(', and '),
         advice: isDefault ? advice.defaults : advice.catalog,

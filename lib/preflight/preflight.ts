@@ -27,7 +27,7 @@ export interface Preflight {
   /** How many of them were looked at. */
   readonly nodes: number;
   readonly workloads: number;
-  /** Nothing blocks. */
+  /** No finding is a blocker. */
   readonly ready: boolean;
   /** What matters most first. */
   readonly findings: readonly Finding[];
@@ -62,7 +62,7 @@ export async function runPreflight(
   return {
     ...{ cluster: cluster.name, version, target: plan?.version },
     ...{ nodes: survey.nodes.length, workloads: templates.length },
-    ready: findings.every(({ severity }) => severity !== 'blocks'),
+    ready: findings.every(({ severity }) => severity !== 'blocker'),
     findings: sortFindings(findings),
   };
 }
@@ -83,7 +83,7 @@ function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Clust
     ? [
         {
           check: 'bundle',
-          severity: 'blocks',
+          severity: 'blocker',
           subject: { kind: 'Bundle', name: path },
           message: distrust.message,
           advice: distrust.hint ?? 'Take a bundle of a release that somebody trusted signed.',

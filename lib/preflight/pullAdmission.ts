@@ -21,11 +21,11 @@ export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
     const [container = {}] = listOf(fieldsOf(spec)['containers']);
     if (container['imagePullPolicy'] !== 'Always') return [];
     const message = 'the cluster makes every pod pull its images at every start (AlwaysPullImages, or a webhook)';
-    return [{ check: 'pull-policy', severity: 'blocks', subject, message, advice: advice.always }];
+    return [{ check: 'pull-policy', severity: 'blocker', subject, message, advice: advice.always }];
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     const message = `whether the cluster makes every pod pull its images cannot be told: ${error.message}`;
-    return [{ check: 'pull-policy', severity: 'notes', subject, message, advice: advice.unknown }];
+    return [{ check: 'pull-policy', severity: 'info', subject, message, advice: advice.unknown }];
   }
 }
 

@@ -12,7 +12,7 @@ const advice = {
 
 /**
  * Finds containers of live workloads that pull whenever they start, or whose image is named by a tag. Of pods and what makes them, the
- * uppermost that says so is named. What belongs to OpenShift itself blocks, what the site runs is a warning.
+ * uppermost that says so is named. A workload of OpenShift itself is a blocker, one of the site is a warning.
  */
 export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
   const known = new Map(templates.map((template) => [keyOf(template.subject), template]));
@@ -23,7 +23,7 @@ export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
     const own = (isBad: (container: Container) => boolean): Container[] =>
       template.containers.filter((container) => isBad(container) && !owner?.containers.some(like(container, isBad)));
     const { subject, idle } = template;
-    const severity: Severity = idle ? 'notes' : isCritical(template) ? 'blocks' : 'warns';
+    const severity: Severity = idle ? 'info' : isCritical(template) ? 'blocker' : 'warning';
     const always = own(pullsAlways);
     const tagged = own(isTagged);
     return [
@@ -51,7 +51,7 @@ export function checkManifests(
         ? [
             {
               check: 'pull-policy' as const,
-              severity: 'blocks' as const,
+              severity: 'blocker' as const,
               subject,
               message: where + describeAlways(always, false).message,
               advice: advice.payload,
@@ -62,7 +62,7 @@ export function checkManifests(
         ? [
             {
               check: 'tags' as const,
-              severity: 'warns' as const,
+              severity: 'warning' as const,
               subject,
               message: where + describeTags(tagged).message,
               advice: advice.payload,
@@ -96,7 +96,7 @@ function like(container: Container, isBad: (container: Container) => boolean) {
 }
 
 function demote(severity: Severity): Severity {
-  return severity === 'blocks' ? 'warns' : 'notes';
+  return severity === 'blocker' ? 'warning' : 'info';
 }
 
 function describeAlways(containers: readonly Container[], idle: boolean): { message: string; advice: string } {

@@ -54,12 +54,12 @@ export function checkState(object: KubernetesObject, target: UpdateTarget | unde
   const conditions = conditionsOf(object);
   const { version } = readClusterVersion(object);
   const isMinor = target !== undefined && !isSameMinor(target.version, version);
-  const keep: Severity = isMinor ? 'blocks' : target ? 'notes' : 'warns';
+  const keep: Severity = isMinor ? 'blocker' : target ? 'info' : 'warning';
   const rules: readonly (readonly [type: string, status: string, Severity, what: string, advised: string])[] = [
-    ['Available', 'False', 'blocks', 'is not available', advice.failing],
-    ['Failing', 'True', 'blocks', 'fails', advice.failing],
-    ['Progressing', 'True', 'blocks', 'is being updated', advice.busy],
-    ['ReleaseAccepted', 'False', 'warns', 'did not accept a release', advice.failing],
+    ['Available', 'False', 'blocker', 'is not available', advice.failing],
+    ['Failing', 'True', 'blocker', 'fails', advice.failing],
+    ['Progressing', 'True', 'blocker', 'is being updated', advice.busy],
+    ['ReleaseAccepted', 'False', 'warning', 'did not accept a release', advice.failing],
     ['Upgradeable', 'False', keep, 'must not be updated to another minor version', advice.upgradeable],
   ];
   return rules.flatMap(([type, status, severity, what, advised]) => {
@@ -78,15 +78,15 @@ export function checkPath(object: KubernetesObject, target: UpdateTarget, supply
   });
   const asked = textOf(fieldsOf(fieldsOf(object['spec'])['desiredUpdate'])['version']);
   if (target.version === version)
-    return [find('notes', `runs ${version} already, which is the version of the bundle`, advice.same)];
+    return [find('info', `runs ${version} already, which is the version of the bundle`, advice.same)];
   if (isOlder(target.version, version))
-    return [find('blocks', `runs ${version}, which is later than ${target.version}`, advice.older)];
+    return [find('blocker', `runs ${version}, which is later than ${target.version}`, advice.older)];
   return [
-    ...(asked !== undefined && asked !== desired ? [find('blocks', `was told to become ${asked}`, advice.busy)] : []),
+    ...(asked !== undefined && asked !== desired ? [find('blocker', `was told to become ${asked}`, advice.busy)] : []),
     ...(target.previous.length === 0
       ? [
           find(
-            'warns',
+            'warning',
             `runs ${version}; ${target.version} does not say from which versions it can be reached`,
             advice.unknown,
           ),
@@ -95,13 +95,13 @@ export function checkPath(object: KubernetesObject, target: UpdateTarget, supply
         ? []
         : [
             find(
-              'blocks',
+              'blocker',
               `runs ${version}, from which there is no update to ${target.version}: only from ${nearest(target.previous)}`,
               advice.path,
             ),
           ]),
     ...(multi && target.arch !== 'multi'
-      ? [find('blocks', `is for several architectures, and the bundle is for ${target.arch}`, advice.arch)]
+      ? [find('blocker', `is for several architectures, and the bundle is for ${target.arch}`, advice.arch)]
       : []),
     ...checkSystem(version, target, supply, find),
   ];
@@ -116,16 +116,16 @@ function checkSystem(
   if (!takesLocalSystem(target.version)) {
     const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19 and later take it from their own storage`;
     if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
-      return [find('warns', `${what}; ${featureSet} may change that`, advice.system)];
+      return [find('warning', `${what}; ${featureSet} may change that`, advice.system)];
     }
     if (mirrored)
-      return [find('warns', `${what}; the configured mirrors must answer during the update`, advice.system)];
-    return [find('blocks', what, advice.system)];
+      return [find('warning', `${what}; the configured mirrors must answer during the update`, advice.system)];
+    return [find('blocker', what, advice.system)];
   }
   if (pinsImages) return [];
   return [
     find(
-      'warns',
+      'warning',
       `runs ${version}, which cannot pin images yet, as nodes have to before they update to ${target.version} without a registry`,
       advice.pins,
     ),

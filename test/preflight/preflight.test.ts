@@ -108,11 +108,11 @@ describe('runPreflight', () => {
       server.put(workload('StatefulSet', 'etcd', 'openshift-etcd', always));
       server.put(workload('DaemonSet', 'asleep', 'shop', { ...always, replicas: 0 }));
       expect(await find()).to.deep.equal([
-        'blocks pull-policy statefulset/etcd -n openshift-etcd',
-        'warns pull-policy deployment/web -n shop',
-        'notes pull-policy daemonset/asleep -n shop',
+        'blocker pull-policy statefulset/etcd -n openshift-etcd',
+        'warning pull-policy deployment/web -n shop',
+        'info pull-policy daemonset/asleep -n shop',
       ]);
-      expect(await messageOf('warns pull-policy deployment/web -n shop')).to.equal(
+      expect(await messageOf('warning pull-policy deployment/web -n shop')).to.equal(
         'container main pulls from a registry at every start (imagePullPolicy: Always)',
       );
     });
@@ -133,13 +133,13 @@ describe('runPreflight', () => {
       });
       const found = await find();
       expect(found.filter((line) => line.includes('pull-policy'))).to.deep.equal([
-        'warns pull-policy pod/debugged -n shop',
-        'warns pull-policy pod/initial -n shop',
-        'warns pull-policy cronjob/nightly -n shop',
+        'warning pull-policy pod/debugged -n shop',
+        'warning pull-policy pod/initial -n shop',
+        'warning pull-policy cronjob/nightly -n shop',
       ]);
       expect(found.filter((line) => line.includes('tags'))).to.have.length(3);
-      expect(await messageOf('warns pull-policy pod/debugged -n shop')).to.match(/^ephemeral container x pulls /);
-      expect(await messageOf('notes tags pod/initial -n shop')).to.equal(
+      expect(await messageOf('warning pull-policy pod/debugged -n shop')).to.match(/^ephemeral container x pulls /);
+      expect(await messageOf('info tags pod/initial -n shop')).to.equal(
         'init container x names an image by tag: quay.io/site/tool:1',
       );
     });
@@ -150,8 +150,8 @@ describe('runPreflight', () => {
       server.put(workload('Deployment', 'x', 'openshift-ingress', { template: { spec: podSpec({ image }) } }));
       server.put(workload('Deployment', 'y', 'shop', { template: { spec: podSpec({ image: 'tool' }) } }));
       const found = await find();
-      expect(found).to.include('warns tags deployment/x -n openshift-ingress');
-      expect(found).to.include('notes tags deployment/y -n shop');
+      expect(found).to.include('warning tags deployment/x -n openshift-ingress');
+      expect(found).to.include('info tags deployment/y -n shop');
     });
 
     it('reads the manifests of the release that is to come', async () => {
@@ -163,10 +163,10 @@ describe('runPreflight', () => {
       };
       const workloads = [{ file: '0000_50_new.yaml', object }];
       expect(await find({ ...plan, workloads })).to.deep.equal([
-        'blocks pull-policy deployment/new -n openshift-new',
-        'warns tags deployment/new -n openshift-new',
+        'blocker pull-policy deployment/new -n openshift-new',
+        'warning tags deployment/new -n openshift-new',
       ]);
-      const message = await messageOf('blocks pull-policy deployment/new -n openshift-new', { ...plan, workloads });
+      const message = await messageOf('blocker pull-policy deployment/new -n openshift-new', { ...plan, workloads });
       expect(message).to.match(/^4\.19\.4 brings it \(0000_50_new\.yaml\), and container a pulls from a registry/);
     });
 
@@ -179,7 +179,7 @@ describe('runPreflight', () => {
           return { ...object, spec: { ...spec, containers } };
         },
       });
-      expect(await find()).to.deep.equal(['blocks pull-policy pod/*']);
+      expect(await find()).to.deep.equal(['blocker pull-policy pod/*']);
       expect(server.find('v1', 'Pod', 'oc-disconnected-preflight', 'default')).to.equal(undefined);
     });
 
@@ -198,9 +198,9 @@ describe('runPreflight', () => {
       const served = pod('own-x', 'openshift-marketplace', podSpec({ imagePullPolicy: 'Always' }));
       server.put({ ...served, metadata: { ...(served['metadata'] as Json), labels } });
       expect(await find()).to.deep.equal([
-        'warns pull-policy pod/own-x -n openshift-marketplace',
-        'warns catalogs catalogsource/own -n openshift-marketplace',
-        'warns catalogs catalogsource/redhat-operators -n openshift-marketplace',
+        'warning pull-policy pod/own-x -n openshift-marketplace',
+        'warning catalogs catalogsource/own -n openshift-marketplace',
+        'warning catalogs catalogsource/redhat-operators -n openshift-marketplace',
       ]);
       const { findings } = await run();
       expect(findings.find(({ subject }) => subject.name === 'redhat-operators')?.advice).to.contain('operatorhub');
@@ -217,14 +217,14 @@ describe('runPreflight', () => {
       server.put(node('worker-0', 'worker', { conditions }));
       server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'arm64' } }, { unschedulable: true }));
       expect(await find()).to.deep.equal([
-        'blocks nodes node/worker-0',
-        'blocks nodes node/worker-0',
-        'warns nodes node/worker-1',
+        'blocker nodes node/worker-0',
+        'blocker nodes node/worker-0',
+        'warning nodes node/worker-1',
       ]);
-      expect(await messageOf('blocks nodes node/worker-1', plan)).to.equal(
+      expect(await messageOf('blocker nodes node/worker-1', plan)).to.equal(
         'is arm64, and the bundle of 4.19.4 is for x86_64',
       );
-      expect(await find({ ...plan, arch: 'multi' })).not.to.include('blocks nodes node/worker-1');
+      expect(await find({ ...plan, arch: 'multi' })).not.to.include('blocker nodes node/worker-1');
     });
 
     it('tells which images are missing where pods may come to run, as far as can be known', async () => {
@@ -236,14 +236,14 @@ describe('runPreflight', () => {
       );
       const images = [...Array(50).keys()].map((index) => ({ names: [`quay.io/large/image:${index}`] }));
       server.put(node('worker-1', 'worker', { images }));
-      expect(await find()).to.deep.equal(['warns images node/worker-0', 'notes images node/worker-1']);
-      expect(await messageOf('warns images node/worker-0')).to.equal(`lacks images that pods may need there: ${image}`);
-      expect(await messageOf('notes images node/worker-1')).to.match(
+      expect(await find()).to.deep.equal(['warning images node/worker-0', 'info images node/worker-1']);
+      expect(await messageOf('warning images node/worker-0')).to.equal(`lacks images that pods may need there: ${image}`);
+      expect(await messageOf('info images node/worker-1')).to.match(
         /^lists its 50 largest images only: whether it has 2 that pods/,
       );
       const spec = { kubeletConfig: { nodeStatusMaxImages: 2 } };
       server.put({ apiVersion: machines, kind: 'KubeletConfig', metadata: { name: 'short' }, spec });
-      expect(await find()).to.deep.equal(['notes images node/worker-0', 'notes images node/worker-1']);
+      expect(await find()).to.deep.equal(['info images node/worker-0', 'info images node/worker-1']);
     });
 
     it('believes that what is pinned and reported as pinned is there', async () => {
@@ -274,31 +274,31 @@ describe('runPreflight', () => {
 
     it('adds up the space that a bundle needs', async () => {
       await start();
-      const absent = ['master-0', 'worker-0', 'worker-1'].map((name) => `notes images node/${name}`);
+      const absent = ['master-0', 'worker-0', 'worker-1'].map((name) => `info images node/${name}`);
       const fresh = { ...plan, images: [next] };
       setFree(server, 'master-0', 60);
       server.nodeStats.delete('worker-0');
-      expect(await find(fresh)).to.deep.equal(['blocks space node/master-0', 'notes space node/worker-0', ...absent]);
-      expect(await messageOf('blocks space node/master-0', fresh)).to.equal(
+      expect(await find(fresh)).to.deep.equal(['blocker space node/master-0', 'info space node/worker-0', ...absent]);
+      expect(await messageOf('blocker space node/master-0', fresh)).to.equal(
         'has 60 GiB only; 66 GiB of free space are needed (48 GiB for the images, the rest stays free)',
       );
       // What is loaded already needs no more space.
-      expect(await messageOf('blocks space node/master-0', plan)).not.to.match(/GiB/);
+      expect(await messageOf('blocker space node/master-0', plan)).not.to.match(/GiB/);
       server.put(node('worker-0', 'worker', { allocatable: { 'ephemeral-storage': '50Gi' } }));
-      expect(await find(fresh)).to.include('blocks space node/worker-0');
+      expect(await find(fresh)).to.include('blocker space node/worker-0');
     });
   });
 
   describe('about the version', () => {
     it('blocks an update for which there is no path, or a way back', async () => {
       await start();
-      const version = 'blocks version clusterversion/version';
+      const version = 'blocker version clusterversion/version';
       expect(await messageOf(version, { ...plan, previous: ['4.19.1', '4.19.2', '4.18.9', '4.18.10'] })).to.equal(
         'runs 4.19.3, from which there is no update to 4.19.4: only from 4.19.2, 4.19.1, 4.18.10 and others',
       );
       expect(await messageOf(version, { ...plan, version: '4.19.2' })).to.contain('which is later than 4.19.2');
-      expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['notes version clusterversion/version']);
-      expect(await find({ ...plan, previous: [] })).to.deep.equal(['warns version clusterversion/version']);
+      expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['info version clusterversion/version']);
+      expect(await find({ ...plan, previous: [] })).to.deep.equal(['warning version clusterversion/version']);
       change(config, 'ClusterVersion', 'version', { spec: { desiredUpdate: { version: '4.19.9' } } });
       expect(await messageOf(version, plan)).to.equal('was told to become 4.19.9');
     });
@@ -310,40 +310,40 @@ describe('runPreflight', () => {
         change(config, 'ClusterVersion', 'version', { status });
       };
       conditions({ Available: 'True', Progressing: 'True because Working towards 4.19.3: 5 of 900' });
-      expect(await messageOf('blocks version clusterversion/version')).to.equal(
+      expect(await messageOf('blocker version clusterversion/version')).to.equal(
         'is being updated: Working towards 4.19.3: 5 of 900',
       );
       conditions({ Upgradeable: 'False because ask an administrator' });
-      expect(await find()).to.deep.equal(['warns version clusterversion/version']);
-      expect(await find(plan)).to.deep.equal(['notes version clusterversion/version']);
+      expect(await find()).to.deep.equal(['warning version clusterversion/version']);
+      expect(await find(plan)).to.deep.equal(['info version clusterversion/version']);
       expect(await find({ ...plan, version: '4.20.0', previous: ['4.19.3'] })).to.deep.equal([
-        'blocks version clusterversion/version',
+        'blocker version clusterversion/version',
       ]);
     });
 
     it('says what a target before 4.19 means', async () => {
       await start({ openshift: '4.12.3' });
       const old = { ...plan, version: '4.12.4', previous: ['4.12.3'] };
-      expect(await find(old)).to.deep.equal(['blocks version clusterversion/version']);
+      expect(await find(old)).to.deep.equal(['blocker version clusterversion/version']);
       const { findings } = await run(old);
       expect(findings[0]?.message).to.contain('nodes fetch the operating system of 4.12.4 from a registry');
       expect(findings[0]?.advice).to.contain('push and serve');
       const spec = { repositoryDigestMirrors: [{ source: 'quay.io/openshift-release-dev', mirrors: ['r.test/x'] }] };
       const apiVersion = 'operator.openshift.io/v1alpha1';
       server.put({ apiVersion, kind: 'ImageContentSourcePolicy', metadata: { name: 'm' }, spec });
-      expect(await find(old)).to.deep.equal(['warns version clusterversion/version']);
+      expect(await find(old)).to.deep.equal(['warning version clusterversion/version']);
     });
 
     it('says what it takes to come to 4.19, and what a preview changes', async () => {
       await start({ openshift: '4.18.20' });
-      expect(await messageOf('warns version clusterversion/version', { ...plan, previous: ['4.18.20'] })).to.contain(
+      expect(await messageOf('warning version clusterversion/version', { ...plan, previous: ['4.18.20'] })).to.contain(
         'cannot pin images yet',
       );
       const preview = { ...plan, version: '4.18.21', previous: ['4.18.20'] };
-      expect(await find(preview)).to.deep.equal(['blocks version clusterversion/version']);
+      expect(await find(preview)).to.deep.equal(['blocker version clusterversion/version']);
       const spec = { featureSet: 'TechPreviewNoUpgrade' };
       server.put({ apiVersion: config, kind: 'FeatureGate', metadata: { name: 'cluster' }, spec });
-      expect(await find(preview)).to.deep.equal(['warns version clusterversion/version']);
+      expect(await find(preview)).to.deep.equal(['warning version clusterversion/version']);
     });
 
     it('is told that nobody who is trusted signed the release', async () => {
@@ -351,7 +351,7 @@ describe('runPreflight', () => {
       const distrust = new PluginError('untrusted', 'x is signed by a key that is not trusted', { hint: 'Trust it.' });
       const { findings, ready } = await run({ ...plan, distrust });
       expect(ready).to.equal(false);
-      expect(findings[0]).to.include({ check: 'bundle', severity: 'blocks', advice: 'Trust it.' });
+      expect(findings[0]).to.include({ check: 'bundle', severity: 'blocker', advice: 'Trust it.' });
     });
   });
 
@@ -364,16 +364,16 @@ describe('runPreflight', () => {
     server.put({ ...pool, spec: { paused: true } });
     server.put(withConditions(machines, 'MachineConfigPool', 'infra', { Updated: 'False because 1 of 3' }));
     expect(await find()).to.deep.equal([
-      'blocks operators clusteroperator/etcd',
-      'blocks operators clusteroperator/ingress',
-      'blocks pools machineconfigpool/infra',
-      'blocks pools machineconfigpool/master',
-      'warns pools machineconfigpool/worker',
-      'notes operators clusteroperator/ingress',
+      'blocker operators clusteroperator/etcd',
+      'blocker operators clusteroperator/ingress',
+      'blocker pools machineconfigpool/infra',
+      'blocker pools machineconfigpool/master',
+      'warning pools machineconfigpool/worker',
+      'info operators clusteroperator/ingress',
     ]);
-    expect(await messageOf('blocks operators clusteroperator/etcd')).to.equal('is degraded: a member is gone');
+    expect(await messageOf('blocker operators clusteroperator/etcd')).to.equal('is degraded: a member is gone');
     expect(await find({ ...plan, version: '4.20.0', previous: ['4.19.3'] })).not.to.include(
-      'notes operators clusteroperator/ingress',
+      'info operators clusteroperator/ingress',
     );
   });
 
@@ -382,9 +382,9 @@ describe('runPreflight', () => {
       !['machineconfigpools', 'nodes/proxy'].includes(resource) && !(resource === 'pods' && verb === 'create');
     await start({ tokens: new Map([['t', 'bob']]), allow });
     expect(await find(plan)).to.deep.equal([
-      'warns rights machineconfigpool/',
-      ...['master-0', 'worker-0', 'worker-1'].map((name) => `notes space node/${name}`),
-      'notes pull-policy pod/*',
+      'warning rights machineconfigpool/',
+      ...['master-0', 'worker-0', 'worker-1'].map((name) => `info space node/${name}`),
+      'info pull-policy pod/*',
     ]);
     await connected.close();
     await server.stop();

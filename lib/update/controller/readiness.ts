@@ -46,7 +46,7 @@ export async function findObstacles(
     ...checkPools(site.pools),
     ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], reports && needs, knowledge)),
   ];
-  return findings.filter(({ severity }) => severity === 'blocks');
+  return findings.filter(({ severity }) => severity === 'blocker');
 }
 
 /** One line about what blocks: `clusterversion/version runs 4.19.3, from which …`. */

@@ -220,7 +220,7 @@ describe('create --volume-size', () => {
     for (const name of [reference, `${reference}.000`, `${reference}.002`, folder]) {
       const verified = await program('verify', name, `--sha256=${reference}.sha256`);
       expect(verified.stdout, verified.stderr)
-        .to.match(/^Good: /)
+        .to.match(/^Verified: /)
         .and.to.match(/Volumes +4/);
       const inspected = await program('inspect', name);
       expect(inspected.stdout, inspected.stderr).to.match(/Volumes +4 files of /);

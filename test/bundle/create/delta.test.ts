@@ -75,7 +75,7 @@ describe('a delta', () => {
   };
   const expectGood = async (bundle: string, ...options: string[]): Promise<void> => {
     const { code, stdout, stderr } = await program('verify', bundle, ...options);
-    expect(stdout + stderr, stdout).to.match(/^Good: /m);
+    expect(stdout + stderr, stdout).to.match(/^Verified: /m);
     expect(code).to.equal(0);
   };
 

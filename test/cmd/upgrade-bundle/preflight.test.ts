@@ -50,13 +50,13 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
     expect(code).to.equal(1);
     expect(stderr).to.equal(
-      'error: The cluster cannot update to 4.19.4 without a registry: 1 finding blocks\nhint: Do what is said above, then run this again.\n',
+      'error: The cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Do what is said above, then run this again.\n',
     );
     expect(stdout).to.match(
       /^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads looked at\n/,
     );
     expect(stdout).to.match(
-      /\nSEVERITY +CHECK +OBJECT +FINDING\nblocks +pull-policy +daemonset\/dns -n openshift-dns +container/,
+      /\nSEVERITY +CHECK +OBJECT +FINDING\nblocker +pull-policy +daemonset\/dns -n openshift-dns +container/,
     );
     expect(stdout).to.match(/ … and 2 more +-o json lists them all\n/);
     expect(stdout.match(/^ {2}pull-policy +Set imagePullPolicy/gm)).to.have.length(1);
@@ -68,7 +68,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const report = JSON.parse(stdout) as Preflight;
     expect(report).to.deep.include({ cluster: 'test', version: '4.19.3', target: '4.19.4', nodes: 3, ready: false });
     expect(report.findings[0]).to.have.all.keys('check', 'severity', 'subject', 'message', 'advice');
-    expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocks' });
+    expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocker' });
     expect((await preflight(bundle.path, '--allow-unsigned')).code).to.equal(0);
   });
 

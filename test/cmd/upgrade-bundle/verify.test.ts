@@ -67,7 +67,7 @@ describe('verify', () => {
     expect(stderr).to.equal('');
     expect(code).to.equal(0);
     expect(stdout)
-      .to.match(/^Good: .*\.tar\n/)
+      .to.match(/^Verified: .*\.tar\n/)
       .and.to.include(`key ${bundle.key.fingerprint}`);
     expect(stdout).to.include('all 9 are whole').and.to.include(bundle.result.digest);
     expect(stdout).to.include(`as ${bundle.path}.sha256 says`);
@@ -77,7 +77,7 @@ describe('verify', () => {
     const { code, stdout } = await verify([await bundle.unpack(), ...trust]);
     expect(code).to.equal(0);
     expect(stdout)
-      .to.match(/^Good: /)
+      .to.match(/^Verified: /)
       .and.not.to.include('Digest');
   });
 
@@ -86,7 +86,7 @@ describe('verify', () => {
     const { code, stdout, stderr } = await verify([cut, ...trust]);
     expect(code).to.equal(1);
     expect(stdout)
-      .to.match(/^NOT GOOD: /)
+      .to.match(/^FAILED: /)
       .and.to.match(/missing +\d+ blobs, needed by .* and \d+ more images/);
     expect(stdout.split('\n')).to.have.length.lessThan(20);
     expect(stderr).to.match(/^error: .*cut\.tar is not a good bundle: there are \d+ problems\nhint: .*\n$/);
@@ -109,7 +109,7 @@ describe('verify', () => {
     await run('tar', ['-C', await bundle.unpack(), '-cf', path, 'metadata.json', 'config', 'v2']);
     const { code, stdout, stderr } = await verify([path, ...trust]);
     expect(code).to.equal(0);
-    expect(stdout).to.match(/^Good: /);
+    expect(stdout).to.match(/^Verified: /);
     expect(stderr).to.match(/^warning: .*again\.tar was packed again/);
     const { good, warnings } = JSON.parse((await verify([path, ...trust, '-o', 'json'])).stdout) as VerifyReport & {
       good: boolean;
@@ -175,7 +175,7 @@ describe('verify', () => {
     try {
       const { code, stdout: words } = await verify([device, ...trust, `--sha256=${bundle.path}.sha256`]);
       expect(words)
-        .to.match(/^Good: \/dev\/loop/)
+        .to.match(/^Verified: \/dev\/loop/)
         .and.to.include(bundle.result.digest);
       expect(code).to.equal(0);
     } finally {

@@ -28,7 +28,7 @@ export function describeCarriedPackages(start: RunExecutable): void {
         const verified = await start('oc-adm_upgrade_bundle', args);
         expect(verified.code, verified.stderr).to.equal(0);
         expect(verified.stdout)
-          .to.match(/^Good: /)
+          .to.match(/^Verified: /)
           .and.to.include('Signed by  Test release key');
       } finally {
         await workshop.close();
