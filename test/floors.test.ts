@@ -15,7 +15,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/files', 'disk fileContent fileRange lock partials rootFolder smallFile'],
   [
     'lib/http',
-    'certificates connections idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retryBudget',
+    'certificates connections idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
   ['lib/store', 'directory imageTree ociLayout repositories store'],
   ['lib/archive', 'archive archiveWriter tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn'],

@@ -17,6 +17,16 @@ export function networkCode(error: unknown): string {
   return typeof code === 'string' ? code : '';
 }
 
+/** Returns whether a connection was lost in the middle of an exchange. */
+export function isConnectionLost(error: unknown): boolean {
+  return ['ECONNRESET', 'EPIPE'].includes(networkCode(error));
+}
+
+/** Returns whether another request may succeed after a response with this status. */
+export function isTransientStatus(status: number): boolean {
+  return [408, 429, 500, 502, 503, 504].includes(status);
+}
+
 /** Tells whether an error says that the server answered a TLS greeting in plain HTTP. */
 export function speaksHttp(error: unknown): boolean {
   if (isPluginError(error)) return error.code === 'tls' && speaksHttp(error.cause);
@@ -54,7 +64,7 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
 // To ask again would not help, and a user whose password is wrong so often may be locked out.
 function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
   const [, answer = '', status] = /\bHTTP\/\d\.\d ((4\d\d)[\x20-\x7e]*)/.exec(messageOf(error)) ?? [];
-  if (status === undefined || ['408', '429'].includes(status)) return undefined;
+  if (status === undefined || isTransientStatus(Number(status))) return undefined;
   const wantsLogin = status === '407';
   return new PluginError(
     'denied',

@@ -5,7 +5,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted, networkCode } from '../http/networkErrors.ts';
 import { watchIdleTime } from '../http/idleTimeout.ts';
-import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../http/retryBudget.ts';
+import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../http/retry.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';

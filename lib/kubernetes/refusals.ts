@@ -1,6 +1,6 @@
 import { PluginError, type ErrorCode } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { TransientError } from '../http/retryBudget.ts';
+import { TransientError } from '../http/retry.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 

@@ -3,7 +3,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { interrupted } from '../http/networkErrors.ts';
-import { RetryBudget, TransientError, type RetryOptions } from '../http/retryBudget.ts';
+import { RetryBudget, TransientError, type RetryOptions } from '../http/retry.ts';
 import type { StoredObject } from './fields.ts';
 import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';

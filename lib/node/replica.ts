@@ -10,7 +10,7 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../http/connections.ts';
 import { checkSpace, describeWriteError, syncFolder } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
-import type { RetryOptions } from '../http/retryBudget.ts';
+import type { RetryOptions } from '../http/retry.ts';
 import type { Authorizer } from '../registry/auth/tokens.ts';
 import { Transport } from '../registry/transport.ts';
 

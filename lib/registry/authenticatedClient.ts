@@ -5,7 +5,7 @@ import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
 import { networkCode, printable, speaksHttp } from '../http/networkErrors.ts';
 import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
-import { keepsSecret, redirectOf } from '../http/redirect.ts';
+import { followRedirects, keepsEncryption } from '../http/redirect.ts';
 
 /** A request to a registry about something in a repository. */
 export interface RegistryRequest extends RequestSubject {
@@ -76,22 +76,21 @@ export class AuthenticatedClient {
       ...headers,
       ...(authorized && authorization !== undefined && { Authorization: authorization }),
     });
-    let { url, elsewhere, response } = await this.#reach(request, async (target, own) => ({
+    const sendTo = (target: URL, sameOrigin: boolean): Promise<ReadResponse> =>
+      perform({ ...exchange, url: target, headers: sent(sameOrigin) });
+    const first = await this.#reach(request, async (target, own) => ({
       url: target,
-      elsewhere: !own,
-      response: await perform({ ...exchange, url: target, headers: sent(own) }),
+      sameOrigin: own,
+      response: await sendTo(target, own),
     }));
-    for (let hops = 0; ; hops += 1) {
-      this.#answered.add(request.registry);
-      const next = redirectOf(method, url, response);
-      if (!next) return { ...response, url, elsewhere, authorization: elsewhere ? undefined : authorization };
+    this.#answered.add(request.registry);
+    const { url, sameOrigin, response } = await followRedirects(method, first, sendTo, (from, to, hops) => {
       if (hops === 10)
-        throw new PluginError('server-error', `${request.registry} redirects without end (${printable(url)})`);
-      this.#checkRedirect(url, next);
-      elsewhere ||= next.origin !== url.origin;
-      url = next;
-      response = await perform({ ...exchange, url, headers: sent(!elsewhere) });
-    }
+        throw new PluginError('server-error', `${request.registry} redirects without end (${printable(from)})`);
+      this.#checkRedirect(from, to);
+      return true;
+    });
+    return { ...response, url, elsewhere: !sameOrigin, authorization: sameOrigin ? authorization : undefined };
   }
 
   /** Finds the scheme of a registry with the first request to it: https, or http where that is allowed and all it speaks. */
@@ -127,7 +126,7 @@ export class AuthenticatedClient {
   #checkRedirect(from: URL, to: URL): void {
     if (!['http:', 'https:'].includes(to.protocol))
       throw new PluginError('server-error', `${printable(from)} redirects to a ${to.protocol} address`);
-    if (keepsSecret(from, to) || this.#insecure) return;
+    if (keepsEncryption(from, to) || this.#insecure) return;
     throw new PluginError('tls', `${printable(from)} redirects to ${printable(to)}, which is not encrypted`, {
       hint: '--insecure allows that.',
     });

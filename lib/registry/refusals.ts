@@ -3,7 +3,7 @@ import { PluginError, type ErrorCode } from '../errors.ts';
 import type { ReadResponse } from '../http/connections.ts';
 import { printable } from '../http/networkErrors.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { explainStatus, TransientError } from '../http/retryBudget.ts';
+import { explainStatus, TransientError } from '../http/retry.ts';
 
 /** What a request was about, for the words of an error. */
 export interface RequestSubject {

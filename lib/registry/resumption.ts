@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { isPluginError, PluginError } from '../errors.ts';
-import { networkCode } from '../http/networkErrors.ts';
-import { TransientError } from '../http/retryBudget.ts';
+import { isConnectionLost } from '../http/networkErrors.ts';
+import { TransientError } from '../http/retry.ts';
 import { refuseEncoding, type RequestSubject } from './refusals.ts';
 
 /** Where the download of content of a known size stands, over as many answers as it takes. Sizes and offsets are in bytes. */
@@ -74,7 +74,7 @@ export class Resumption {
 
   /** Says of a connection that was lost in the middle of a body how far the content came; other errors stay as they are. */
   explain(error: unknown): unknown {
-    const isCut = this.#begun && isPluginError(error, 'unreachable') && losses.includes(networkCode(error));
+    const isCut = this.#begun && isPluginError(error, 'unreachable') && isConnectionLost(error);
     this.#begun = false;
     return isCut ? this.#cutOff(error) : error;
   }
@@ -105,6 +105,3 @@ export class Resumption {
     return `${registry}/${repository}: ${what} ${says}`;
   }
 }
-
-/** What is said of a connection that ended too early. */
-const losses = ['ECONNRESET', 'EPIPE'];

@@ -6,7 +6,7 @@ import type { Connections } from '../http/connections.ts';
 import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
 import { CircuitBreaker } from './circuitBreaker.ts';
 import { networkCode } from '../http/networkErrors.ts';
-import { RetryBudget, TransientError, type RetryOptions, type WaitWarnings } from '../http/retryBudget.ts';
+import { isTransient, retry, RetryBudget, type RetryOptions, type WaitWarnings } from '../http/retry.ts';
 import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './auth/tokens.ts';
@@ -70,13 +70,10 @@ export class Transport {
   async persist<T>(registry: string, action: (patience: RetryBudget) => Promise<T>): Promise<T> {
     this.#givenUp.check(registry);
     const patience = this.#patienceWith(registry);
-    for (;;) {
-      try {
-        return await action(patience);
-      } catch (error) {
-        await this.#endure(patience, registry, error);
-      }
-    }
+    return await retry(
+      () => action(patience),
+      (error) => this.#endure(patience, registry, error),
+    );
   }
 
   /**
@@ -91,17 +88,7 @@ export class Transport {
     const noteAnswer = (): void => {
       this.#givenUp.noteAnswer(request.registry);
     };
-    let body: Readable;
-    const connect = async (): Promise<void> => {
-      for (;;) {
-        try {
-          body = await this.#openOnce(request, resumption);
-          return;
-        } catch (error) {
-          await endure(error);
-        }
-      }
-    };
+    const connect = (): Promise<Readable> => retry(() => this.#openOnce(request, resumption), endure);
     async function* read(): AsyncGenerator<Buffer> {
       for (;;) {
         try {
@@ -116,12 +103,12 @@ export class Transport {
           if (!resumption.isComplete) await endure(error);
         }
         if (resumption.isComplete) return;
-        await connect();
+        body = await connect();
       }
     }
     if (start > 0 && resumption.isComplete) return Readable.from([]);
     this.#givenUp.check(request.registry);
-    await connect();
+    let body = await connect();
     // A reader who leaves before the first byte has not entered the loop that would end the answer.
     return Readable.from(read(), { objectMode: false }).once('close', () => {
       body.destroy();
@@ -154,22 +141,24 @@ export class Transport {
         throw error;
       }
     };
-    for (;;) {
+    const receiveOnce = async (): Promise<void> => {
+      const content = toGet(request, resumption);
       try {
-        const content = toGet(request, resumption);
         const reply = await this.#conversations.send(content, (exchange) =>
           this.#connections.receive(exchange, (...head) => (this.#begin(request, resumption, head) ? take : undefined)),
         );
         if (![200, 206].includes(reply.status)) throw explainRegistryRefusal(content, reply);
         resumption.finish();
-        return;
       } catch (error) {
-        // The receiver's trouble (a full disk) is not the server's.
-        if (thrown) throw thrown.error;
-        if (resumption.isComplete && start < size) return;
-        await this.#endure(patience, request.registry, resumption.explain(error));
+        // An error after the last byte does not matter.
+        if (thrown !== undefined || !resumption.isComplete || start >= size) throw error;
       }
-    }
+    };
+    await retry(receiveOnce, (error) => {
+      // An error of the receiver (a full disk) is not one of the server.
+      if (thrown) throw thrown.error;
+      return this.#endure(patience, request.registry, resumption.explain(error));
+    });
   }
 
   #patienceWith(registry: string): RetryBudget {
@@ -212,7 +201,7 @@ export class Transport {
       await patience.waitAfter(error, most);
     } catch (final) {
       // Whoever refuses something is at work.
-      if (!(error instanceof TransientError || isPluginError(error, 'unreachable'))) this.#givenUp.noteAnswer(registry);
+      if (!isTransient(error)) this.#givenUp.noteAnswer(registry);
       else if (final === error || isPluginError(final, 'rate-limited')) {
         this.#givenUp.giveUp(registry, isPluginError(final) ? final : error, answers);
       }

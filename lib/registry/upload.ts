@@ -3,7 +3,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
-import { TransientError, type RetryBudget } from '../http/retryBudget.ts';
+import { TransientError, type RetryBudget } from '../http/retry.ts';
 import { errorCodesOf, explainRegistryRefusal, type Reply } from './refusals.ts';
 import { verifyStream } from '../store/store.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';

@@ -5,7 +5,7 @@ import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import type { ContentPlace } from '../store/store.ts';
 import { downloadInto } from './download.ts';
-import { TransientError } from '../http/retryBudget.ts';
+import { TransientError } from '../http/retry.ts';
 import { DestinationError, relayInto } from './relay.ts';
 import { openSession, type RegistrySettings } from './session.ts';
 import type { AuthorizationRequest, Authorizer } from './auth/tokens.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { TransientError } from '../../lib/http/retryBudget.ts';
+import { TransientError } from '../../lib/http/retry.ts';
 import { explainRegistryRefusal, type Reply } from '../../lib/registry/refusals.ts';
 
 const subject = { method: 'GET', registry: 'q.io', repository: 'a/b', what: 'blob sha256:1' };

@@ -4,7 +4,7 @@ import { closeSync, openSync } from 'node:fs';
 import type { Descriptor } from '../../lib/oci/descriptor.ts';
 import type { Reference } from '../../lib/oci/reference.ts';
 import { Credentials } from '../../lib/registry/auth/credentials.ts';
-import { TransientError } from '../../lib/http/retryBudget.ts';
+import { TransientError } from '../../lib/http/retry.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from '../../lib/registry/session.ts';
 import { DownloadThreads } from '../../lib/registry/threads.ts';

@@ -1,12 +1,11 @@
 import { PluginError } from '../../errors.ts';
 import { readBody } from '../../http/responseBody.ts';
 import type { Connections, ReadResponse } from '../../http/connections.ts';
-import { redirectOf } from '../../http/redirect.ts';
-import { keepsSecret } from '../../http/redirect.ts';
+import { followRedirects, keepsEncryption } from '../../http/redirect.ts';
 import type { Credential } from './credentialHelper.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
-import { explainStatus } from '../../http/retryBudget.ts';
+import { explainStatus } from '../../http/retry.ts';
 
 /** What is asked of a token server, and for whom. */
 export interface TokenRequest {
@@ -67,17 +66,16 @@ async function get(request: TokenRequest, connections: Exchange, signal: AbortSi
   if (request.service !== '') url.searchParams.set('service', request.service);
   for (const scope of request.scope.split(' ').filter(Boolean)) url.searchParams.append('scope', scope);
   const authorization = basicHeader(request.credential);
-  let place: URL = url;
-  let own = true;
-  for (let hops = 0; ; hops += 1) {
-    const headers = { Accept: 'application/json', ...(own && authorization && { Authorization: authorization }) };
-    const answer = await read(await connections.exchange({ method: 'GET', url: place, headers, signal }));
-    const next = redirectOf('GET', place, answer);
-    if (!next || hops === redirectLimit || !keepsSecret(place, next)) return answer;
-    // Led back, it would still be somebody else who chose what the credentials are sent to.
-    own &&= next.origin === place.origin;
-    place = next;
-  }
+  const send = async (target: URL, sameOrigin: boolean): Promise<ReadResponse> => {
+    const headers = {
+      Accept: 'application/json',
+      ...(sameOrigin && authorization && { Authorization: authorization }),
+    };
+    return await read(await connections.exchange({ method: 'GET', url: target, headers, signal }));
+  };
+  const first = { url, sameOrigin: true, response: await send(url, true) };
+  const allow = (from: URL, to: URL, hops: number): boolean => hops < redirectLimit && keepsEncryption(from, to);
+  return (await followRedirects('GET', first, send, allow)).response;
 }
 
 async function post(

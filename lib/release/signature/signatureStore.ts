@@ -5,8 +5,8 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../oci/digest.ts';
 import type { Connections } from '../../http/connections.ts';
-import { networkCode, printable } from '../../http/networkErrors.ts';
-import { explainStatus, RetryBudget, TransientError, type RetryOptions } from '../../http/retryBudget.ts';
+import { isConnectionLost, printable } from '../../http/networkErrors.ts';
+import { explainStatus, RetryBudget, TransientError, type RetryOptions } from '../../http/retry.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 
 /** Gets a small file by http(s): its bytes, or undefined where the server has none. Throws `too-large` above the limit (bytes). */
@@ -80,7 +80,7 @@ export async function fetchFile(
 }
 
 function mayPass(error: unknown): boolean {
-  return error instanceof TransientError || ['ECONNRESET', 'EPIPE'].includes(networkCode(error));
+  return error instanceof TransientError || isConnectionLost(error);
 }
 
 async function fetchOnce(

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { RetryBudget, type RetryOptions } from '../../http/retryBudget.ts';
+import { RetryBudget, type RetryOptions } from '../../http/retry.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import { executablePath } from './agentStart.ts';
 import type { Cluster } from '../../kubernetes/client.ts';

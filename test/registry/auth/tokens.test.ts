@@ -8,7 +8,7 @@ import { isPluginError, type ErrorCode, type PluginError } from '../../../lib/er
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
-import { TransientError } from '../../../lib/http/retryBudget.ts';
+import { TransientError } from '../../../lib/http/retry.ts';
 import { Tokens, type AuthorizationRequest, type TokensOptions } from '../../../lib/registry/auth/tokens.ts';
 
 interface Asked {

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { setTimeout as sleepFor } from 'node:timers/promises';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
-import { interrupted } from './networkErrors.ts';
+import { interrupted, isTransientStatus } from './networkErrors.ts';
 
 /** How often something is tried, and how long is waited between. Times are in milliseconds. */
 export interface RetryOptions {
@@ -90,10 +90,9 @@ export class RetryBudget {
    * patience is at its end, `rate-limited` when the server wants too long a pause, `interrupted` when the signal is aborted.
    */
   async waitAfter(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
-    const transient = error instanceof TransientError;
-    if (!transient && !isPluginError(error, 'unreachable')) throw error;
+    if (!isTransient(error)) throw error;
     const { baseDelay = 1000, longestDelay = 30_000 } = this.#options;
-    const asked = transient ? (error.retryAfter ?? 0) : 0;
+    const asked = error instanceof TransientError ? (error.retryAfter ?? 0) : 0;
     this.#moved = 0;
     // A pause that the server asked for is no failure; those are bounded by their time.
     if (asked === 0) this.#failures += 1;
@@ -135,16 +134,32 @@ export class RetryBudget {
   }
 }
 
+/** Returns whether another attempt may succeed after an error: it is a TransientError or `unreachable`. */
+export function isTransient(error: unknown): error is PluginError {
+  return error instanceof TransientError || isPluginError(error, 'unreachable');
+}
+
+/** Repeats an action until it succeeds, or until `waitAfter` throws. It gets each error, and waits before the next attempt. */
+export async function retry<T>(action: () => Promise<T>, waitAfter: (error: unknown) => Promise<void>): Promise<T> {
+  for (;;) {
+    try {
+      return await action();
+    } catch (error) {
+      await waitAfter(error);
+    }
+  }
+}
+
 /**
- * The error for a status that tells nothing but that it failed: a TransientError where another attempt may succeed. Its code is `rate-limited`
- * or `server-error` unless another one is given.
+ * Makes the error for a status that has no other meaning than a failure: a TransientError if another attempt may succeed. The default of
+ * its code is `rate-limited` or `server-error`.
  */
 export function explainStatus(
   { status, headers }: { readonly status: number; readonly headers: IncomingHttpHeaders },
   message: string,
   code: ErrorCode = status === 429 ? 'rate-limited' : 'server-error',
 ): PluginError {
-  if (![408, 429, 500, 502, 503, 504].includes(status)) return new PluginError(code, message);
+  if (!isTransientStatus(status)) return new PluginError(code, message);
   return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
 }
 

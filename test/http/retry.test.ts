@@ -6,7 +6,7 @@ import {
   TransientError,
   type Clock,
   type RetryOptions,
-} from '../../lib/http/retryBudget.ts';
+} from '../../lib/http/retry.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
