@@ -123,7 +123,7 @@ describe('the agents of a cluster', function () {
     const stick = await plug(a);
     await until(isVerified);
     await stick.pull();
-    await until(() => message().includes('is gone: insert it again'));
+    await until(() => message().includes('was removed: insert it again'));
     const again = await plug(a);
     await until(() => isVerified() && message() === '');
     await again.spoil(400_000);
@@ -132,7 +132,7 @@ describe('the agents of a cluster', function () {
     expect(message()).to.contain(`${again.device} cannot be read`);
     const wrong = await plug(b, other);
     await until(isAt('Failed', 'b'));
-    expect(cluster.progress('b')?.message).to.contain(`4.19.5 x86_64 on ${wrong.device} is another bundle`);
+    expect(cluster.progress('b')?.message).to.contain(`4.19.5 x86_64 on ${wrong.device} is not the bundle that spec.bundle.digest allows`);
     await wrong.pull();
     await plug(b);
     await until(isAt('Loaded', 'a', 'b'));

@@ -38,11 +38,11 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     const media = await AgentMedia.open(where, context);
     closing.push(() => media.close());
     const tools = {
-      holdings: new BundleCache(folder, trust),
+      cache: new BundleCache(folder, trust),
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, connections),
       server,
-      remarks: () => media.complaints.slice(0, 3),
+      messages: () => media.complaints.slice(0, 3),
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());

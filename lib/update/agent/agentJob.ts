@@ -13,7 +13,7 @@ export class AgentJob {
   #running:
     | { readonly kind: JobKind; readonly name: string; readonly stop: AbortController; readonly done: Promise<void> }
     | undefined;
-  #failure: { readonly message: string; readonly again: number } | undefined;
+  #failure: { readonly message: string; readonly retryAt: number } | undefined;
   #failures = 0;
   #ended = new AbortController();
 
@@ -48,14 +48,14 @@ export class AgentJob {
    * again, it gives false.
    */
   start(kind: JobKind, name: string, work: (context: Context) => Promise<unknown>): void {
-    if (this.#running || (this.#failure && performance.now() < this.#failure.again)) return;
+    if (this.#running || (this.#failure && performance.now() < this.#failure.retryAt)) return;
     const stop = new AbortController();
     const context = { ...this.#context, signal: AbortSignal.any([this.#context.signal, stop.signal]) };
     this.#context.log('info', name);
     const done = work(context)
       .then(
         (outcome) => {
-          this.forgive();
+          this.clearFailure();
           return outcome !== false;
         },
         (error: unknown) => {
@@ -77,7 +77,7 @@ export class AgentJob {
   }
 
   /** Forgets that something failed: it may be tried at once. */
-  forgive(): void {
+  clearFailure(): void {
     this.#failure = undefined;
     this.#failures = 0;
   }
@@ -87,7 +87,7 @@ export class AgentJob {
     const message = `${messageOf(error)}${hint}`;
     const pause = Math.min(pauses.longest, pauses.first * 2 ** this.#failures);
     this.#failures += 1;
-    this.#failure = { message, again: performance.now() + pause };
+    this.#failure = { message, retryAt: performance.now() + pause };
     this.#context.log('warn', `${name}: ${message}; trying again in ${Math.round(pause / 1000)} s`);
   }
 }

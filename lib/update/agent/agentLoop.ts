@@ -4,7 +4,8 @@ import type { FoundBundle } from '../../node/media/medium.ts';
 import { isDigest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
-import { AgentNode, describe, type AgentTools, type NodeFacts } from './agentNode.ts';
+import { AgentNode, describe, type AgentTools } from './agentNode.ts';
+import type { NodeFacts } from './nodeState.ts';
 import { AgentReport } from './agentReport.ts';
 import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
@@ -103,7 +104,7 @@ export class AgentLoop {
       return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
     });
     const digests = wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
-    await this.#options.tools.holdings.discard(new Set(digests), this.#context);
+    await this.#options.tools.cache.discard(new Set(digests), this.#context);
   }
 
   /** After an update, lets go of images that CRI-O keeps for releases that the cluster neither runs nor can go back to. */
@@ -133,7 +134,7 @@ export class AgentLoop {
       return `${describe(each)}${digest}`;
     });
     const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
-    const said = [...offered, ...(this.#options.tools.remarks?.() ?? [])];
+    const said = [...offered, ...(this.#options.tools.messages?.() ?? [])];
     return {
       ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
       free: await this.#options.tools.images.measureFree(),

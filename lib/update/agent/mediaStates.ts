@@ -2,56 +2,56 @@ import { identityOf, type FoundBundle } from '../../node/media/medium.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
-/** What is known of a medium: `unreadable` is one with the bundle that could not be read to its end, or is damaged. */
+/** The state of a medium. `unreadable`: it has the allowed bundle, but cannot be read to its end or is corrupt. */
 export type MediumState = 'verified' | 'another' | 'unreadable';
 
-/** What one node has found out about its media, for one bundle that is allowed: by where they are and what they say of themselves. */
+/** The states of the media of one node for one allowed bundle, by path and by what the media say about themselves. */
 export class MediaStates {
-  /** What is known of the bundle by now. */
+  /** The verified facts about the allowed bundle; undefined until they are known. */
   facts: BundleFacts | undefined;
   readonly #digest: Digest;
-  readonly #verdicts = new Map<string, Exclude<MediumState, 'unreadable'>>();
-  /** Not read again until they change, and are other objects then. */
+  readonly #states = new Map<string, Exclude<MediumState, 'unreadable'>>();
+  /** By object: a medium that changes is another object, and is read again. */
   readonly #unreadable = new WeakSet<FoundBundle>();
-  #seen = '';
+  #present = '';
 
   constructor(digest: Digest) {
     this.#digest = digest;
   }
 
-  /** Forgets what is gone; whether the media are others than the last time. */
+  /** Forgets removed media. Returns whether any medium came or went since the last call. */
   update(found: readonly FoundBundle[]): boolean {
-    const present = new Set(found.map(keyOf));
-    for (const key of this.#verdicts.keys()) if (!present.has(key)) this.#verdicts.delete(key);
-    const seen = [...present].sort().join();
-    const isNew = seen !== this.#seen;
-    this.#seen = seen;
-    return isNew;
+    const keys = new Set(found.map(keyOf));
+    for (const key of this.#states.keys()) if (!keys.has(key)) this.#states.delete(key);
+    const present = [...keys].sort().join();
+    const isChanged = present !== this.#present;
+    this.#present = present;
+    return isChanged;
   }
 
-  /** What is known of a medium; undefined for one that has to be verified. */
-  judge(found: FoundBundle): MediumState | undefined {
+  /** Returns the state of a medium; undefined for one that has to be verified. */
+  stateOf(found: FoundBundle): MediumState | undefined {
     if (this.facts && identityOf(this.facts.metadata) !== found.identity) return 'another';
     if (found.digest !== undefined && found.digest !== this.#digest) return 'another';
-    return this.#unreadable.has(found) ? 'unreadable' : this.#verdicts.get(keyOf(found));
+    return this.#unreadable.has(found) ? 'unreadable' : this.#states.get(keyOf(found));
   }
 
-  /** The bundle that should not be there: another one, but for what may be the base of the one that is meant. */
-  findStray(found: readonly FoundBundle[]): FoundBundle | undefined {
-    const meant = found.filter((each) => this.judge(each) !== 'another');
+  /** Finds another bundle than the allowed one; its possible base release is not reported. */
+  findOther(found: readonly FoundBundle[]): FoundBundle | undefined {
+    const expected = found.filter((each) => this.stateOf(each) !== 'another');
     const isBase = ({ version, arch }: FoundBundle): boolean =>
-      meant.some((each) => each.base === version && each.arch === arch);
-    return found.find((each) => !meant.includes(each) && !isBase(each));
+      expected.some((each) => each.base === version && each.arch === arch);
+    return found.find((each) => !expected.includes(each) && !isBase(each));
   }
 
-  /** Whether a medium has the bundle by all that it says of itself: one with another digest is damaged. */
-  isMeant(found: FoundBundle): boolean {
+  /** Returns whether a medium has the allowed bundle by all that it says: if its digest differs, it is corrupt. */
+  isExpected(found: FoundBundle): boolean {
     return found.digest === this.#digest || this.facts !== undefined;
   }
 
-  set(found: FoundBundle, verdict: MediumState): void {
-    if (verdict === 'unreadable') this.#unreadable.add(found);
-    else this.#verdicts.set(keyOf(found), verdict);
+  set(found: FoundBundle, state: MediumState): void {
+    if (state === 'unreadable') this.#unreadable.add(found);
+    else this.#states.set(keyOf(found), state);
   }
 }
 

@@ -129,7 +129,7 @@ class Fleet {
   readonly #settings: FleetSettings;
   readonly #context: Context;
   readonly #round = new Map([[source, 0]]);
-  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly holdings: BundleCache }>();
+  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly cache: BundleCache }>();
   readonly #closing: (() => unknown)[] = [];
 
   constructor(made: TestBundle, settings: FleetSettings, context: Context) {
@@ -153,8 +153,8 @@ class Fleet {
   async run(): Promise<void> {
     const { cluster, interval: pace } = this.#settings;
     await Promise.all(
-      [...this.#loops].flatMap(([identity, { loop, holdings }]) => {
-        const readBundle = (digest: Digest) => holdings.recall(digest, this.#context);
+      [...this.#loops].flatMap(([identity, { loop, cache }]) => {
+        const readBundle = (digest: Digest) => cache.recall(digest, this.#context);
         const options = { identity, namespace, pace, readBundle };
         // The controller runs on the control plane.
         return [loop.run(), ...(identity === source ? [controlRollout(cluster, options, this.#context)] : [])];
@@ -183,9 +183,9 @@ class Fleet {
     const { key, keyFile } = this.#made;
     const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
     const trust = { ...known, allowUnsigned: name !== source, fetchFile };
-    const holdings = new BundleCache(own, trust);
+    const cache = new BundleCache(own, trust);
     const tools: AgentTools = {
-      holdings,
+      cache,
       images: imagesOfNobody(),
       peers: new AgentPeers(cluster, name, connections),
       server,
@@ -194,7 +194,7 @@ class Fleet {
       sleep(patience, undefined, { signal }).catch(() => undefined);
     const media = { look: () => Promise.resolve(found), wait };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
-    this.#loops.set(name, { loop, holdings });
+    this.#loops.set(name, { loop, cache });
     this.#closing.push(
       () => {
         connections.close();

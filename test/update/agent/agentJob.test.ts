@@ -35,7 +35,7 @@ describe('AgentJob', () => {
     expect(context.lines.join()).to.contain('warn: loading: it is full (Make room.); trying again in 5 s');
     job.start('load', 'loading', idle);
     expect(job.kind).to.equal(undefined);
-    job.forgive();
+    job.clearFailure();
     job.start('load', 'loading', idle);
     await until(() => job.kind === undefined);
     expect(job.failure).to.equal(undefined);

@@ -1,0 +1,98 @@
+import type { PluginError } from '../../errors.ts';
+import type { FoundBundle } from '../../node/media/medium.ts';
+import { isAtLeast, mayFetch, mayLoad, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
+import type { AgentJob } from './agentJob.ts';
+import type { CachedBundle } from './bundleCache.ts';
+
+/** The name of a node, and what the cluster lets it do. */
+export interface NodeFacts {
+  readonly name: string;
+  readonly controlPlane: boolean;
+  /** The cluster has PinnedImageSets, so the node pins nothing itself. */
+  readonly pinsByCluster: boolean;
+}
+
+/** Where a node has the allowed bundle. */
+export type BundleSource =
+  | { readonly kind: 'none' }
+  /** The medium with the bundle was removed while the node needed it. */
+  | { readonly kind: 'removed'; readonly message: string }
+  /** A medium has the bundle, but cannot be read to its end or is corrupt. */
+  | { readonly kind: 'unreadable'; readonly error: PluginError }
+  /** Verified, open and offered to other nodes; `medium` is undefined for a copy on the node’s own disk. */
+  | { readonly kind: 'open'; readonly cached: CachedBundle; readonly medium: FoundBundle | undefined };
+
+/** What a node knows about the allowed bundle and its images. */
+export interface NodeState {
+  readonly source: BundleSource;
+  /** Images that the store has, and images of the bundle; both 0 until they are counted. */
+  readonly images: { readonly loaded: number; readonly total: number };
+  /** Bytes of the bundle that the node has, or has fetched so far. */
+  readonly bytes: number;
+  /** The node itself pinned the images. */
+  readonly isPinned: boolean;
+  /** Why the node does not load: another bundle is inserted, or its own copy cannot be read. */
+  readonly obstacle: string | undefined;
+}
+
+/** The state of a node that has done nothing yet. */
+export const initialState: NodeState = {
+  source: { kind: 'none' },
+  images: { loaded: 0, total: 0 },
+  bytes: 0,
+  isPinned: false,
+  obstacle: undefined,
+};
+
+/** One thing for a node to do. */
+export type NodeTask =
+  | { readonly kind: 'idle' }
+  | { readonly kind: 'verify'; readonly medium: FoundBundle }
+  | { readonly kind: 'fetch' }
+  | { readonly kind: 'load'; readonly source: BundleSource & { readonly kind: 'open' } }
+  | { readonly kind: 'pin' };
+
+/** Chooses what a node does next. `unverified` is a medium that may have the bundle. */
+export function chooseTask(
+  { source, images, isPinned, obstacle }: NodeState,
+  unverified: FoundBundle | undefined,
+  bundle: UpgradeBundle,
+  node: NodeFacts,
+): NodeTask {
+  if (source.kind !== 'open' && unverified) return { kind: 'verify', medium: unverified };
+  if (isLoaded(images)) {
+    const mayPin = !node.pinsByCluster && !isPinned && isAtLeast(bundle, 'Loaded');
+    return { kind: mayPin ? 'pin' : 'idle' };
+  }
+  if (obstacle !== undefined) return { kind: 'idle' };
+  if (source.kind === 'open') return mayLoad(bundle, node) ? { kind: 'load', source } : { kind: 'idle' };
+  return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
+}
+
+/** Returns the phase that a node reports. */
+export function nodePhase(
+  { images, isPinned, obstacle }: NodeState,
+  job: Pick<AgentJob, 'kind' | 'failure'>,
+  bundle: UpgradeBundle,
+  { pinsByCluster }: NodeFacts,
+): NodePhase {
+  if (job.failure !== undefined) return 'Failed';
+  if (isLoaded(images)) return (pinsByCluster ? isAtLeast(bundle, 'Pinned') : isPinned) ? 'Pinned' : 'Loaded';
+  if (obstacle !== undefined) return 'Failed';
+  return job.kind === 'fetch' || job.kind === 'load' ? 'Loading' : 'Waiting';
+}
+
+/** Returns what a node reports in words: its failure or its job, and a medium that it still needs. */
+export function nodeMessages(
+  { images, source, obstacle }: NodeState,
+  job: Pick<AgentJob, 'name' | 'failure'>,
+  phase: NodePhase,
+): string[] {
+  const own = phase === 'Failed' ? (obstacle ?? job.failure) : (job.name ?? obstacle);
+  const removed = source.kind === 'removed' && !isLoaded(images) ? source.message : undefined;
+  return [own, removed].filter((message) => message !== undefined);
+}
+
+function isLoaded({ loaded, total }: NodeState['images']): boolean {
+  return total > 0 && loaded === total;
+}

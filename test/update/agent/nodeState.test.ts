@@ -1,0 +1,103 @@
+import { expect } from 'chai';
+import {
+  chooseTask,
+  initialState,
+  nodeMessages,
+  nodePhase,
+  type BundleSource,
+  type NodeState,
+} from '../../../lib/update/agent/nodeState.ts';
+import type { FoundBundle } from '../../../lib/node/media/medium.ts';
+import type { Phase, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { PluginError } from '../../../lib/errors.ts';
+
+const node = { name: 'a', controlPlane: false, pinsByCluster: false };
+const medium = { path: '/dev/sdb1' } as FoundBundle;
+const open: BundleSource = { kind: 'open', cached: {} as never, medium };
+const loaded: NodeState = { ...initialState, images: { loaded: 3, total: 3 } };
+
+function bundleIn(phase: Phase, turn?: string): UpgradeBundle {
+  return { status: { phase, ...(turn !== undefined && { turn }) } } as UpgradeBundle;
+}
+
+describe('chooseTask', () => {
+  const choose = (
+    state: Partial<NodeState>,
+    phase: Phase,
+    { turn, unverified, ...facts }: { turn?: string; unverified?: FoundBundle } & Partial<typeof node> = {},
+  ): string => chooseTask({ ...initialState, ...state }, unverified, bundleIn(phase, turn), { ...node, ...facts }).kind;
+
+  it('verifies a medium in each phase, unless the bundle is open', () => {
+    expect(choose({}, 'Detected', { unverified: medium })).to.equal('verify');
+    expect(choose({ ...loaded, obstacle: 'another bundle' }, 'Pinned', { unverified: medium })).to.equal('verify');
+    expect(choose({ source: open }, 'Detected', { unverified: medium })).to.equal('idle');
+  });
+
+  it('fetches and loads when the phase and the turn allow it', () => {
+    expect(choose({}, 'Verified')).to.equal('idle');
+    expect(choose({}, 'Verified', { turn: 'a', controlPlane: true })).to.equal('fetch');
+    expect(choose({}, 'Loading')).to.equal('fetch');
+    expect(choose({ source: open }, 'Verified', { turn: 'a' })).to.equal('idle');
+    expect(choose({ source: open }, 'Loading')).to.equal('load');
+    expect(choose({ source: open }, 'Loading', { controlPlane: true })).to.equal('idle');
+    expect(choose({ source: open }, 'Loading', { controlPlane: true, turn: 'a' })).to.equal('load');
+  });
+
+  it('neither fetches nor loads while there is an obstacle', () => {
+    expect(choose({ obstacle: 'another bundle' }, 'Loading')).to.equal('idle');
+    expect(choose({ source: open, obstacle: 'another bundle' }, 'Loading')).to.equal('idle');
+  });
+
+  it('pins once all images are loaded on all nodes, if the cluster does not', () => {
+    expect(choose({ ...loaded, source: open }, 'Loading')).to.equal('idle');
+    expect(choose(loaded, 'Loaded')).to.equal('pin');
+    expect(choose({ ...loaded, obstacle: 'another bundle' }, 'Loaded')).to.equal('pin');
+    expect(choose({ ...loaded, isPinned: true }, 'Loaded')).to.equal('idle');
+    expect(choose(loaded, 'Loaded', { pinsByCluster: true })).to.equal('idle');
+  });
+});
+
+describe('nodePhase and nodeMessages', () => {
+  const idle = { kind: undefined, name: undefined, failure: undefined };
+  const loading = { kind: 'load', name: 'loading 3 images', failure: undefined } as const;
+  const failed = { ...idle, failure: 'the disk is full' };
+  const report = (
+    state: Partial<NodeState>,
+    job: Parameters<typeof nodePhase>[1] & Parameters<typeof nodeMessages>[1],
+    phase: Phase = 'Loading',
+    facts = node,
+  ): string[] => {
+    const whole = { ...initialState, ...state };
+    const found = nodePhase(whole, job, bundleIn(phase), facts);
+    return [found, ...nodeMessages(whole, job, found)];
+  };
+
+  it('say what the node does', () => {
+    expect(report({}, idle)).to.deep.equal(['Waiting']);
+    expect(report({}, { ...loading, kind: 'verify', name: 'verifying' })).to.deep.equal(['Waiting', 'verifying']);
+    expect(report({}, loading)).to.deep.equal(['Loading', 'loading 3 images']);
+    expect(report(loaded, idle)).to.deep.equal(['Loaded']);
+    expect(report({ ...loaded, isPinned: true }, idle)).to.deep.equal(['Pinned']);
+  });
+
+  it('take the pins from the phase of the update if the cluster pins', () => {
+    const facts = { ...node, pinsByCluster: true };
+    expect(report(loaded, idle, 'Loaded', facts)).to.deep.equal(['Loaded']);
+    expect(report(loaded, idle, 'Pinned', facts)).to.deep.equal(['Pinned']);
+  });
+
+  it('say why the node does nothing', () => {
+    expect(report({}, failed)).to.deep.equal(['Failed', 'the disk is full']);
+    expect(report({ obstacle: 'another bundle' }, failed)).to.deep.equal(['Failed', 'another bundle']);
+    expect(report(loaded, failed)).to.deep.equal(['Failed', 'the disk is full']);
+    expect(report({ ...loaded, obstacle: 'another bundle' }, idle)).to.deep.equal(['Loaded', 'another bundle']);
+  });
+
+  it('name a removed medium until the images are loaded', () => {
+    const source: BundleSource = { kind: 'removed', message: 'sdb was removed' };
+    expect(report({ source }, loading)).to.deep.equal(['Loading', 'loading 3 images', 'sdb was removed']);
+    expect(report({ ...loaded, source }, idle)).to.deep.equal(['Loaded']);
+    const error = new PluginError('not-readable', 'input/output error');
+    expect(report({ source: { kind: 'unreadable', error } }, idle)).to.deep.equal(['Waiting']);
+  });
+});
