@@ -1,13 +1,10 @@
-import type { ConfigManifest } from '../../lib/config/manifest.ts';
-import { Registries } from '../../lib/registry/registries.ts';
+import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
+import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../cli/options.ts';
-import { fetcherOf, trustOf } from '../cli/trust.ts';
-import { applyConfiguration, checkOutcomes, formatOutcome, toPlainOutcome } from './configuration.ts';
-import { tellOfResuming } from './interruption.ts';
-import { readConfiguration } from './readConfiguration.ts';
+import { trustOf } from '../cli/trust.ts';
+import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
 
 /** `apply`: the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({
@@ -44,32 +41,19 @@ export const command = defineCommand({
     ['config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
   async run(args, { context, terminal, environment }) {
-    const manifests = await readChecked(args, { context, environment });
-    const cluster = await openCluster(args, environment, context);
-    try {
-      const outcomes = await tellOfResuming(() => applyConfiguration(cluster, manifests, args, context));
-      if (args.format === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
-      else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, args.dryRun));
-      checkOutcomes(outcomes, args.dryRun);
-    } finally {
-      cluster.close();
-    }
+    const trust = { ...trustOf(args), registries: args.mirrorRegistry };
+    const { overwrite, dryRun } = args;
+    const outcomes = await applyConfiguration(
+      { path: args.config, trust, overwrite, ...(dryRun !== 'none' && { dryRun }) },
+      {
+        registries: await openAccess({}, environment),
+        openCluster: () => openCluster(args, environment, context),
+      },
+      context,
+    );
+    warnOfOutcomes(outcomes, context);
+    if (args.format === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
+    else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));
+    checkOutcomes(outcomes, dryRun);
   },
 });
-
-async function readChecked(
-  args: Arguments<typeof trustOptions & typeof signedImagesOption> & {
-    readonly config: string;
-    readonly mirrorRegistry: readonly string[];
-  },
-  { context, environment }: Pick<CommandSession, 'context' | 'environment'>,
-): Promise<readonly ConfigManifest[]> {
-  const registries = new Registries(await openAccess({}, environment), context);
-  try {
-    const fetchFile = fetcherOf(registries.connections, context);
-    const trust = { ...trustOf(args), fetchFile, registries: args.mirrorRegistry };
-    return await readConfiguration(args.config, trust, context);
-  } finally {
-    await registries.close();
-  }
-}

@@ -1,3 +1,5 @@
+import { openAccess } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { mirrorOptions } from './options.ts';
 
@@ -23,8 +25,29 @@ export const command = defineCommand({
     ],
     ['4.12.4 --apply-config', 'Only bring the signature of a release into the cluster'],
   ],
-  async run(args, session) {
-    const { mirrorRelease } = await import('./mirrorRelease.ts');
-    await mirrorRelease(args, session);
+  async run(args, { context, terminal, environment }) {
+    // The help of the program loads this file, so the work is loaded when it runs.
+    const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
+    const { printMirrorOutcome } = await import('./summary.ts');
+    const { readRequest } = await import('./request.ts');
+    const request = readRequest(args);
+    if (args.skipVerification) {
+      context.log('info', '--skip-verification accepts releases without a trusted signature; digests are checked');
+    }
+    const access = {
+      registries: await openAccess(args, environment),
+      openCluster: (requestTimeout?: string) => {
+        // --certificate-authority is for registries, as it is for oc.
+        const options = { ...args, certificateAuthority: undefined };
+        return openCluster({ ...options, requestTimeout: args.requestTimeout ?? requestTimeout }, environment, context);
+      },
+    };
+    const mirroring = { ...context, onEvent: terminal.transfer('Mirroring') };
+    if (args.toMirror) {
+      const mapping = await listMapping(request, access, mirroring);
+      terminal.print(mapping.map((pair) => pair.join(' ')).join('\n'));
+      return;
+    }
+    printMirrorOutcome(await mirrorRelease(request, access, mirroring), args, { context, terminal });
   },
 });

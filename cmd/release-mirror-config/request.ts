@@ -1,23 +1,17 @@
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import { parseDestination, type Destination } from '../../lib/release/mirror/destination.ts';
+import type { MirroringRequest } from '../../lib/mirroring/request.ts';
+import { parseDestination } from '../../lib/release/mirror/destination.ts';
+import { parseArchitecture } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
+import { trustOf } from '../cli/trust.ts';
 import type { mirrorOptions } from './options.ts';
 
 /** The arguments of the mirror command. */
 export type MirrorArguments = Arguments<typeof mirrorOptions> & { readonly release: string | undefined };
 
-/** What the arguments ask for, checked before anything is done. */
-export interface MirrorRequest {
-  readonly release: string;
-  /** Where the images go; undefined where only the configuration is wanted, or an image stream. */
-  readonly destination: Destination | undefined;
-  /** Where configuration manifests are written. */
-  readonly configFolder: string | undefined;
-}
-
-/** Reads what is asked for. Throws `usage` for what contradicts itself, as `oc adm release mirror` does. */
-export function readRequest(args: MirrorArguments): MirrorRequest {
+/** Reads the request. Throws `usage` for arguments that contradict each other, as `oc adm release mirror` does. */
+export function readRequest(args: MirrorArguments): MirroringRequest {
   const { release, from, to, toDir, toImageStream, toMirror, toReleaseImage, skipReleaseImage } = args;
   if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
   const named = release ?? from;
@@ -54,14 +48,33 @@ export function readRequest(args: MirrorArguments): MirrorRequest {
   }
   // As oc has it: without another place, the mapping is for a repository of that name.
   const place = to ?? (toDir === undefined && toMirror ? 'docker.io/openshift/release' : undefined);
+  const { arch, printMirrorInstructions: kind, dryRun } = args;
   return {
     release: named,
+    fromDir: args.fromDir,
+    arch: arch === undefined ? undefined : parseArchitecture(arch),
+    graphUrl: args.graphUrl,
+    releaseRepository: args.releaseRepository,
     destination: hasPlace ? parseDestination({ to: place, toDir, toReleaseImage }) : undefined,
-    configFolder: folderOf(args),
+    skipReleaseImage,
+    verifyExisting: args.verifyExisting,
+    concurrency: args.maxPerRegistry,
+    imageStream: toImageStream,
+    insecure: args.insecure,
+    configFolder: configFolderOf(args),
+    signatureFolder: args.releaseImageSignatureToDir,
+    mirrorSet: kind === 'none' ? undefined : kind,
+    graphData: args.graphData,
+    certificateAuthority: args.certificateAuthority,
+    apply: args.applyConfig ? 'configuration' : args.applyReleaseImageSignature ? 'signatures' : 'nothing',
+    overwrite: args.overwrite,
+    ...(dryRun !== 'none' && { dryRun }),
+    trust: { ...trustOf(args), allowUnsigned: args.allowUnsigned || args.skipVerification },
   };
 }
 
-function folderOf({ configToDir, toDir }: MirrorArguments): string | undefined {
+/** Returns the folder for configuration manifests. */
+export function configFolderOf({ configToDir, toDir }: MirrorArguments): string | undefined {
   if (configToDir !== undefined) return configToDir;
   return toDir === undefined ? undefined : join(toDir, 'config');
 }

@@ -1,14 +1,36 @@
 import { formatMirrorInstructions } from '../../lib/config/mirrorSets.ts';
 import { formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
+import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
+import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { formatTarget } from '../../lib/release/mirror/destination.ts';
+import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
+import type { CommandSession } from '../cli/command.ts';
+import { formatBytes } from '../cli/format.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import { formatFile, formatOutcome, toPlainOutcome, type DryRun } from './configuration.ts';
-import type { MirrorArguments } from './request.ts';
-import { formatUpload, type MirrorOutcome } from './upload.ts';
+import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes, type DryRun } from './applyReport.ts';
+import { configFolderOf, type MirrorArguments } from './request.ts';
+import { formatUpload } from './upload.ts';
+
+/** Prints what a run did, then throws the error for what it could not do. */
+export function printMirrorOutcome(
+  outcome: MirrorOutcome,
+  args: MirrorArguments,
+  { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
+): void {
+  if (outcome.result) context.log('info', formatCounts(outcome.result));
+  warnOfOutcomes(outcome.applied, context);
+  const text =
+    args.format === 'json'
+      ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
+      : formatMirrorOutcome(outcome, args);
+  if (text !== '') terminal.print(text);
+  if (outcome.failure !== undefined) throw outcome.failure;
+  checkOutcomes(outcome.applied, args.dryRun);
+}
 
 /** What happened as text for people and scripts: in the words of `oc adm release mirror`, where it has any. */
-export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
+function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
   const { images, present, imported, files, applied, mirrors, updateService } = outcome;
   const { dryRun } = args;
   const changes = [
@@ -24,14 +46,14 @@ export function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgument
     // In a dry run too: many make one for these lines only.
     mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
     ...(dryRun === 'none'
-      ? [formatConfigAdvice(outcome), updateService ? formatUpdateServiceInstructions(updateService) : '']
+      ? [formatConfigAdvice(outcome, args), updateService ? formatUpdateServiceInstructions(updateService) : '']
       : ['Dry run: nothing was written.']),
   ];
   return sections.filter((section) => section !== '').join('\n\n');
 }
 
 /** The same as plain data. */
-export function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
+function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
   const { signed, images, result, present, imported, files, applied } = outcome;
   const { version, arch, pullspec, digest } = signed.release;
   return {
@@ -59,6 +81,11 @@ export function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArgumen
     files,
     applied: applied.map(toPlainOutcome),
   };
+}
+
+/** Formats the line for a file: `Configmap config/signature/sha256/81154f5c03294534.yaml created`. */
+function formatFile({ path, kind, outcome }: WrittenFile, dryRun: DryRun): string {
+  return `${kind.charAt(0).toUpperCase()}${kind.slice(1).toLowerCase()} ${path} ${outcome}${suffixOf(dryRun)}`;
 }
 
 function formatImport(imported: number, { toImageStream = '', dryRun }: MirrorArguments): string {
@@ -107,8 +134,18 @@ function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): 
   );
 }
 
-function formatConfigAdvice({ configFolder, files, applied }: MirrorOutcome): string {
+function formatConfigAdvice({ files, applied }: MirrorOutcome, args: MirrorArguments): string {
+  const configFolder = configFolderOf(args);
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
   const command = `oc adm-release-mirror-config apply ${shellWord(configFolder)}`;
   return `To apply the configuration to a cluster, run:\n\n    ${command}`;
+}
+
+/** Formats how many blobs moved: `12 blobs copied (3 MiB), 4 there already`. */
+function formatCounts({ blobs: { copied, mounted, skipped }, bytes }: MirrorResult): string {
+  return [
+    `${copied} blobs copied (${formatBytes(bytes)})`,
+    ...(mounted > 0 ? [`${mounted} mounted from other repositories`] : []),
+    ...(skipped > 0 ? [`${skipped} there already`] : []),
+  ].join(', ');
 }

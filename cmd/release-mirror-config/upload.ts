@@ -1,15 +1,10 @@
-import type { PluginError } from '../../lib/errors.ts';
-import type { UpdateServiceOptions } from '../../lib/config/updateService.ts';
-import type { MirrorSetKind, MirroredSource } from '../../lib/config/mirrorSets.ts';
-import type { ApplyOutcome } from '../../lib/kubernetes/apply.ts';
+import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { formatTarget, releaseName } from '../../lib/release/mirror/destination.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
 import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
-import type { WrittenFile } from './configuration.ts';
 import type { MirrorArguments } from './request.ts';
 
 /** How images that went to a directory get from there into a registry; empty where there are none. */
@@ -55,23 +50,4 @@ function ocCommands(local: readonly MirrorImage[], release: Release, result: Mir
 function prefixOf(tags: readonly string[], own: string): string {
   const shortest = tags.toSorted((a, b) => a.length - b.length)[0] ?? '';
   return [own, shortest].find((prefix) => tags.every((tag) => tag.startsWith(prefix))) ?? '';
-}
-
-/** What a run of the mirror command did, or would do. */
-export interface MirrorOutcome {
-  readonly signed: SignedRelease;
-  readonly images: readonly MirrorImage[];
-  /** Absent where no images were asked for, and in a dry run. */
-  readonly result?: MirrorResult | undefined;
-  /** In a dry run, the images that are at their place already. */
-  readonly present?: ReadonlySet<MirrorImage> | undefined;
-  /** How many images the cluster imported into an image stream. */
-  readonly imported: number;
-  readonly files: readonly WrittenFile[];
-  readonly applied: readonly ApplyOutcome[];
-  /** Why nothing could be applied. */
-  readonly failure?: PluginError;
-  readonly configFolder: string | undefined;
-  readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
-  readonly updateService?: UpdateServiceOptions | undefined;
 }

@@ -247,7 +247,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     child.kill('SIGINT');
     const { code, stderr } = await outcome;
     expect(code).to.equal(130);
-    expect(stderr).to.contain('hint: Run the same command again: what is done stays, and is skipped.');
+    expect(stderr).to.contain('hint: Run the same command again: it skips what is done.');
     server.clearFaults();
     const lost = server.fault(({ method }) => method === 'POST', { noAnswer: 'reset' }, { times: 1 });
     const broken = await apply('config', '--allow-unsigned');

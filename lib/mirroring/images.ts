@@ -1,18 +1,18 @@
 import { readFile } from 'node:fs/promises';
-import type { ReleaseSource } from '../../lib/bundle/create/releaseSource.ts';
-import type { MirroredSource } from '../../lib/config/mirrorSets.ts';
-import type { UpdateServiceOptions } from '../../lib/config/updateService.ts';
-import type { Context } from '../../lib/context.ts';
-import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
-import { formatReference, type Reference } from '../../lib/oci/reference.ts';
-import { formatPlace, formatTarget, releaseName, type Destination } from '../../lib/release/mirror/destination.ts';
-import { buildGraphDataImage } from '../../lib/release/graph/graphData.ts';
-import type { SignedRelease } from '../../lib/release/load.ts';
-import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
-import type { Release } from '../../lib/release/release.ts';
-import type { FetchFile } from '../../lib/release/signature/signatureStore.ts';
-import { componentTag } from '../../lib/release/version.ts';
-import type { MirrorArguments, MirrorRequest } from './request.ts';
+import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
+import type { MirroredSource } from '../config/mirrorSets.ts';
+import type { UpdateServiceOptions } from '../config/updateService.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
+import { formatPlace, formatTarget, releaseName, type Destination } from '../release/mirror/destination.ts';
+import { buildGraphDataImage } from '../release/graph/graphData.ts';
+import type { SignedRelease } from '../release/load.ts';
+import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import type { Release } from '../release/release.ts';
+import type { FetchFile } from '../release/signature/signatureStore.ts';
+import { componentTag } from '../release/version.ts';
+import type { MirroringRequest } from './request.ts';
 
 const graphDataName = 'graph-data';
 
@@ -92,8 +92,7 @@ export async function findGraphData(
 export async function describeUpdateService(
   graphData: MirrorImage,
   release: Release,
-  { destination }: MirrorRequest,
-  { certificateAuthority: authorityFile }: MirrorArguments,
+  { destination, certificateAuthority: authorityFile }: MirroringRequest,
   context: Context,
 ): Promise<UpdateServiceOptions | undefined> {
   const place = destination?.(releaseName, release).place;

@@ -1,19 +1,16 @@
-import type { Context } from '../../lib/context.ts';
-import { isPluginError } from '../../lib/errors.ts';
-import type { ClusterUpdates } from '../../lib/release/graph/graph.ts';
-import { parseArchitecture } from '../../lib/release/version.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import type { MirrorArguments } from './request.ts';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import type { ClusterUpdates } from '../release/graph/graph.ts';
+import { parseArchitecture } from '../release/version.ts';
+import type { MirroringAccess } from './request.ts';
 
-/** What the cluster at hand knows of updates; undefined where there is none, or it does not tell. */
+/** Reads what the cluster knows of updates; undefined without a cluster, and if it does not answer. */
 export async function readClusterUpdates(
-  args: MirrorArguments,
-  environment: NodeJS.ProcessEnv,
+  { openCluster }: MirroringAccess,
   context: Context,
 ): Promise<ClusterUpdates | undefined> {
   try {
-    const options = { ...args, certificateAuthority: undefined, requestTimeout: args.requestTimeout ?? '10s' };
-    const cluster = await openCluster(options, environment, context);
+    const cluster = await openCluster('10s');
     try {
       const version = await cluster.clusterVersion();
       if (!version) return undefined;
@@ -26,7 +23,7 @@ export async function readClusterUpdates(
     }
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    // Most who mirror releases do so where there is no cluster.
+    // Most users mirror releases from a place without a cluster.
     if (error.code !== 'no-cluster') context.log('warn', `the cluster is not asked for its updates: ${error.message}`);
     return undefined;
   }

@@ -1,32 +1,75 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import type { ConfigVerdict } from '../../lib/bundle/configCheck.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSignatureFolder } from '../../lib/bundle/signatureFolder.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import { checkKinds } from '../../lib/kubernetes/acceptedKinds.ts';
-import { readManifests, readManifestTexts } from '../../lib/kubernetes/manifestFolder.ts';
-import type { ConfigManifest } from '../../lib/config/manifest.ts';
-import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
-import { isReleaseTag } from '../../lib/release/version.ts';
-import { shellWord } from '../../lib/shellWord.ts';
-import { Directory, releaseRepository } from '../../lib/store/directory.ts';
-import { parseLocation } from '../../lib/location.ts';
+import type { ConfigVerdict } from '../bundle/configCheck.ts';
+import { openBundle } from '../bundle/open.ts';
+import { checkSignatureFolder } from '../bundle/signatureFolder.ts';
+import { checkSigned } from '../bundle/signedBundle.ts';
+import type { VerifyTrust } from '../bundle/signatureCheck.ts';
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../kubernetes/apply.ts';
+import { checkKinds } from '../kubernetes/acceptedKinds.ts';
+import { readManifests, readManifestTexts } from '../kubernetes/manifestFolder.ts';
+import type { ConfigManifest } from '../config/manifest.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
+import { Registries } from '../registry/registries.ts';
+import { fetchFile, type FetchFile } from '../release/signature/signatureStore.ts';
+import { isReleaseTag } from '../release/version.ts';
+import { shellWord } from '../shellWord.ts';
+import { Directory, releaseRepository } from '../store/directory.ts';
+import { parseLocation } from '../location.ts';
+import { withResumeHint } from './interruption.ts';
+import type { MirroringAccess } from './request.ts';
 
-/** By what configuration is judged. */
-export interface ConfigurationTrust extends VerifyTrust {
+/** Which configuration to apply, and how. */
+export interface ApplyRequest extends ApplyOptions {
+  /** A bundle, a device that holds one, a mirror directory, or a folder or file with manifests. */
+  readonly path: string;
+  readonly trust: Omit<ConfigurationTrust, 'fetchFile'>;
+}
+
+/** Whom to trust about configuration. */
+interface ConfigurationTrust extends VerifyTrust {
   /** The registries that mirror sets and update services may name. */
   readonly registries: readonly string[];
 }
 
 /**
- * Reads the manifests that a path stands for, and that may be applied: of a bundle or mirror directory, what goes with its signed release,
- * made anew; of a folder or file without a release, signatures by trusted keys, or anything where unsigned content is allowed. Throws
- * `not-found` where there are none, `untrusted`, and what reading and checking throw.
+ * Applies the configuration in a bundle, mirror directory or folder to a cluster, after checking its signature. Throws `not-found` without
+ * manifests, `untrusted`, and what reading, checking and `applyManifests` throw.
  */
-export async function readConfiguration(
+export function applyConfiguration(
+  { path, trust, ...options }: ApplyRequest,
+  access: MirroringAccess,
+  context: Context,
+): Promise<ApplyOutcome[]> {
+  return withResumeHint(async () => {
+    const manifests = await readChecked(path, trust, access, context);
+    const cluster = await access.openCluster();
+    try {
+      return await applyManifests(cluster, manifests, options, context);
+    } finally {
+      cluster.close();
+    }
+  });
+}
+
+async function readChecked(
+  path: string,
+  trust: ApplyRequest['trust'],
+  access: MirroringAccess,
+  context: Context,
+): Promise<readonly ConfigManifest[]> {
+  const registries = new Registries(access.registries, context);
+  try {
+    const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+    return await readConfiguration(path, { ...trust, fetchFile: fetch }, context);
+  } finally {
+    await registries.close();
+  }
+}
+
+/** Reads the manifests of a path that may be applied. Of a bundle or mirror directory they are rebuilt from its signed release. */
+async function readConfiguration(
   path: string,
   trust: ConfigurationTrust,
   context: Context,

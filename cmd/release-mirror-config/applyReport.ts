@@ -1,0 +1,51 @@
+import type { Context } from '../../lib/context.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { ApplyOutcome } from '../../lib/kubernetes/apply.ts';
+import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
+
+/** How a run was only tried. */
+export type DryRun = 'none' | 'client' | 'server';
+
+/** Logs the warnings and errors of applied objects. */
+export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], context: Context): void {
+  for (const { manifest, outcome, differences = [], error, warning } of outcomes) {
+    const name = formatObjectName(manifest.object);
+    if (warning !== undefined) context.log('warn', warning);
+    if (error)
+      context.log('warn', [`${name}: ${error.message}`, ...(error.hint ? [`  ${error.hint}`] : [])].join('\n'));
+    if (outcome === 'conflict') {
+      const lines = [`${name} exists with other content and is left alone; --overwrite replaces it:`, ...differences];
+      context.log('warn', lines.join('\n  '));
+    }
+  }
+}
+
+/** Formats the line for an object: `configmap/sha256-… created`. */
+export function formatOutcome({ manifest, outcome }: ApplyOutcome, dryRun: DryRun): string {
+  return `${formatObjectName(manifest.object)} ${outcome}${suffixOf(dryRun)}`;
+}
+
+/** Returns an outcome as plain data. */
+export function toPlainOutcome({ manifest, outcome, differences, error, warning }: ApplyOutcome): object {
+  const object = formatObjectName(manifest.object);
+  return { object, path: manifest.path, outcome, differences, error: error?.message, warning };
+}
+
+/** Throws one `partial` error for all objects that were not applied. */
+export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun): void {
+  const failed = outcomes.filter(({ outcome }) => outcome === 'failed' || outcome === 'conflict');
+  if (failed.length === 0) return;
+  const names = failed.map(({ manifest, outcome }) => `${formatObjectName(manifest.object)} ${outcome}`);
+  const were = dryRun === 'none' ? 'were not' : 'would not be';
+  const others = dryRun === 'none' && failed.length < outcomes.length ? 'The rest is done. ' : '';
+  throw new PluginError(
+    'partial',
+    `${failed.length} of ${outcomes.length} objects ${were} applied: ${names.join(', ')}`,
+    { hint: `${others}Fix what the warnings name, and run the same command again.` },
+  );
+}
+
+/** Marks a line of a dry run. */
+export function suffixOf(dryRun: DryRun): string {
+  return { none: '', client: ' (dry run)', server: ' (server dry run)' }[dryRun];
+}

@@ -1,0 +1,184 @@
+import { readConfigFolder } from '../bundle/create/origin.ts';
+import { openReleaseSource, type ReleaseSource } from '../bundle/create/releaseSource.ts';
+import type { ConfigManifest } from '../config/manifest.ts';
+import type { MirroredSource, MirrorSetKind } from '../config/mirrorSets.ts';
+import { releaseManifests, signatureManifests } from '../config/releaseManifests.ts';
+import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
+import type { UpdateServiceOptions } from '../config/updateService.ts';
+import type { Context } from '../context.ts';
+import { isPluginError, type PluginError } from '../errors.ts';
+import { RootFolder } from '../files/rootFolder.ts';
+import { applyManifests, type ApplyOutcome } from '../kubernetes/apply.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { formatReference } from '../oci/reference.ts';
+import { Registries } from '../registry/registries.ts';
+import { resolveVersion } from '../release/graph/graph.ts';
+import { loadRelease, type SignedRelease } from '../release/load.ts';
+import { formatTarget } from '../release/mirror/destination.ts';
+import type { MirrorResult } from '../release/mirror/mirror.ts';
+import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import { fetchFile, type FetchFile } from '../release/signature/signatureStore.ts';
+import { readClusterUpdates } from './clusterUpdates.ts';
+import { writeConfigFiles, writeSignatureFiles, type WrittenFile } from './configFiles.ts';
+import { mirrorImages } from './copy.ts';
+import { importRelease } from './imageStream.ts';
+import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
+import { withResumeHint } from './interruption.ts';
+import type { MirroringAccess, MirroringRequest } from './request.ts';
+
+/** What a run did, or would do. */
+export interface MirrorOutcome {
+  readonly signed: SignedRelease;
+  readonly images: readonly MirrorImage[];
+  /** Absent without images, and in a dry run. */
+  readonly result?: MirrorResult | undefined;
+  /** In a dry run, the images that are at their place already. */
+  readonly present?: ReadonlySet<MirrorImage> | undefined;
+  /** How many images the cluster imported into an image stream. */
+  readonly imported: number;
+  readonly files: readonly WrittenFile[];
+  readonly applied: readonly ApplyOutcome[];
+  /** Why nothing could be applied. */
+  readonly failure?: PluginError;
+  readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
+  readonly updateService?: UpdateServiceOptions | undefined;
+}
+
+/** What every step of a run needs. */
+interface Run {
+  readonly request: MirroringRequest;
+  readonly access: MirroringAccess;
+  readonly registries: Registries;
+  readonly fetchFile: FetchFile;
+  readonly source: ReleaseSource;
+  readonly signed: SignedRelease;
+  readonly context: Context;
+}
+
+/**
+ * Mirrors a release: its images, then the files of its configuration, then its configuration in the cluster. The signature and the
+ * cluster are checked first. Throws what loading and copying throw. What was done before the cluster failed is in the outcome.
+ */
+export function mirrorRelease(
+  request: MirroringRequest,
+  access: MirroringAccess,
+  context: Context,
+): Promise<MirrorOutcome> {
+  return withResumeHint(() => withRelease(request, access, context, carryOut));
+}
+
+/** Lists where each image comes from and goes to, in the form of `oc image mirror`: `[source, destination]`. */
+export function listMapping(
+  request: MirroringRequest,
+  access: MirroringAccess,
+  context: Context,
+): Promise<(readonly [source: string, destination: string])[]> {
+  return withRelease(request, access, context, ({ signed: { release }, source }) => {
+    const pairs = namedImages(release, request.skipReleaseImage).map(async ([name, reference]) => {
+      const { repository } = await source.sourceOf(name, reference);
+      const from =
+        repository === undefined ? formatReference(reference) : `file://${repository}@${reference.digest ?? ''}`;
+      const target = request.destination?.(name, release);
+      return [from, target ? formatTarget(target) : ''] as const;
+    });
+    return Promise.all(pairs);
+  });
+}
+
+async function withRelease<R>(
+  request: MirroringRequest,
+  access: MirroringAccess,
+  context: Context,
+  use: (run: Run) => Promise<R>,
+): Promise<R> {
+  const registries = new Registries(access.registries, context);
+  const fetch: FetchFile = (url, limit) => fetchFile(registries.connections, url, limit, context);
+  try {
+    const source = await openSource(request, access, registries, fetch, context);
+    try {
+      const signed = await load(request, source, fetch, context);
+      return await use({ request, access, registries, fetchFile: fetch, source, signed, context });
+    } finally {
+      await source.close();
+    }
+  } finally {
+    await registries.close();
+  }
+}
+
+function openSource(
+  { release, fromDir, arch, graphUrl, releaseRepository: repository }: MirroringRequest,
+  access: MirroringAccess,
+  registries: Registries,
+  fetchFile: FetchFile,
+  context: Context,
+): Promise<ReleaseSource> {
+  const resolve = async (version: string): Promise<string> => {
+    const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
+    return resolveVersion(version, arch, { graphUrl, cluster, fetchFile }, context);
+  };
+  return openReleaseSource({ release, fromDir, arch, repository, resolveVersion: resolve }, registries, context);
+}
+
+async function load(
+  { configFolder, trust }: MirroringRequest,
+  source: ReleaseSource,
+  fetchFile: FetchFile,
+  context: Context,
+): Promise<SignedRelease> {
+  context.log('info', `reading the release ${formatReference(source.found.reference)}`);
+  const written =
+    configFolder === undefined ? [] : await readConfigFolder(new RootFolder(configFolder), '', context.signal);
+  const known = mergeSignatures([source.signatures, readAllSignatures(written)]);
+  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile }, context);
+}
+
+async function carryOut(run: Run): Promise<MirrorOutcome> {
+  const { request, registries, source, signed, context } = run;
+  const { destination, configFolder, signatureFolder } = request;
+  // It may be hours until something is applied to the cluster.
+  if (request.apply !== 'nothing') await withCluster(run, (cluster) => cluster.version());
+  const images = destination ? await listMirrorImages(signed, source, destination, request.skipReleaseImage) : [];
+  const graphData =
+    destination && (await findGraphData(request.graphData, signed, source, destination, run.fetchFile, context));
+  if (graphData) images.push(graphData);
+
+  const kind = request.mirrorSet;
+  const sources = destination && kind !== undefined ? listMirrors(signed.release, destination) : [];
+  const mirrors = kind === undefined || sources.length === 0 ? undefined : { kind, sources };
+  const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
+  const manifests = releaseManifests(signed, { mirrors, updateService });
+  const signatures = signatureManifests(signed);
+  if (images.length === 0 && manifests.length === 0) {
+    context.log('warn', 'the release has no signature, so there is no configuration to write or apply');
+  }
+
+  const copied = await mirrorImages(images, request, registries, context);
+  const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
+
+  const isDryRun = request.dryRun !== undefined;
+  const files = configFolder === undefined ? [] : await writeConfigFiles(configFolder, manifests, isDryRun);
+  if (signatureFolder !== undefined) files.push(...(await writeSignatureFiles(signatureFolder, signatures, isDryRun)));
+  const requested = { nothing: [], signatures, configuration: manifests }[request.apply];
+  const outcome = { signed, images, ...copied, imported, files, mirrors, updateService };
+  try {
+    return { ...outcome, applied: requested.length === 0 ? [] : await applyToCluster(run, requested) };
+  } catch (failure) {
+    if (!isPluginError(failure) || failure.code === 'interrupted') throw failure;
+    // What was done before may have taken hours, so the caller reports it.
+    return { ...outcome, applied: [], failure };
+  }
+}
+
+function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {
+  return withCluster(run, (cluster) => applyManifests(cluster, manifests, run.request, run.context));
+}
+
+async function withCluster<R>({ access }: Pick<Run, 'access'>, use: (cluster: Cluster) => Promise<R>): Promise<R> {
+  const cluster = await access.openCluster();
+  try {
+    return await use(cluster);
+  } finally {
+    cluster.close();
+  }
+}

@@ -1,0 +1,55 @@
+import type { MirrorSetKind } from '../config/mirrorSets.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import type { RegistryAccess } from '../registry/registries.ts';
+import type { Destination } from '../release/mirror/destination.ts';
+import type { Architecture } from '../release/version.ts';
+
+/** Which release to mirror, to where, and with which configuration. */
+export interface MirroringRequest {
+  /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */
+  readonly release: string;
+  /** The mirror directory or bundle for `file://` and for versions. */
+  readonly fromDir?: string | undefined;
+  readonly arch?: Architecture | undefined;
+  /** The only update graph to ask for a version. */
+  readonly graphUrl?: string | undefined;
+  readonly releaseRepository?: string | undefined;
+  /** Where the images go; undefined if only the configuration or an image stream is requested. */
+  readonly destination?: Destination | undefined;
+  readonly skipReleaseImage: boolean;
+  readonly verifyExisting: boolean;
+  /** Transfers at a time. */
+  readonly concurrency: number;
+  /** The image stream of the cluster that imports the images. */
+  readonly imageStream?: string | undefined;
+  /** Lets the cluster reach the registry without a trusted certificate. */
+  readonly insecure: boolean;
+  /** The folder for configuration manifests. */
+  readonly configFolder?: string | undefined;
+  /** The folder for signature files named as `oc` names them. */
+  readonly signatureFolder?: string | undefined;
+  /** The kind of mirror set; undefined for none. */
+  readonly mirrorSet?: MirrorSetKind | undefined;
+  /** The archive of graph data: a path or URL. */
+  readonly graphData?: string | undefined;
+  /** The PEM file with the CA of the registry. */
+  readonly certificateAuthority?: string | undefined;
+  /** What to apply to the cluster. */
+  readonly apply: 'nothing' | 'signatures' | 'configuration';
+  /** Replaces objects of the cluster that have other content. */
+  readonly overwrite: boolean;
+  readonly dryRun?: 'client' | 'server' | undefined;
+  readonly trust: {
+    readonly keyrings: readonly string[];
+    readonly fingerprints: readonly string[];
+    readonly store?: string | undefined;
+    readonly allowUnsigned: boolean;
+  };
+}
+
+/** What mirroring uses of its surroundings. */
+export interface MirroringAccess {
+  readonly registries: RegistryAccess;
+  /** Finds the cluster; `requestTimeout` is the one to use if the user gave none. */
+  readonly openCluster: (requestTimeout?: string) => Promise<Cluster>;
+}
