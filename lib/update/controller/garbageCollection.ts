@@ -1,26 +1,45 @@
 import type { Cluster } from '../../kubernetes/client.ts';
-import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
+import { fieldsOf, textOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { digestIn } from '../../oci/reference.ts';
 import { restoreNodeChanges } from './pauses.ts';
 import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
-import { activeBundle, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
+import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];
+/** The next update has begun, and the cluster still runs the release before it. */
+const preparing: readonly Phase[] = ['Loading', 'Loaded', 'Pinned', 'Held'];
 
 /**
- * Takes back what belongs to no UpgradeBundle that goes on: pauses, and pins of releases that the cluster does not run. So whatever a
- * controller left behind that was killed goes, and whatever an UpgradeBundle was that is deleted.
+ * Restores pauses that belong to no UpgradeBundle at work, and removes pins of releases that the cluster does not need. A controller that was
+ * killed, or an UpgradeBundle that was deleted, may have left both.
  */
 export async function garbageCollect(cluster: Cluster, bundles: readonly UpgradeBundle[]): Promise<void> {
   const active = activeBundle(bundles);
-  // One that only just begins to load has paused before it says so.
+  // A bundle that is about to load has paused before it says so.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
   await restoreNodeChanges(cluster, pauses ? active.metadata.name : undefined);
-  const [latest] = listOf(fieldsOf((await cluster.read(clusterVersionReference))?.['status'])['history']);
-  // While the cluster changes its release, its nodes need both.
-  if (latest?.['state'] !== 'Completed') return;
-  const running = textOf(latest['image']);
-  await removePins(cluster, ({ bundle, release }) => bundle !== active?.metadata.name && release !== running);
+  const version = await cluster.read(clusterVersionReference);
+  const needed = version && listPinnedReleases(version, active !== undefined && preparing.includes(phaseOf(active)));
+  if (!needed) return;
+  await removePins(cluster, ({ bundle, release }) => bundle !== active?.metadata.name && !needed(release));
+}
+
+/**
+ * Tells which releases have to stay pinned: the running one, the requested one and, until the next update begins, the previous one, so that the
+ * cluster can be rolled back. Undefined while the version operator installs a release.
+ */
+export function listPinnedReleases(
+  version: StoredObject,
+  begins: boolean,
+): ((release: string | undefined) => boolean) | undefined {
+  const needed = listNeededReleases(version);
+  const requested = textOf(fieldsOf(fieldsOf(version['spec'])['desiredUpdate'])['image']);
+  if (!needed) return undefined;
+  const kept = [...(begins ? needed.slice(0, 1) : needed), ...(requested === undefined ? [] : [requested])];
+  // A mirror of a release has the same digest.
+  const digests = new Set(kept.map(digestIn));
+  return (release) => release !== undefined && digests.has(digestIn(release));
 }
 
 /** Deletes those of our PinnedImageSets that are meant. */

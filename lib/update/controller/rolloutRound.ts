@@ -181,6 +181,7 @@ export class Rollout {
     const of = [
       bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase]),
       history,
+      fieldsOf(version?.['spec'])['desiredUpdate'],
     ];
     if (isDeepStrictEqual(of, this.#tidied)) return;
     await garbageCollect(this.#cluster, bundles);

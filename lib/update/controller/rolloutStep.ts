@@ -10,7 +10,7 @@ import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
-import { removePins } from './garbageCollection.ts';
+import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
 import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
@@ -152,9 +152,11 @@ async function follow(look: Observation): Promise<Step> {
 
 async function abort(look: Observation): Promise<Step> {
   const { cluster, bundle, site } = look;
-  // What the cluster runs stays pinned, whichever bundle it came with.
-  const isRunning = (release = ''): boolean => isInstalled(site.clusterVersion, release);
-  await removePins(cluster, ({ bundle: owner, release }) => owner === bundle.metadata.name && !isRunning(release));
+  const isNeeded = listPinnedReleases(site.clusterVersion, false);
+  await removePins(
+    cluster,
+    ({ bundle: owner, release }) => owner === bundle.metadata.name && isNeeded?.(release) === false,
+  );
   await look.restore();
   return {
     phase: 'Failed',

@@ -62,6 +62,8 @@ export class UpdatingSite {
   /** Whether daemons pin, and whether the version operator gets on. */
   pinning = true;
   updating = true;
+  /** Whether the version operator has seen what was requested. */
+  noticing = true;
   /** How many of the control plane were ever loading at once. */
   loadingAtOnce = 0;
   /** The values that `spec.desiredUpdate` of the ClusterVersion ever had. */
@@ -216,7 +218,7 @@ export class UpdatingSite {
   #update(): void {
     const version = this.#server.find(config, 'ClusterVersion', 'version');
     const { desiredUpdate } = (version?.['spec'] ?? {}) as { desiredUpdate?: { image: string; version: string } };
-    if (!version || !desiredUpdate) return;
+    if (!version || !desiredUpdate || !this.noticing) return;
     const status = version['status'] as Json;
     const history = status['history'] as Json[];
     const [latest] = history;

@@ -436,6 +436,56 @@ describe('controlRollout', () => {
     expect(rollout.site.requests).to.deep.equal([]);
   });
 
+  describe('keeps pinned', () => {
+    const pinned = (name: string, image: string): void => {
+      const labels = { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' };
+      const annotations = { 'upgrade-bundle.openshift.io/release': image };
+      const apiVersion = 'machineconfiguration.openshift.io/v1';
+      const metadata = { name, labels, annotations };
+      rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
+    };
+
+    it('the requested release, if the UpgradeBundle is deleted before the version operator begins', async () => {
+      await start();
+      rollout.site.noticing = false;
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Upgrading');
+      rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
+      await rollout.until(() => !JSON.stringify(paused()).includes('paused-for'));
+      pinned('unneeded', platformImage('9'));
+      put({ bundle: {} }, {}, 'proposal');
+      await rollout.until(() => !pins().includes('unneeded'));
+      expect(pins()).to.have.length(2);
+    });
+
+    it('the previous release until the next update begins', async () => {
+      await start();
+      pinned('previous', `mirror.example.com/release@sha256:${'1'.repeat(64)}`);
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Completed');
+      pinned('unneeded', platformImage('9'));
+      put({ bundle: {} }, {}, 'proposal');
+      await rollout.until(() => !pins().includes('unneeded'));
+      expect(pins()).to.include('previous');
+      expect(pins()).to.have.length(3);
+      rollout.site.silent.add('worker-1');
+      const next = { image: platformImage('3'), version: '4.19.5' };
+      rollout.facts = makeFacts({
+        version: next.version,
+        release: next.image,
+        previous: ['4.19.4'],
+        images: [next.image],
+      });
+      rollout.remove('UpgradeBundle', 'proposal');
+      put({}, {}, 'next');
+      await rollout.untilPhase('Loading', 'next');
+      await rollout.until(() => !pins().includes('previous'));
+      expect(pins()).to.have.length(2);
+    });
+  });
+
   it('cannot abort any more when the cluster has been told', async () => {
     await start();
     rollout.site.updating = false;
