@@ -103,8 +103,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
       'documents of others are read within limits by one file; mirror sets, manifests, Quay’s configuration; and -o yaml',
   },
   '@kubernetes/client-node': {
-    files: /^lib\/kubernetes\/session\.ts$/,
-    reason: 'a second to load: only where a cluster is talked to, for its authentication, TLS and SOCKS',
+    files: /^lib\/kubernetes\/clientPackage\.ts$/,
+    reason: 'a second to load: only for the auth-providers of a kubeconfig, and for SOCKS proxies',
   },
   'smol-toml': {
     files: /^lib\/node\/runtime\/toml\.ts$/,

@@ -1,6 +1,8 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { connectCluster, type ClusterOptions } from '../../lib/kubernetes/client.ts';
+import { findTarget } from '../../lib/kubernetes/kubeconfig.ts';
+import { Session } from '../../lib/kubernetes/session.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeAuthority, type Authority, type Certificate } from '../support/certificates.ts';
 import { hasty } from '../support/cluster.ts';
@@ -158,6 +160,31 @@ describe('Session', () => {
       await writeFile(file, 'two\n');
       await cluster.version();
       expect(server.requests.map(({ status }) => status)).to.deep.equal([200, 401, 200]);
+    });
+
+    it('asks an auth-provider, or says that it failed', async () => {
+      const server = await start(accepts('provided'));
+      const provider = { name: 'tokenFile', config: { tokenFile: await folder.file('provided', 'provided') } };
+      const kubeconfig = await folder.write({ cluster: trusted(server), user: { 'auth-provider': provider } });
+      expect(await ask(kubeconfig)).to.equal('v1.27.3');
+      const broken = { name: 'tokenFile', config: { tokenFile: `${folder.folder}/absent` } };
+      const other = await folder.write({ cluster: trusted(server), user: { 'auth-provider': broken } });
+      expect((await failureOf(ask(other), 'bad-credentials-file')).message).to.contain('auth-provider');
+    });
+
+    it('keeps its connection while only the token changes', async () => {
+      const { tokens } = accepts('one');
+      const server = await start({ tokens });
+      const file = await folder.file('token', 'one');
+      const kubeconfig = await folder.write({ cluster: trusted(server), user: { tokenFile: 'token' } });
+      const context = makeContext();
+      const session = new Session(await findTarget({ kubeconfig, environment: {} }), { environment: {} }, context);
+      clusters.push(session);
+      const first = await session.access();
+      await writeFile(file, 'two');
+      const second = await session.access(first);
+      expect(second.headers).to.deep.equal({ Authorization: 'Bearer two' });
+      expect(second.agent).to.equal(first.agent);
     });
 
     it('logs in with --username and --password, and acts as a UID', async () => {

@@ -1,0 +1,77 @@
+import type http from 'node:http';
+import type { Context } from '../context.ts';
+import { askAuthProvider } from './clientPackage.ts';
+import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
+import { isFields, type Fields } from './kubeconfigMerge.ts';
+import type { KubeTarget } from './kubeconfig.ts';
+import { readCredentialFile } from './keyMaterial.ts';
+
+/** The credentials of a user, and when they expire (milliseconds since 1970). */
+export interface Login {
+  /** The value of the header Authorization. */
+  readonly authorization?: string | undefined;
+  /** In PEM, if a credential plugin gave them. */
+  readonly certificate?: string | undefined;
+  readonly key?: string | undefined;
+  readonly expires: number;
+}
+
+/** client-go reads token files again after the same time, in milliseconds. */
+const tokenFileLifetime = 60_000;
+
+/**
+ * Logs in as the user of a kubeconfig: runs its credential plugin, or takes its token, its token file, its password or its
+ * auth-provider. `authority` is that of the cluster, for the plugin. Throws `bad-credentials-file` and `not-readable`.
+ */
+export async function logIn(
+  { user, cluster, source }: KubeTarget,
+  authority: Buffer | undefined,
+  options: PluginOptions,
+  context: Context,
+): Promise<Login> {
+  const { exec, tokenFile, token, 'auth-provider': provider } = user;
+  if (isFields(exec)) {
+    const known = { ...cluster, ...(authority && { 'certificate-authority-data': authority.toString('base64') }) };
+    const { expires = Infinity, ...plugin } = await runCredentialPlugin(exec, known, options, context);
+    return { ...plugin, authorization: authorizationOf(user, plugin.token ?? token), expires };
+  }
+  if (typeof tokenFile === 'string') {
+    // Token files end with a newline.
+    const fileToken = (await readCredentialFile(tokenFile, 'token file')).toString().trim();
+    return { authorization: authorizationOf(user, fileToken), expires: Date.now() + tokenFileLifetime };
+  }
+  const own = authorizationOf(user, token);
+  if (provider === undefined) return { authorization: own, expires: Infinity };
+  const provided = await askAuthProvider(provider, source);
+  return { authorization: own ?? provided, expires: Date.now() + tokenFileLifetime };
+}
+
+/** Returns whether another login may give other credentials. */
+export function isRenewable(user: Fields): boolean {
+  return ['exec', 'tokenFile', 'auth-provider'].some((name) => user[name] !== undefined);
+}
+
+/** Returns the headers with which a user acts as another user. */
+export function impersonationHeaders(user: Fields): http.OutgoingHttpHeaders {
+  const { as, 'as-uid': uid, 'as-groups': groups, 'as-user-extra': extra } = user;
+  const extras = Object.entries(isFields(extra) ? extra : {}).map(
+    ([key, values]) => [`Impersonate-Extra-${key}`, values as string[]] as const,
+  );
+  return {
+    ...(typeof as === 'string' && as !== '' && { 'Impersonate-User': as }),
+    ...(typeof uid === 'string' && uid !== '' && { 'Impersonate-Uid': uid }),
+    ...(Array.isArray(groups) && groups.length > 0 && { 'Impersonate-Group': groups.map(String) }),
+    ...Object.fromEntries(extras),
+  };
+}
+
+/** A user name precedes a token. YAML may have read either as a number. */
+function authorizationOf({ username, password }: Fields, token: unknown): string | undefined {
+  const [name, secret, bearer] = [username, password, token].map(scalar);
+  if (name) return `Basic ${Buffer.from(`${name}:${secret ?? ''}`).toString('base64')}`;
+  return bearer ? `Bearer ${bearer}` : undefined;
+}
+
+function scalar(value: unknown): string {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+}
