@@ -55,7 +55,7 @@ export async function unpinReleases(host: Host, releases: readonly string[]): Pr
 }
 
 /** The releases that images are pinned for, as they were named. */
-export async function listPinnedReleases(host: Host): Promise<string[]> {
+export async function readPinnedReleases(host: Host): Promise<string[]> {
   return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
 }
 

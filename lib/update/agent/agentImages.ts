@@ -7,7 +7,7 @@ import { pathOnHost, runProgram, type Host } from '../../machine/host.ts';
 import { StoreIndex, type ImageStore, type StoreImage } from '../../node/images/imageStore.ts';
 import { loadBundle, openToLoad, type LoadOptions } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
-import { listPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
+import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import { readStorageConfig } from '../../node/runtime/storageConfig.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
@@ -84,7 +84,7 @@ export class AgentImages {
 
   /** The releases whose images it keeps so. */
   pinnedReleases(): Promise<string[]> {
-    return listPinnedReleases(this.#host);
+    return readPinnedReleases(this.#host);
   }
 
   /** Keeps the images of some releases no longer, but for those that it keeps for others too. Throws what unpinReleases does, and `command-failed`. */

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { listPinnedReleases, pinFile, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
+import { readPinnedReleases, pinFile, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -47,7 +47,7 @@ describe('pinImages', () => {
     await writePins(host(), [two, one], 'quay.io/r@sha256:old');
     await writePins(host(), [three, two], 'quay.io/r@sha256:new');
     expect(await writePins(host(), [two], 'quay.io/r@sha256:new')).to.deep.include({ changed: false });
-    expect(await listPinnedReleases(host())).to.have.members(['quay.io/r@sha256:old', 'quay.io/r@sha256:new']);
+    expect(await readPinnedReleases(host())).to.have.members(['quay.io/r@sha256:old', 'quay.io/r@sha256:new']);
     expect(await unpinReleases(host(), ['quay.io/r@sha256:other'])).to.deep.include({ changed: false });
     expect(await unpinReleases(host(), ['quay.io/r@sha256:new'])).to.deep.include({
       pinned: [one, two],
@@ -56,7 +56,7 @@ describe('pinImages', () => {
     expect(await unpinReleases(host(), ['quay.io/r@sha256:old'])).to.deep.include({ pinned: [one], changed: true });
     await writePins(host(), [four], 'quay.io/r@sha256:old');
     expect(await unpinImages(host(), [four])).to.deep.include({ pinned: [one] });
-    expect(await listPinnedReleases(host())).to.deep.equal([]);
+    expect(await readPinnedReleases(host())).to.deep.equal([]);
   });
 
   it('sorts before the list of PinnedImageSets, which therefore wins', () => {
