@@ -1,7 +1,12 @@
 import { dirname } from 'node:path/posix';
 import { registryAuthorityConfigMap } from '../config/certificateAuthority.ts';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
-import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from '../config/mirrorSets.ts';
+import {
+  mirrorSetManifest,
+  sharedMirrorSetManifest,
+  type MirroredSource,
+  type MirrorSetKind,
+} from '../config/mirrorSets.ts';
 import type { UnknownObject } from '../config/objects.ts';
 import { updateServiceManifests } from '../config/updateService.ts';
 import { isPluginError } from '../errors.ts';
@@ -17,9 +22,10 @@ export interface MirrorManifest {
 }
 
 const setKinds: Readonly<Record<string, { kind: MirrorSetKind; field: string }>> = {
-  'config/mirrors/imagedigestmirrorset.yaml': { kind: 'idms', field: 'imageDigestMirrors' },
-  'config/mirrors/imagecontentsourcepolicy.yaml': { kind: 'icsp', field: 'repositoryDigestMirrors' },
+  imagedigestmirrorset: { kind: 'idms', field: 'imageDigestMirrors' },
+  imagecontentsourcepolicy: { kind: 'icsp', field: 'repositoryDigestMirrors' },
 };
+const setPath = /^config\/mirrors\/([a-z]+)(-[0-9a-f]{8})?\.yaml$/;
 const servicePath = 'config/update-service/updateservice.yaml';
 const authorityPath = 'config/update-service/registry-ca.yaml';
 
@@ -54,11 +60,11 @@ function rebuild(
   repositories: ReadonlySet<string>,
   earlier: readonly MirrorManifest[],
 ): MirrorManifest | string {
-  const set = setKinds[path];
+  const set = setKinds[setPath.exec(path)?.[1] ?? ''];
   if (!object || second || (!set && path !== servicePath && path !== authorityPath))
     return 'is nothing that mirroring writes';
   try {
-    if (set) return rebuildSet(set, object, repositories);
+    if (set) return rebuildSet(path, set, object, repositories);
     return path === servicePath ? rebuildService(object) : rebuildAuthority(object, earlier);
   } catch (error) {
     if (!isPluginError(error)) throw error;
@@ -67,6 +73,7 @@ function rebuild(
 }
 
 function rebuildSet(
+  path: string,
   { kind, field }: { kind: MirrorSetKind; field: string },
   { spec }: UnknownObject,
   repositories: ReadonlySet<string>,
@@ -80,7 +87,10 @@ function rebuildSet(
   const foreign = sources.find(({ source }) => !repositories.has(source) && !repositories.has(`${dirname(source)}/`));
   if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is no repository of this release`;
   const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
-  return { manifest: mirrorSetManifest(kind, sources), registries: [...new Set(registries)] };
+  // Earlier versions had one name for all.
+  const manifests = [mirrorSetManifest, sharedMirrorSetManifest].map((make) => make(kind, sources));
+  const found = manifests.find((each) => each.path === path);
+  return found ? { manifest: found, registries: [...new Set(registries)] } : 'has another name than its content';
 }
 
 function rebuildService({ spec }: UnknownObject): MirrorManifest | string {

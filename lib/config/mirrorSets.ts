@@ -1,4 +1,5 @@
 import { stringify } from 'yaml';
+import { digestOf, hexOf } from '../oci/digest.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
 
 /** The kinds that tell a cluster about mirrors: ImageDigestMirrorSet (from 4.13 on) and the older ImageContentSourcePolicy. */
@@ -34,16 +35,43 @@ const kinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
   },
 };
 
+/** The name of mirror sets, or how it begins. */
+const sharedName = 'release-mirror';
+
 /**
- * Makes the object by which a cluster looks for images at their mirrors. A source that is given several times gets all
- * its mirrors, each once; sources are sorted, mirrors keep their order, which is the order of preference.
+ * Makes the object that sends a cluster to mirrors. Sources are sorted, and mirrors keep their order of preference. The name and the
+ * path come from the content, so that objects with other mirrors stay beside it, in a cluster and in a folder.
  */
-export function mirrorSetManifest(
-  kind: MirrorSetKind,
-  sources: readonly MirroredSource[],
-  name = 'release-mirror',
-): ConfigManifest {
-  return { path: `config/mirrors/${kinds[kind].kind.toLowerCase()}.yaml`, object: makeObject(kind, sources, name) };
+export function mirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
+  const id = hexOf(digestOf(Buffer.from(JSON.stringify(mergeSources(sources))))).slice(0, 8);
+  const path = `config/mirrors/${kinds[kind].kind.toLowerCase()}-${id}.yaml`;
+  return { path, object: makeObject(kind, sources, `${sharedName}-${id}`) };
+}
+
+/** Makes the object as earlier versions named it: one for all mirrors. */
+export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
+  return {
+    path: `config/mirrors/${kinds[kind].kind.toLowerCase()}.yaml`,
+    object: makeObject(kind, sources, sharedName),
+  };
+}
+
+/**
+ * Adds to a mirror set the mirrors that the stored object has besides, so that writing it takes no mirror away. Other objects are
+ * returned as they are. Stored entries come first, in their order and with their other fields.
+ */
+export function keepMirrors(
+  object: KubernetesObject,
+  stored: Readonly<Record<string, unknown>> | undefined,
+): KubernetesObject {
+  const field = listFields[object.kind];
+  if (field === undefined || !stored) return object;
+  const entries = [stored, object].flatMap(({ spec }) => entriesOf(spec, field));
+  const merged = [...Map.groupBy(entries, ({ source }) => source).values()].map((same) => ({
+    ...same.reduce((all, entry) => ({ ...all, ...entry })),
+    mirrors: [...new Set(same.flatMap(({ mirrors }) => mirrors ?? []))],
+  }));
+  return { ...object, spec: { ...(object['spec'] as object), [field]: merged } };
 }
 
 /**
@@ -59,6 +87,22 @@ export function formatMirrorInstructions(kind: MirrorSetKind, sources: readonly 
     `\nTo use the new mirrored repository for upgrades, use the following to create an ${name}:\n`,
     formatManifest(makeObject(kind, sources, 'example'), { indentSeq: false }).trimEnd(),
   ].join('\n');
+}
+
+/** The lists of sources in the specs of mirror sets, by kind. */
+const listFields: Readonly<Record<string, string>> = {
+  ImageDigestMirrorSet: 'imageDigestMirrors',
+  ImageTagMirrorSet: 'imageTagMirrors',
+  ImageContentSourcePolicy: 'repositoryDigestMirrors',
+};
+
+/** The entries of a mirror set of any author. */
+function entriesOf(
+  spec: unknown,
+  field: string,
+): readonly { readonly source?: unknown; readonly mirrors?: unknown[] }[] {
+  const entries = (spec as Readonly<Record<string, unknown>> | null | undefined)?.[field];
+  return Array.isArray(entries) ? (entries as { source?: unknown; mirrors?: unknown[] }[]) : [];
 }
 
 function makeObject(kind: MirrorSetKind, sources: readonly MirroredSource[], name: string): KubernetesObject {

@@ -1,4 +1,5 @@
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
+import { keepMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
@@ -43,7 +44,7 @@ interface Application extends ApplyOptions {
 /**
  * Applies manifests, namespaces and definitions of kinds first, and gives their outcomes in the order of the manifests. A manifest that fails does not keep
  * the others from being applied. An object with other content is changed only with `overwrite`, and only when it is
- * still the one that was compared. The version operator’s own `signatures-managed` is never touched. Throws what keeps it from reading
+ * still the one that was compared, and no mirror set loses a mirror. The version operator’s own `signatures-managed` is never touched. Throws what keeps it from reading
  * the cluster’s version, such as `unreachable` and `unauthorized`, and `interrupted`.
  */
 export async function applyManifests(
@@ -99,10 +100,12 @@ function isManagedByOperator({ kind, metadata }: KubernetesObject): boolean {
 }
 
 /** Compares and writes, and compares anew when the object was not the one any more: somebody else wrote, or an answer of ours was lost. */
-async function reconcile(application: Application, object: KubernetesObject): Promise<Outcome> {
+async function reconcile(application: Application, manifest: KubernetesObject): Promise<Outcome> {
   let tried: Outcome | undefined;
   for (let attempt = 1; ; attempt += 1) {
-    const stored = await application.cluster.read(object);
+    const stored = await application.cluster.read(manifest);
+    // Running releases may need the mirrors that the manifest does not have.
+    const object = keepMirrors(manifest, stored);
     const planned = await plan(application, object, stored);
     // A write whose answer got lost was carried out when there is nothing left to do.
     if (planned.outcome === 'unchanged' && tried) return tried;

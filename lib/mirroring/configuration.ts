@@ -123,7 +123,7 @@ async function readFolder(path: string, trust: VerifyTrust, context: Context): P
   }
   const manifests = await readManifests(path);
   checkKinds(manifests, path);
-  context.log('warn', `no signature vouches for what is in ${path}; applying it because that is allowed`);
+  context.log('warn', `the content of ${path} is not signed; it is applied because unsigned content is allowed`);
   return manifests;
 }
 
@@ -150,7 +150,7 @@ function checkRegistries({ mirrors }: ConfigVerdict, path: string, named: readon
   for (const { manifest, registries } of mirrors) {
     const foreign = registries.filter((registry) => !named.includes(registry));
     if (foreign.length === 0) continue;
-    const words = `${path}: ${manifest.path} sends nodes to ${foreign.join(', ')}, for which no signature can vouch`;
+    const words = `${path}: ${manifest.path} sends nodes to ${foreign.join(', ')}, which no signature covers`;
     throw new PluginError('untrusted', words, {
       hint: `Only if that is your registry, add ${foreign.map((each) => `--mirror-registry=${each}`).join(' ')}`,
     });

@@ -39,14 +39,25 @@ export async function listMirrorImages(
   return Promise.all(images);
 }
 
-/** Which repositories of a release get mirrors in a registry, and which those are. */
-export function listMirrors(release: Release, destination: Destination): MirroredSource[] {
-  return namedImages(release, false).flatMap(([name, { registry, repository }]) => {
+/** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */
+export function listMirrors(release: Release, destination: Destination, context: Context): MirroredSource[] {
+  const mirrored = namedImages(release, false).flatMap(([name, { registry, repository }]) => {
     const source = formatReference({ registry, repository });
     const { place } = destination(name, release);
     const mirror = formatPlace(place);
     return place.kind === 'registry' && mirror !== source ? [{ source, mirrors: [mirror] }] : [];
   });
+  for (const [source, entries] of Map.groupBy(mirrored, (entry) => entry.source)) {
+    const count = new Set(entries.flatMap(({ mirrors }) => mirrors)).size;
+    // The release image may have a repository of its own, in which its source has one mirror more.
+    if (count <= 2) continue;
+    context.log(
+      'warn',
+      `each component has a repository of its own, so that ${source} gets ${count} mirrors: for each image, nodes try them one by ` +
+        'one. A destination without ${component} puts all images into one repository.',
+    );
+  }
+  return mirrored;
 }
 
 /**

@@ -144,7 +144,7 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
   if (graphData) images.push(graphData);
 
   const kind = request.mirrorSet;
-  const sources = destination && kind !== undefined ? listMirrors(signed.release, destination) : [];
+  const sources = destination && kind !== undefined ? listMirrors(signed.release, destination, context) : [];
   const mirrors = kind === undefined || sources.length === 0 ? undefined : { kind, sources };
   const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
   const manifests = releaseManifests(signed, { mirrors, updateService });

@@ -3,7 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
-import { formatMirrorInstructions, mirrorSetManifest, type MirrorSetKind } from '../../lib/config/mirrorSets.ts';
+import {
+  formatMirrorInstructions,
+  keepMirrors,
+  mirrorSetManifest,
+  type MirrorSetKind,
+} from '../../lib/config/mirrorSets.ts';
 import { formatReference, parseReference } from '../../lib/oci/reference.ts';
 import { readMirrorSets } from '../../lib/registry/mirrors.ts';
 import { expectGolden } from '../support/program/golden.ts';
@@ -28,7 +33,7 @@ describe('mirrorSetManifest', () => {
       const folder = await mkdtemp(join(tmpdir(), 'mirror-sets-'));
       try {
         const file = join(folder, 'sets.yaml');
-        await writeFile(file, formatManifest(mirrorSetManifest(kind, sources, 'mine').object));
+        await writeFile(file, formatManifest(mirrorSetManifest(kind, sources).object));
         const sets = await readMirrorSets(file);
         const digest = `@sha256:${'1'.repeat(64)}`;
         const image = parseReference(`quay.io/openshift-release-dev/ocp-release${digest}`);
@@ -42,6 +47,14 @@ describe('mirrorSetManifest', () => {
       }
     });
   }
+
+  it('has a name and a path of its own for each content', () => {
+    const other = [{ source: 'quay.io/another/repository', mirrors: ['registry.example:5000/4.19/release'] }];
+    const [one, two] = [mirrorSetManifest('idms', sources), mirrorSetManifest('idms', other)];
+    expect(one.path).not.to.equal(two.path);
+    expect(one.object.metadata.name).to.match(/^release-mirror-[0-9a-f]{8}$/);
+    expect(one.object.metadata.name).not.to.equal(two.object.metadata.name);
+  });
 
   it('is the same whatever the order of the sources, which are merged', () => {
     const { object } = mirrorSetManifest('idms', sources);
@@ -84,5 +97,37 @@ describe('formatMirrorInstructions', () => {
       '',
       'apiVersion: config.openshift.io/v1',
     ]);
+  });
+});
+
+describe('keepMirrors', () => {
+  const set = (entries: object[]) => ({
+    ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'mine' } },
+    spec: { imageDigestMirrors: entries },
+  });
+
+  it('adds what a manifest has to the stored mirrors, and takes nothing away', () => {
+    const stored = set([
+      { source: 'a/x', mirrors: ['old/x'], mirrorSourcePolicy: 'NeverContactSource' },
+      { source: 'b/x', mirrors: ['old/x'] },
+    ]);
+    const ours = set([
+      { source: 'a/x', mirrors: ['new/x', 'old/x'] },
+      { source: 'c/x', mirrors: ['new/x'] },
+    ]);
+    expect(keepMirrors(ours, stored)['spec']).to.deep.equal({
+      imageDigestMirrors: [
+        { source: 'a/x', mirrors: ['old/x', 'new/x'], mirrorSourcePolicy: 'NeverContactSource' },
+        { source: 'b/x', mirrors: ['old/x'] },
+        { source: 'c/x', mirrors: ['new/x'] },
+      ],
+    });
+  });
+
+  it('leaves other kinds, and objects that are not stored yet, as they are', () => {
+    const ours = set([{ source: 'a/x', mirrors: ['new/x'] }]);
+    expect(keepMirrors(ours, undefined)).to.equal(ours);
+    const configMap = { ...ours, kind: 'ConfigMap' };
+    expect(keepMirrors(configMap, set([{ source: 'b/x', mirrors: ['old/x'] }]))).to.equal(configMap);
   });
 });

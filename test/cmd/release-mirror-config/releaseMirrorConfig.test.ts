@@ -305,8 +305,8 @@ describe('oc adm-release-mirror-config', () => {
       for (const tag of tags) await pullWhole(`${to}:${tag}`, mirroring.path('copies', tag));
       expect(stdout).to.contain(`\nUpdate image:  ${to}@${release.digest}\nMirror prefix: ${to}\n`);
       expect(stdout).to.contain('\nimageDigestSources:\n').and.contain('\nkind: ImageDigestMirrorSet\n');
-      expect(stdout).to.contain('Imagedigestmirrorset config/mirrors/imagedigestmirrorset.yaml created');
-      const text = await readFile(mirroring.path('config/mirrors/imagedigestmirrorset.yaml'), 'utf8');
+      const [file = ''] = /config\/mirrors\/imagedigestmirrorset-\w{8}\.yaml(?= created)/.exec(stdout) ?? [];
+      const text = await readFile(mirroring.path(file), 'utf8');
       const { spec } = parse(text) as { spec: object };
       const source = (repository: string) => ({ source: `${release.registry}/${repository}`, mirrors: [to] });
       expect(spec).to.deep.equal({
@@ -327,7 +327,7 @@ describe('oc adm-release-mirror-config', () => {
     it('puts the release image elsewhere, and each component into a repository of its own', async () => {
       await open();
       const { release } = workshop;
-      const stdout = await mirroring.succeed([
+      const { stdout, stderr } = await mirroring.run([
         `--to=${site.host}/own/\${component}`,
         `--to-release-image=${site.host}/own/releases:latest`,
         '--print-mirror-instructions=icsp',
@@ -337,6 +337,7 @@ describe('oc adm-release-mirror-config', () => {
         expect(await listTags(`${site.host}/own/${name}`)).to.include(release.tag);
       }
       expect(stdout).to.contain(`Mirrored to: ${site.host}/own/\${component}\n`);
+      expect(stderr).to.match(/warning: each component has a repository of its own, so that \S+ gets \d+ mirrors/);
       expect(stdout).to.contain('kind: ImageContentSourcePolicy').and.contain(`- ${site.host}/own/releases\n`);
     });
 

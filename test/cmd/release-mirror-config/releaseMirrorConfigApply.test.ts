@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
@@ -40,6 +40,10 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   });
   const nameOf = (): string => `sha256-${hexOf(workshop.release.digest)}`;
   const stored = () => server.find('v1', 'ConfigMap', nameOf(), managed);
+  const mirrorSets = (kind = 'ImageDigestMirrorSet') => {
+    const served = server.kinds.find((known) => known.kind === kind);
+    return served ? server.objects.list(served, '') : [];
+  };
   const writes = () => server.requests.filter(({ method }) => method !== 'GET');
   const apply = (...args: string[]): Promise<Execution> =>
     runExecutable('oc-adm_release_mirror_config', workshop.folder, [
@@ -53,15 +57,51 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const stdout = await mirroring.succeed(args);
     expect(stdout)
       .to.contain(`configmap/${nameOf()} created\n`)
-      .and.contain('imagedigestmirrorset/release-mirror created\n')
+      .and.match(/^imagedigestmirrorset\/release-mirror-\w{8} created$/m)
       .and.not.contain('name: example');
     expect(stored()?.['binaryData']).to.have.all.keys(`${nameOf()}-1`);
-    const set = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release-mirror');
+    const [set] = mirrorSets();
     const source = `${release.registry}/${release.componentRepository}`;
     expect(JSON.stringify(set?.['spec'])).to.contain(source).and.contain(`${registry.host}/site/release`);
     const count = writes().length;
     expect(await mirroring.succeed(args)).to.contain(`configmap/${nameOf()} unchanged\n`);
     expect(writes()).to.have.length(count);
+  });
+
+  it('takes no mirror away, neither in the cluster nor in a folder, whichever options are given', async () => {
+    await open();
+    const { registry } = workshop;
+    const options = ['--apply-config', '--overwrite', kubeconfig, '--config-to-dir=config'];
+    const mirrors = async (): Promise<string[]> => {
+      const files = await readdir(mirroring.path('config/mirrors'));
+      const texts = await Promise.all(files.map((name) => readFile(mirroring.path('config/mirrors', name), 'utf8')));
+      const inFolder = texts.map((text) => parse(text) as Record<string, object>);
+      expect(inFolder.map(({ spec }) => spec)).to.have.deep.members(mirrorSets().map((set) => set['spec']));
+      return [...JSON.stringify(inFolder).matchAll(/"mirrors":\["([^"]+)"\]/g)].map(([, mirror = '']) => mirror);
+    };
+    await mirroring.succeed([`--to=${registry.host}/site/\${version}`, ...options]);
+    expect(new Set(await mirrors())).to.deep.equal(new Set([`${registry.host}/site/4.12.4`]));
+    await mirroring.succeed([`--to=${registry.host}/site/next`, ...options]);
+    const releases = `--to-release-image=${registry.host}/site/releases:4.12.4`;
+    await mirroring.succeed([`--to=${registry.host}/site/\${version}`, releases, ...options]);
+    expect(await mirrors()).to.include.members(
+      ['4.12.4', 'next', 'releases'].map((name) => `${registry.host}/site/${name}`),
+    );
+
+    // The object of an earlier version, and one that was edited since.
+    await rm(mirroring.path('config'), { recursive: true });
+    const edited = mirrorSets().find((set) => JSON.stringify(set).includes('/site/next'));
+    const entry = { source: 'quay.io/a/b', mirrors: ['registry.test/a/b'] };
+    for (const name of [edited?.metadata.name ?? '', 'release-mirror']) {
+      server.put({
+        ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name } },
+        spec: { imageDigestMirrors: [entry] },
+      });
+    }
+    const again = await mirroring.succeed([`--to=${registry.host}/site/next`, ...options]);
+    expect(again).to.contain(`imagedigestmirrorset/${edited?.metadata.name ?? ''} configured\n`);
+    const kept = mirrorSets().filter((set) => JSON.stringify(set).includes(JSON.stringify(entry.source)));
+    expect(kept.map(({ metadata }) => metadata.name)).to.have.members(['release-mirror', edited?.metadata.name]);
   });
 
   it('brings only the signature, without images and without a network', async () => {
@@ -183,7 +223,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const { stdout } = await apply('mirror', `--mirror-registry=${registry.host}`);
     expect(stdout)
       .to.contain(`configmap/${nameOf()} created\n`)
-      .and.contain('imagedigestmirrorset/release-mirror created');
+      .and.match(/imagedigestmirrorset\/release-mirror-\w{8} created/);
   });
 
   it('applies what a bundle has, and says what else is not there', async () => {
@@ -275,12 +315,10 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
     const { code, stdout, stderr } = await mirroring.run(args);
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.contain('imagedigestmirrorset/release-mirror skipped\n');
-    expect(stderr).to.match(/warning: imagedigestmirrorset\/release-mirror: .*does not serve.*icsp/);
+    expect(stdout).to.match(/^imagedigestmirrorset\/release-mirror-\w{8} skipped$/m);
+    expect(stderr).to.match(/warning: imagedigestmirrorset\/release-mirror-\w{8}: .*does not serve.*icsp/);
     await mirroring.succeed([...args, '--print-mirror-instructions=icsp']);
-    expect(server.find('operator.openshift.io/v1alpha1', 'ImageContentSourcePolicy', 'release-mirror')).not.to.equal(
-      undefined,
-    );
+    expect(mirrorSets('ImageContentSourcePolicy')).to.have.length(1);
   });
 
   it('has the cluster import the images into an image stream', async () => {
