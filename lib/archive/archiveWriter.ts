@@ -3,12 +3,12 @@ import { rm } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
-import { readRange, writeFully } from '../files/fileRange.ts';
+import { writeFully } from '../files/fileRange.ts';
 import { Journal } from './journal.ts';
-import { type ContentPlace, verifyStream, type ContentStore } from '../store/store.ts';
+import { type ContentPlace, verifyStream } from '../store/store.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
 import {
   checkPartials,
@@ -29,7 +29,7 @@ const flushEvery = 256 * 1024 * 1024;
  * place and can be written there as it arrives. Until `finish` it is called `<path>.partial`, with a journal beside it
  * of what is there; opening it again with the same layout goes on from the journal. Volumes have a `.partial` each.
  */
-export class ArchiveWriter implements ContentStore {
+export class ArchiveWriter {
   readonly name: string;
   readonly layout: TarLayout;
   /** Content that an earlier run had finished: it is believed by its journal, and worth a check before `finish`. */
@@ -37,27 +37,18 @@ export class ArchiveWriter implements ContentStore {
   readonly #file: Volumes;
   readonly #journal: Journal;
   readonly #places: ReadonlyMap<string, PlacedEntry>;
-  readonly #repository: string;
   readonly #turn = new WriteTurn();
   #unflushed = 0;
   #flushing: Promise<unknown> | undefined;
   #flushFailure: { readonly error: unknown } | undefined;
   readonly #signal: AbortSignal;
 
-  private constructor(
-    path: string,
-    layout: TarLayout,
-    repository: string,
-    file: Volumes,
-    journal: Journal,
-    signal: AbortSignal,
-  ) {
+  private constructor(path: string, layout: TarLayout, file: Volumes, journal: Journal, signal: AbortSignal) {
     this.name = path;
     this.layout = layout;
     this.resumed = new Set(journal.finished);
     this.#file = file;
     this.#journal = journal;
-    this.#repository = repository;
     this.#signal = signal;
     this.#places = new Map(layout.entries.map((place) => [keyOf(place), place]));
   }
@@ -66,7 +57,7 @@ export class ArchiveWriter implements ContentStore {
    * Begins `<path>.partial`, or goes on with it when it was begun with the same layout. Throws `disk-full` before
    * anything is written when the layout does not fit, and `not-writable`.
    */
-  static async open(path: string, layout: TarLayout, repository: string, context: Context): Promise<ArchiveWriter> {
+  static async open(path: string, layout: TarLayout, context: Context): Promise<ArchiveWriter> {
     let journal: Journal | undefined;
     try {
       const identity = identify(layout);
@@ -85,7 +76,7 @@ export class ArchiveWriter implements ContentStore {
         journal ??= Journal.create(journalOf(path), identity);
         // Even of a file that is gone on with a power failure may have taken some.
         await writeKnown(file, layout);
-        return new ArchiveWriter(path, layout, repository, file, journal, context.signal);
+        return new ArchiveWriter(path, layout, file, journal, context.signal);
       } catch (error) {
         await file.close();
         throw error;
@@ -139,41 +130,7 @@ export class ArchiveWriter implements ContentStore {
     return bytesRead;
   }
 
-  async resolve(tagOrDigest: string): Promise<Descriptor> {
-    const link = this.#places.get(`v2/${this.#repository}/manifests/${tagOrDigest}`)?.entry;
-    const digest = link && 'target' in link ? link.target : tagOrDigest;
-    const place = isDigest(digest) ? this.#places.get(digest) : undefined;
-    if (!place || !isDigest(digest) || !this.#has(digest) || place.size > manifestSizeLimit) {
-      throw new PluginError('not-found', `${this.name} has no image ${tagOrDigest}`);
-    }
-    const bytes = Buffer.alloc(place.size);
-    await this.read(bytes, place.start);
-    return { mediaType: parseManifest(bytes, `${digest} in ${this.name}`).mediaType, digest, size: place.size };
-  }
-
-  fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
-    const place = this.#places.get(descriptor.digest);
-    if (!place || !this.#has(descriptor.digest)) {
-      return Promise.reject(new PluginError('not-found', `${this.name} has no ${descriptor.digest}`));
-    }
-    const stream = readRange(this.#file, this.name, place.start + start, place.size - start, this.#signal);
-    return Promise.resolve(verifyStream(stream, descriptor, this.name, start));
-  }
-
-  exists(descriptor: Descriptor): Promise<boolean> {
-    return Promise.resolve(this.#has(descriptor.digest));
-  }
-
-  tags(): Promise<string[]> {
-    const prefix = `v2/${this.#repository}/manifests/`;
-    const links = this.layout.entries.filter(
-      ({ entry }) =>
-        'target' in entry && entry.path.startsWith(prefix) && isDigest(entry.target) && this.#has(entry.target),
-    );
-    return Promise.resolve(links.map(({ entry }) => entry.path.slice(prefix.length)));
-  }
-
-  /** As every store's push; throws `not-found` for content that the layout has no place for. */
+  /** Writes content into its place, verified, as ContentStore.push does. Throws `not-found` if the layout has no place for it. */
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
     const place = this.#places.get(descriptor.digest);
     if (!place) throw new PluginError('not-found', `${this.name} has no place for ${descriptor.digest}`);
@@ -187,13 +144,6 @@ export class ArchiveWriter implements ContentStore {
       position += chunk.length;
     }
     this.noteFinished(descriptor.digest);
-  }
-
-  /** Throws `not-found` unless the layout has that tag for that manifest: tags are laid out with the rest. */
-  tag(descriptor: Descriptor, tag: string): Promise<void> {
-    const link = this.#places.get(`v2/${this.#repository}/manifests/${tag}`)?.entry;
-    if (link && 'target' in link && link.target === descriptor.digest) return Promise.resolve();
-    return Promise.reject(new PluginError('not-found', `${this.name} has no place for the tag ${tag}`));
   }
 
   /** Lets go of the file; what was written stays for a later run to go on with. */

@@ -33,17 +33,6 @@ const imagesPerSlot = 3;
 const depthLimit = 8;
 const nodeLimit = 100_000;
 
-/** Copies one image to a store; see copyImages. */
-export function copyGraph(
-  source: ContentSource,
-  root: Descriptor,
-  destination: ContentStore,
-  options: CopyOptions,
-  context: Context,
-): Promise<void> {
-  return copyImages([{ name: `${source.name}@${root.digest}`, source, root }], destination, options, context);
-}
-
 /**
  * Copies images to a store, byte for byte: what a manifest points to first, then the manifest, then its tags, so that an
  * interrupted copy goes on when it is run again. What is there, with all that is below it, is skipped; what several

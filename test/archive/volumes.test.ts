@@ -174,7 +174,7 @@ describe('an archive in volumes', () => {
   });
 
   const openWriter = (size: number | undefined = volumeSize): Promise<ArchiveWriter> =>
-    ArchiveWriter.open(path, layOutTar(entries, size), repository, context);
+    ArchiveWriter.open(path, layOutTar(entries, size), context);
   const pushAll = async (writer: ArchiveWriter, reversed = false): Promise<void> => {
     const content = await contentOf(sample);
     for (const { descriptor, bytes } of reversed ? content.reverse() : content)

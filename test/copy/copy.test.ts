@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { readdir, rename, truncate, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { copyGraph, copyImages, type Image } from '../../lib/copy/copy.ts';
+import { copyImages, type Image } from '../../lib/copy/copy.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { mediaTypes, type Descriptor } from '../../lib/oci/descriptor.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
@@ -257,19 +257,28 @@ describe('copyImages', () => {
     });
     const root = { mediaType: mediaTypes.ociIndex, digest, size: json.length };
     const cyclic = { ...pick(source), fetch: () => Promise.resolve(Readable.from([Buffer.from(json)])) };
-    await failureOf(copyGraph(cyclic, root, openDestination(), {}, context), 'digest-mismatch');
+    await failureOf(
+      copyImages([{ name: 'cyclic', source: cyclic, root }], openDestination(), {}, context),
+      'digest-mismatch',
+    );
     let list = at(images, 0).root;
     for (let depth = 0; depth < 10; depth++) list = content.addList(repository, [list]);
     await layOutAsOc(join(folder, 'deep'), content.content);
     const deep = new Directory(join(folder, 'deep'), repository, {}, context);
-    await failureOf(copyGraph(deep, list, openDestination(), {}, context), 'invalid-manifest');
+    await failureOf(
+      copyImages([{ name: 'deep', source: deep, root: list }], openDestination(), {}, context),
+      'invalid-manifest',
+    );
   });
 
   it('refuses a manifest of a kind whose digest it could not keep', async () => {
     const bytes = Buffer.from(JSON.stringify({ schemaVersion: 1, name: 'old' }));
     const root = { mediaType: mediaTypes.dockerManifest, digest: digestOf(bytes), size: bytes.length };
     const old = { ...pick(at(images, 0).source), fetch: () => Promise.resolve(Readable.from([bytes])) };
-    await failureOf(copyGraph(old, root, openDestination(), {}, context), 'invalid-manifest');
+    await failureOf(
+      copyImages([{ name: 'old', source: old, root }], openDestination(), {}, context),
+      'invalid-manifest',
+    );
   });
 
   it('goes on when the source comes back', async () => {

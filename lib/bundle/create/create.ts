@@ -6,7 +6,6 @@ import { formatReference } from '../../oci/reference.ts';
 import { findRelease, loadRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
 import { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { releaseRepository } from '../../store/directory.ts';
 import { takeLock } from '../../files/lock.ts';
 import { withAdvice } from './advice.ts';
 import { leaveOut, readBase } from './base.ts';
@@ -110,7 +109,7 @@ async function write(
   await makeFolder(folder);
   const unlock = await takeLock(lockOf(path), path);
   try {
-    const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
+    const writer = await ArchiveWriter.open(path, tar, context);
     try {
       const { digests, fetched } = await fillBundle(writer, contents, origin, context);
       const placeSidecars = await prepareSidecars(path, digests, metadata);

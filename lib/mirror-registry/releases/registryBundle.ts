@@ -14,7 +14,6 @@ import { formatReference, parseReference } from '../../oci/reference.ts';
 import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
 import { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { describeWriteError, writeWhole } from '../../files/disk.ts';
-import { releaseRepository } from '../../store/directory.ts';
 import { takeLock } from '../../files/lock.ts';
 import { readContent } from '../../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
@@ -72,7 +71,7 @@ export async function createRegistryBundle(
   const unlock = await takeLock(`${path}.lock`, path);
   try {
     origin.prepare();
-    const writer = await ArchiveWriter.open(path, tar, releaseRepository, context);
+    const writer = await ArchiveWriter.open(path, tar, context);
     try {
       const { digests, fetched } = await fillBundle(writer, contents, origin, context);
       await writer.finish();

@@ -7,7 +7,6 @@ import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
 import type { Origin } from '../../../lib/bundle/create/origin.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
 import { ArchiveWriter } from '../../../lib/archive/archiveWriter.ts';
-import { releaseRepository } from '../../../lib/store/directory.ts';
 import type { TarLayout } from '../../../lib/archive/tarLayout.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -54,7 +53,7 @@ describe('fillBundle', () => {
     await removeFolder(folder);
   });
 
-  const openWriter = (): Promise<ArchiveWriter> => ArchiveWriter.open(path, tar, releaseRepository, context);
+  const openWriter = (): Promise<ArchiveWriter> => ArchiveWriter.open(path, tar, context);
   const total = (): number => [...contents.blobs.values()].reduce((sum, { descriptor }) => sum + descriptor.size, 0);
   const kinds = (kind: string) => context.events.filter((event) => event.kind === kind);
 

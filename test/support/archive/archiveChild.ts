@@ -12,14 +12,14 @@ interface Work {
   readonly stopAfter: number;
 }
 
-const [, , path = '', repository = ''] = process.argv;
+const [, , path = ''] = process.argv;
 
 process.once('message', (work: Work) => {
   void write(work);
 });
 
 async function write({ entries, content, stopAfter }: Work): Promise<void> {
-  const writer = await ArchiveWriter.open(path, layOutTar(entries.map(revive)), repository, makeContext());
+  const writer = await ArchiveWriter.open(path, layOutTar(entries.map(revive)), makeContext());
   for (const [index, { descriptor, bytes }] of content.entries()) {
     const halfway = async function* (): AsyncGenerator<Buffer> {
       yield Buffer.from(bytes.subarray(0, bytes.length / 2));
