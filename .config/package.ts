@@ -1,7 +1,7 @@
 /**
- * Makes, of the sources, one executable for each platform that has everything in it, Node.js too, in archives with licences, checksums and krew
- * manifests: in dist/packages, or in the folder that is the first argument. Further arguments choose platforms: linux-x64. With `--fast`
- * archives are a tenth larger, and nothing else about them is different.
+ * Builds one executable for each platform, which includes Node.js, and packs it with licences into an archive. Writes checksums and krew
+ * manifests too, into dist/packages or into the folder of the first argument. Further arguments choose platforms, such as linux-x64. `--fast`
+ * only makes the archives a tenth larger. Executables for macOS are built on macOS, those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
@@ -15,7 +15,6 @@ import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { bundle } from './bundle.ts';
 import { archiveOf, executableOf, krewManifests, papers, platforms, type Platform } from './krew.ts';
-import { signMachO } from './machOSignature.ts';
 import { packagesOf, writeNotices } from './notices.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
@@ -44,8 +43,9 @@ try {
   const notices = await writeNotices(root, packagesOf(inputs));
   const checksums = new Map<string, string>();
   for (const platform of wanted) {
-    if (platform.pinned && !own().pinned) {
-      say(`${archiveOf(platform)} is left out: executables for Linux are made on Linux.`);
+    const system = systemOf(platform);
+    if (system !== undefined && process.platform !== platform.os) {
+      say(`${archiveOf(platform)} is skipped: executables for ${system} are built on ${system}.`);
       continue;
     }
     const archive = await makeArchive(platform, notices);
@@ -70,8 +70,10 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   const parts = { main, node, executable, work, codeCache: platform === own() };
   if (platform.pinned) await makeExecutableOfOlder(parts, `${await findRuntime(own())}/bin/node`);
   else await makeExecutable(parts);
-  if (platform.os === 'darwin') await writeFile(executable, signMachO(await readFile(executable), manifest.name));
   await chmod(executable, 0o755);
+  // Apple's processors run no program without a signature, and putting the program into Node.js broke that of Node.js.
+  if (platform.os === 'darwin')
+    execFileSync('codesign', ['--force', '--sign', '-', '--identifier', manifest.name, executable]);
   // What is for this machine has to run here; with a signature that is wrong, it does not.
   if (platform === own()) execFileSync(executable, ['--version'], { stdio: ['ignore', 'ignore', 'inherit'] });
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
@@ -122,6 +124,11 @@ async function findRuntime(platform: Platform): Promise<string> {
   const filter = (path: string): boolean => /^package\/(?:bin\/|LICENSE$)/.test(path);
   await extract({ file: archive, cwd: home, strip: 1, filter });
   return home;
+}
+
+/** The system that a platform's executable has to be built on, if there is one: `codesign` exists on macOS only. */
+function systemOf({ os, pinned }: Platform): string | undefined {
+  return os === 'darwin' ? 'macOS' : pinned ? 'Linux' : undefined;
 }
 
 /** The platform that this runs on. Throws where it is none that archives are made for. */
