@@ -3,8 +3,8 @@ import { keepMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
-import type { StoredObject } from './fields.ts';
 import { findDifferences, overlay } from './difference.ts';
+import type { StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import {
   findIncompatibility,
@@ -13,39 +13,38 @@ import {
   type ClusterVersionInfo,
 } from './compatibility.ts';
 
-/** What became of one manifest; with a dry run, what would have become of it. */
+/** What happened to one manifest; after a dry run, what would have happened to it. */
 export interface ApplyOutcome {
   readonly manifest: ConfigManifest;
-  /** kubectl’s words, and `conflict` for an object that exists with other content and was left alone. */
+  /** As kubectl says it; `conflict`: the object exists with other content, and was not changed. */
   readonly outcome: 'created' | 'configured' | 'unchanged' | 'conflict' | 'failed' | 'skipped';
-  /** What a `conflict` is about, and what `configured` has overwritten: `path: theirs → ours`. */
+  /** The differences of a `conflict`, or the values that `configured` replaced: `path: theirs → ours`. */
   readonly differences?: readonly string[];
   /** Why it `failed`. */
   readonly error?: PluginError;
-  /** What to know about it although it was applied, or why it was `skipped`. */
+  /** Why it may have no effect, or why it was `skipped`. */
   readonly warning?: string;
 }
 
-/** How to apply: whether to replace what differs, and whether only to look (`client`) or to let the server check (`server`). */
+/** How to apply objects. A dry run only compares (`client`), or lets the server check and keep nothing (`server`). */
 export interface ApplyOptions {
+  /** Replaces values that differ, or that another manager has set. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server' | undefined;
 }
 
-/** What is known while a set of manifests is applied. */
 interface Application extends ApplyOptions {
   readonly cluster: Cluster;
   readonly context: Context;
-  readonly age: ClusterVersionInfo;
-  /** Namespaces of the set that a dry run did not create. */
-  readonly promised: Set<string>;
+  readonly info: ClusterVersionInfo;
+  /** Namespaces of the manifests that a dry run did not create. */
+  readonly newNamespaces: Set<string>;
 }
 
 /**
- * Applies manifests, namespaces and definitions of kinds first, and gives their outcomes in the order of the manifests. A manifest that fails does not keep
- * the others from being applied. An object with other content is changed only with `overwrite`, and only when it is
- * still the one that was compared, and no mirror set loses a mirror. The version operator’s own `signatures-managed` is never touched. Throws what keeps it from reading
- * the cluster’s version, such as `unreachable` and `unauthorized`, and `interrupted`.
+ * Applies manifests, namespaces and definitions of kinds first, and returns the outcomes in the order of the manifests. A failed
+ * manifest does not stop the others. Replaces other content only with `overwrite`, only content that it has compared, and no mirror set loses a mirror.
+ * Never changes the version operator’s `signatures-managed`. Throws `interrupted`, and what reading the cluster’s version throws.
  */
 export async function applyManifests(
   cluster: Cluster,
@@ -57,8 +56,8 @@ export async function applyManifests(
     ...options,
     cluster,
     context,
-    age: await readClusterVersionInfo(cluster),
-    promised: new Set<string>(),
+    info: await readClusterVersionInfo(cluster),
+    newNamespaces: new Set<string>(),
   };
   const outcomes = new Map<ConfigManifest, ApplyOutcome>();
   for (const manifest of manifests.toSorted((a, b) => rank(a) - rank(b))) {
@@ -76,18 +75,18 @@ function rank({ object }: ConfigManifest): number {
 type Outcome = Omit<ApplyOutcome, 'manifest'>;
 
 async function applyOne(application: Application, object: KubernetesObject): Promise<Outcome> {
-  const { cluster, age, context } = application;
+  const { cluster, info, context } = application;
   if (isManagedByOperator(object)) {
     return {
       outcome: 'skipped',
-      warning: `${formatObjectName(object)} belongs to the version operator, which writes it itself.`,
+      warning: `${formatObjectName(object)} belongs to the version operator, which writes it.`,
     };
   }
   try {
-    const skew = await findIncompatibility(cluster, age, object);
-    if (skew && !skew.applicable) return { outcome: 'skipped', warning: skew.warning };
-    const outcome = await reconcile(application, object);
-    return { ...outcome, ...(skew && { warning: skew.warning }) };
+    const incompatibility = await findIncompatibility(cluster, info, object);
+    if (incompatibility?.applicable === false) return { outcome: 'skipped', warning: incompatibility.warning };
+    const outcome = await compareAndWrite(application, object);
+    return { ...outcome, ...(incompatibility && { warning: incompatibility.warning }) };
   } catch (error) {
     checkInterrupted(context.signal);
     if (isPluginError(error, 'interrupted')) throw error;
@@ -99,30 +98,30 @@ function isManagedByOperator({ kind, metadata }: KubernetesObject): boolean {
   return kind === 'ConfigMap' && metadata.name === 'signatures-managed';
 }
 
-/** Compares and writes, and compares anew when the object was not the one any more: somebody else wrote, or an answer of ours was lost. */
-async function reconcile(application: Application, manifest: KubernetesObject): Promise<Outcome> {
+/** Compares again if another client changed the object in between, or if the response to the write was lost. */
+async function compareAndWrite(application: Application, manifest: KubernetesObject): Promise<Outcome> {
   let tried: Outcome | undefined;
   for (let attempt = 1; ; attempt += 1) {
     const stored = await application.cluster.read(manifest);
     // Running releases may need the mirrors that the manifest does not have.
     const object = keepMirrors(manifest, stored);
     const planned = await plan(application, object, stored);
-    // A write whose answer got lost was carried out when there is nothing left to do.
+    // The write whose response was lost took effect if nothing is left to do.
     if (planned.outcome === 'unchanged' && tried) return tried;
     if (planned.outcome !== 'created' && planned.outcome !== 'configured') return planned;
     try {
-      await carryOut(application, object, stored);
+      await write(application, object, stored);
       return planned;
     } catch (error) {
       if (attempt === 2 || !isOutdated(error)) throw error;
       tried = isPluginError(error, 'unreachable') ? planned : undefined;
-      application.context.log('debug', `${formatObjectName(object)}: ${messageOf(error)}; comparing it anew`);
+      application.context.log('debug', `${formatObjectName(object)}: ${messageOf(error)}; comparing it again`);
     }
   }
 }
 
 async function plan(
-  { cluster, overwrite, dryRun, promised }: Application,
+  { cluster, overwrite, dryRun, newNamespaces }: Application,
   object: KubernetesObject,
   stored: StoredObject | undefined,
 ): Promise<Outcome> {
@@ -133,14 +132,14 @@ async function plan(
   }
   if (dryRun === 'client') {
     const namespace = await missingNamespace(cluster, object);
-    if (namespace !== undefined && !promised.has(namespace)) throw noNamespace(object, namespace);
+    if (namespace !== undefined && !newNamespaces.has(namespace)) throw noNamespace(object, namespace);
   }
-  if (dryRun && object.kind === 'Namespace') promised.add(object.metadata.name);
+  if (dryRun && object.kind === 'Namespace') newNamespaces.add(object.metadata.name);
   return { outcome: 'created' };
 }
 
-async function carryOut(
-  { cluster, dryRun, promised }: Application,
+async function write(
+  { cluster, dryRun, newNamespaces }: Application,
   object: KubernetesObject,
   stored: StoredObject | undefined,
 ): Promise<void> {
@@ -156,8 +155,8 @@ async function carryOut(
     if (!isPluginError(error, 'not-found')) throw error;
     const namespace = await missingNamespace(cluster, object);
     if (namespace === undefined) throw error;
-    // The server cannot check what goes into a namespace that this very dry run would have created.
-    if (!promised.has(namespace)) throw noNamespace(object, namespace);
+    // The server cannot check objects of a namespace that this dry run would create.
+    if (!newNamespaces.has(namespace)) throw noNamespace(object, namespace);
   }
 }
 
@@ -177,11 +176,11 @@ async function missingNamespace(cluster: Cluster, object: KubernetesObject): Pro
 function noNamespace(object: KubernetesObject, namespace: string): PluginError {
   return new PluginError(
     'not-found',
-    `${formatObjectName(object)} is for the namespace “${namespace}”, which does not exist`,
+    `${formatObjectName(object)} needs the namespace “${namespace}”, which does not exist`,
     {
       hint: namespace.startsWith('openshift-')
-        ? `The cluster or the operator that it is for brings this namespace: is that installed? Else: oc create namespace ${namespace}`
-        : `Create it first: oc create namespace ${namespace}`,
+        ? `An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
+        : `Create it: oc create namespace ${namespace}`,
     },
   );
 }
@@ -191,9 +190,9 @@ function explain(error: unknown, object: KubernetesObject): PluginError {
   if (error instanceof ApiError && error.reason === 'Conflict') {
     return new PluginError(
       'conflict',
-      `${formatObjectName(object)} is being changed by somebody else: ${error.message}`,
+      `${formatObjectName(object)} is being changed by another client: ${error.message}`,
       {
-        hint: 'See who changes it (oc get -o yaml --show-managed-fields), then apply again.',
+        hint: 'To see which client changes it: oc get -o yaml --show-managed-fields. Then apply again.',
         cause: error,
       },
     );

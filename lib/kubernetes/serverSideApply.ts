@@ -2,58 +2,52 @@ import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import type { ApplyOptions } from './apply.ts';
 import type { Cluster } from './client.ts';
-import type { StoredObject } from './fields.ts';
-import type { ObjectReference } from './discovery.ts';
 import { findDifferences } from './difference.ts';
-import { listOf } from './fields.ts';
+import type { ObjectReference } from './discovery.ts';
+import { listOf, type StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
 
-/** How to apply: `client` only looks, `server` lets the cluster check and keep nothing; `overwrite` takes fields over that others own. */
-export interface StateOptions {
-  readonly dryRun?: 'client' | 'server' | undefined;
-  readonly overwrite: boolean;
-}
-
-/** What became of an object that was stated; with a dry run, what would have become of it. */
-export interface StatedObject {
+/** An applied object; after a dry run, what would have happened to it. */
+export interface AppliedObject {
   readonly object: KubernetesObject;
   readonly outcome: 'created' | 'configured' | 'unchanged';
 }
 
 /**
- * Applies objects on the server’s side, one after the other, and stops at the first that fails: those that follow need it. Fields that we do not
- * state stay as they are. Throws `conflict` where somebody else has set a field that we state otherwise, and what Cluster.apply does, with the
- * name of the object.
+ * Applies objects by server-side apply, in order. Stops at the first that fails, because the later objects need it. Leaves fields that
+ * the objects do not name. Throws `conflict` if another manager has set a field to another value, and what Cluster.apply throws, with
+ * the name of the object.
  */
 export async function applyObjects(
   cluster: Cluster,
   objects: readonly KubernetesObject[],
-  options: StateOptions,
+  options: ApplyOptions,
   context: Context,
-): Promise<StatedObject[]> {
-  const stated: StatedObject[] = [];
+): Promise<AppliedObject[]> {
+  const applied: AppliedObject[] = [];
   for (const object of objects) {
     checkInterrupted(context.signal);
     try {
-      stated.push({ object, outcome: await stateOne(cluster, object, options) });
+      applied.push({ object, outcome: await applyObject(cluster, object, options) });
     } catch (error) {
-      const inPromised =
-        options.dryRun !== undefined && isPluginError(error, 'not-found') && hasPromised(stated, object);
-      if (!inPromised) throw explain(error, object);
-      // The server cannot check what goes into a namespace that this very dry run would have created.
-      stated.push({ object, outcome: 'created' });
+      const isInNewNamespace =
+        options.dryRun !== undefined && isPluginError(error, 'not-found') && createsNamespace(applied, object);
+      if (!isInNewNamespace) throw explain(error, object);
+      // The server cannot check objects of a namespace that this dry run would create.
+      applied.push({ object, outcome: 'created' });
     }
   }
-  return stated;
+  return applied;
 }
 
-async function stateOne(
+async function applyObject(
   cluster: Cluster,
   object: KubernetesObject,
-  { dryRun, overwrite }: StateOptions,
-): Promise<StatedObject['outcome']> {
+  { dryRun, overwrite }: ApplyOptions,
+): Promise<AppliedObject['outcome']> {
   const before = await cluster.read(object);
   if (dryRun === 'client') {
     if (!before) return 'created';
@@ -64,23 +58,20 @@ async function stateOne(
   return isDeepStrictEqual(contentOf(before), contentOf(after)) ? 'unchanged' : 'configured';
 }
 
-/** What people and we state of an object: not what the server notes about it, which may change at any moment. */
+/** Returns an object without what the server writes into it, which may change at any moment. */
 function contentOf({ status: _, metadata, ...content }: StoredObject): object {
-  const { resourceVersion: __, managedFields: ___, generation: ____, ...stated } = metadata;
-  return { ...content, metadata: stated };
+  const { resourceVersion: __, managedFields: ___, generation: ____, ...named } = metadata;
+  return { ...content, metadata: named };
 }
 
-/**
- * Deletes objects, one after the other, and gives those that existed. Kinds that the cluster does not serve have none. Throws what
- * Cluster.delete does.
- */
+/** Deletes objects in order, and returns those that existed. Skips kinds that the cluster does not serve. Throws what Cluster.delete throws. */
 export async function deleteObjects<Reference extends ObjectReference>(
   cluster: Cluster,
   references: readonly Reference[],
-  { dryRun }: Pick<StateOptions, 'dryRun'>,
+  { dryRun }: Pick<ApplyOptions, 'dryRun'>,
   context: Context,
 ): Promise<Reference[]> {
-  const gone: Reference[] = [];
+  const deleted: Reference[] = [];
   for (const reference of references) {
     checkInterrupted(context.signal);
     if (!(await cluster.findKind(reference.apiVersion, reference.kind))) continue;
@@ -88,13 +79,13 @@ export async function deleteObjects<Reference extends ObjectReference>(
       dryRun === 'client'
         ? (await cluster.read(reference)) !== undefined
         : await cluster.delete(reference, { dryRun: dryRun === 'server' });
-    if (existed) gone.push(reference);
+    if (existed) deleted.push(reference);
   }
-  return gone;
+  return deleted;
 }
 
-function hasPromised(stated: readonly StatedObject[], { metadata }: KubernetesObject): boolean {
-  return stated.some(
+function createsNamespace(applied: readonly AppliedObject[], { metadata }: KubernetesObject): boolean {
+  return applied.some(
     ({ object, outcome }) =>
       outcome === 'created' && object.kind === 'Namespace' && object.metadata.name === metadata.namespace,
   );
@@ -107,9 +98,9 @@ function explain(error: unknown, object: KubernetesObject): unknown {
   if (owned.length > 0) {
     return new PluginError(
       'conflict',
-      `${formatObjectName(object)} was changed by somebody else: ${owned.join(', ')}`,
+      `${formatObjectName(object)} was changed by another manager: ${owned.join(', ')}`,
       {
-        hint: 'See by whom: oc get -o yaml --show-managed-fields. --overwrite sets it as it should be.',
+        hint: 'To see which manager: oc get -o yaml --show-managed-fields. To replace its values, add --overwrite.',
         cause: error,
       },
     );

@@ -145,7 +145,7 @@ describe('applyManifests', () => {
     const [lost] = await apply([manifestOf(configMap('raced', { a: '0' }))], { overwrite: true });
     expect(lost?.outcome).to.equal('failed');
     expect(lost?.error).to.include({ code: 'conflict' });
-    expect(lost?.error?.message).to.contain('configmap/raced is being changed by somebody else');
+    expect(lost?.error?.message).to.contain('configmap/raced is being changed by another client');
   });
 
   it('compares with what appears between reading and creating', async () => {

@@ -5,14 +5,15 @@ import { isPluginError } from '../../errors.ts';
 import { formerAccess } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
+import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StoreTimeouts } from './storeInstallation.ts';
-import { deleteObjects, applyObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 
 /** How to install. */
-export interface InstallOptions extends InstallationOptions, StateOptions {
+export interface InstallOptions extends InstallationOptions, ApplyOptions {
   /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
   readonly startup: StartupOptions | undefined;
   /** Make nodes know an additional store, and how long to wait for that; by default images go into the nodes’ own stores. */
@@ -21,7 +22,7 @@ export interface InstallOptions extends InstallationOptions, StateOptions {
 
 /** What an installation has done. */
 export interface InstallResult {
-  readonly objects: readonly StatedObject[];
+  readonly objects: readonly AppliedObject[];
   /** What an earlier version had installed and is not needed any more; in a dry run, what would be removed. */
   readonly removed: readonly ObjectReference[];
   /** How many nodes have an agent that is ready; undefined where nobody waited. */
@@ -54,7 +55,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
 }
 
 /** Makes the Secret with the token, unless it is there: it is never replaced, since agents that run know the one that they have. */
-async function makeToken(cluster: Cluster, { dryRun }: StateOptions): Promise<StatedObject[]> {
+async function makeToken(cluster: Cluster, { dryRun }: ApplyOptions): Promise<AppliedObject[]> {
   const reference = { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret };
   if (await cluster.read(reference)) return [{ object: reference, outcome: 'unchanged' }];
   const object = { ...reference, type: 'Opaque', stringData: { token: randomBytes(32).toString('hex') } };
@@ -63,6 +64,6 @@ async function makeToken(cluster: Cluster, { dryRun }: StateOptions): Promise<St
   return [asCreated(reference)];
 }
 
-function asCreated(object: KubernetesObject): StatedObject {
+function asCreated(object: KubernetesObject): AppliedObject {
   return { object, outcome: 'created' };
 }

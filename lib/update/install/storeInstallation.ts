@@ -1,11 +1,12 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { storageFile } from '../../node/runtime/storeConfig.ts';
+import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
-import { deleteObjects, applyObjects, type StatedObject, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
@@ -22,10 +23,10 @@ export interface StoreTimeouts {
  */
 export async function installStore(
   cluster: Cluster,
-  options: StateOptions,
+  options: ApplyOptions,
   patience: StoreTimeouts,
   context: Context,
-): Promise<readonly StatedObject[]> {
+): Promise<readonly AppliedObject[]> {
   const { policy, configs } = await planStore(cluster);
   if (!options.dryRun) {
     const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
@@ -44,7 +45,7 @@ export async function installStore(
  */
 export async function removeStore(
   cluster: Cluster,
-  { dryRun }: Pick<StateOptions, 'dryRun'>,
+  { dryRun }: Pick<ApplyOptions, 'dryRun'>,
   patience: StoreTimeouts | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {

@@ -6,19 +6,20 @@ import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
 import { listRecords } from '../bundleRecord.ts';
+import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf } from '../../kubernetes/fields.ts';
 import { restoreNodeChanges } from '../controller/pauses.ts';
 import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
-import { deleteObjects, type StateOptions } from '../../kubernetes/serverSideApply.ts';
+import { deleteObjects } from '../../kubernetes/serverSideApply.ts';
 import { formatObjectName } from '../../kubernetes/compatibility.ts';
 import { removeStore } from './storeInstallation.ts';
 import { hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
 /** How to uninstall. */
-export interface UninstallOptions extends Pick<StateOptions, 'dryRun'> {
+export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
   /** Though an update is under way. */
   readonly force: boolean;
   /** What pins images too, PinnedImageSets and the lists of CRI-O before these, without which kubelets may remove the images that they name. */

@@ -183,7 +183,7 @@ describe('install', () => {
       'them',
     );
     const error = await failureOf(run(), 'conflict');
-    expect(error.message).to.equal('service/bundle was changed by somebody else: .spec.publishNotReadyAddresses');
+    expect(error.message).to.equal('service/bundle was changed by another manager: .spec.publishNotReadyAddresses');
     expect(outcomes(await run({ overwrite: true }))).to.include('configured');
   });
 
