@@ -12,6 +12,8 @@ export type TransferEvent =
   | { kind: 'bytes'; digest: string; bytes: number }
   /** A blob or a manifest has its final name; `size` is its whole size in bytes. */
   | { kind: 'stored'; digest: string; size: number }
+  /** A blob was taken over from another repository of the destination, without moving a byte; `size` is in bytes. */
+  | { kind: 'mounted'; digest: string; size: number }
   /** The destination had it already; `size` is its whole size in bytes. */
   | { kind: 'skipped'; digest: string; size: number }
   /** An image and everything below it is at the destination. */

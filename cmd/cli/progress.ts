@@ -35,6 +35,7 @@ export class Progress {
         this.#images += 1;
         break;
       case 'stored':
+      case 'mounted':
       case 'skipped':
         break;
     }

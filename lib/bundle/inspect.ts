@@ -1,10 +1,11 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, type PluginError } from '../errors.ts';
 import { attachmentTag } from '../oci/attachment.ts';
-import { childrenOf, isManifest, parseManifest } from '../oci/descriptor.ts';
+import { childrenOf, isManifest } from '../oci/descriptor.ts';
 import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
-import { readContent, type ContentSource } from '../store/store.ts';
+import { ImageGraphReader, walkManifests, type ImageGraph } from '../store/imageGraph.ts';
+import type { ContentSource } from '../store/store.ts';
 import { readBundledConfig, type BundledConfig } from './bundledConfig.ts';
 import { describedSubject, judgeConfig } from './configCheck.ts';
 import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
@@ -105,6 +106,8 @@ interface Walk {
   readonly notes: readonly string[];
 }
 
+const emptyGraph: Pick<ImageGraph, 'manifests' | 'attachments'> = { manifests: new Map(), attachments: new Map() };
+
 /**
  * Looks into a bundle without verifying it: reads the metadata, the manifests and the signatures in place, no blob. What
  * is missing or unreadable becomes a note.
@@ -116,10 +119,12 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const notes = bundle.faults.map(({ message }) => message);
   if (bundle.damage && notes.length === 0) notes.push(bundle.damage.message);
   const tags = new Set(await content.tags());
+  const reader = new ImageGraphReader();
   const pieces = new Map<Digest, { size: number; isBlob: boolean; images: number; last: Subject }>();
   const measured: { subject: Subject; walk: Omit<Walk, 'pieces'>; size: number; layers: number }[] = [];
   for (const subject of listSubjects(metadata)) {
-    const { pieces: own, ...walk } = await walkImage(content, tags, subject, left, context);
+    checkInterrupted(context.signal);
+    const { pieces: own, ...walk } = await walkImage(content, reader, tags, subject, left);
     for (const [digest, piece] of own) {
       const { images } = pieces.get(digest) ?? { images: 0 };
       pieces.set(digest, { size: piece.size, isBlob: piece.kind !== 'manifest', images: images + 1, last: subject });
@@ -201,45 +206,36 @@ function listSubjects({ release, components, extraImages, osImages, images }: Bu
 
 async function walkImage(
   content: ContentSource,
+  reader: ImageGraphReader,
   tags: ReadonlySet<string>,
   { digest: root }: Subject,
   left: ReadonlySet<Digest>,
-  context: Context,
 ): Promise<Walk> {
   const pieces = new Map<Digest, Piece>();
   const platforms = new Map<Digest, string>();
-  const notes: string[] = [];
+  const notes = new Set<string>();
+  const note = (error: unknown): void => void notes.add(passOver(error).message);
+  const { manifests, attachments } = (await reader.read(content, root, note).catch(note)) ?? emptyGraph;
+  const walked = [...walkManifests(root, (digest) => manifests.get(digest)?.manifest)];
+  const own = new Set(walked.map(({ digest }) => digest));
   let missing = 0;
-  let hasAttachment = false;
-  const visit = async (name: string, attached: boolean): Promise<void> => {
-    checkInterrupted(context.signal);
-    try {
-      const descriptor = await content.resolve(name);
-      const { digest, size } = descriptor;
-      if (pieces.has(digest)) return;
-      const manifest = parseManifest(await readContent(content, descriptor), `${digest} in ${content.name}`);
-      pieces.set(digest, { size, kind: 'manifest' });
-      for (const child of childrenOf(manifest)) {
-        if (isManifest(child)) {
-          if (!attached) platforms.set(child.digest, nameOf(child.platform));
-          await visit(child.digest, attached);
-        } else if (!pieces.has(child.digest)) {
-          const kind = attached ? 'attached' : child === manifest.config ? 'config' : 'layer';
-          pieces.set(child.digest, { size: child.size, kind });
-          if (!left.has(child.digest) && !(await content.exists(child))) missing += 1;
-        }
+  for (const [digest, { descriptor, manifest }] of manifests) {
+    const attached = !own.has(digest);
+    pieces.set(digest, { size: descriptor.size, kind: 'manifest' });
+    for (const child of childrenOf(manifest)) {
+      if (isManifest(child)) {
+        if (!attached) platforms.set(child.digest, nameOf(child.platform));
+      } else if (!pieces.has(child.digest)) {
+        const kind = attached ? 'attached' : child === manifest.config ? 'config' : 'layer';
+        pieces.set(child.digest, { size: child.size, kind });
+        if (!left.has(child.digest) && !(await content.exists(child))) missing += 1;
       }
-      const tag = attachmentTag(digest);
-      if (attached || !tags.has(tag)) return;
-      hasAttachment = true;
-      await visit(tag, true);
-    } catch (error) {
-      notes.push(passOver(error).message);
     }
-  };
-  await visit(root, false);
-  if (missing > 0) notes.push(`${missing === 1 ? 'a blob' : `${missing} blobs`} that it needs cannot be found`);
-  return { pieces, platforms, hasAttachment, notes };
+  }
+  const attachedTags = [...own].map(attachmentTag).filter((tag) => tags.has(tag));
+  for (const tag of attachedTags) if (!attachments.has(tag)) await content.resolve(tag).catch(note);
+  if (missing > 0) notes.add(`${missing === 1 ? 'a blob' : `${missing} blobs`} that it needs cannot be found`);
+  return { pieces, platforms, hasAttachment: attachedTags.length > 0, notes: [...notes] };
 }
 
 function listSignatures(

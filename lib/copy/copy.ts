@@ -2,10 +2,10 @@ import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
 import { checkInterrupted, type Context } from '../context.ts';
 import { CopyFailure, describeFailures } from './copyFailure.ts';
 import { PluginError } from '../errors.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { digestOf } from '../oci/digest.ts';
+import { childrenOf, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
-import { readContent, type ContentSource, type ContentStore } from '../store/store.ts';
+import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
+import type { ContentSource, ContentStore } from '../store/store.ts';
 
 /** An image, or a list of images, to copy with everything below it. */
 export interface Image {
@@ -13,8 +13,12 @@ export interface Image {
   readonly name: string;
   readonly source: ContentSource;
   readonly root: Descriptor;
-  /** The tags that it gets at the destination, once it is whole there. */
+  /** Its manifests, and possibly those of other images. */
+  readonly manifests: StoredManifests;
+  /** The tags that it gets at the destination after all its content. */
   readonly tags?: readonly string[];
+  /** It is a sigstore attachment, which no event counts as an image. */
+  readonly isAttachment?: boolean;
 }
 
 /** How to copy. */
@@ -30,11 +34,9 @@ export interface CopyOptions {
 const usualConcurrency = 6;
 // Some only wait for what they share with others, and the slots should not be idle meanwhile.
 const imagesPerSlot = 3;
-const depthLimit = 8;
-const nodeLimit = 100_000;
 
 /**
- * Copies images to a store, byte for byte: what a manifest points to first, then the manifest, then its tags, so that an
+ * Copies images whose manifests were read to a store, byte for byte: what a manifest points to first, then the manifest, then its tags, so that an
  * interrupted copy goes on when it is run again. What is there, with all that is below it, is skipped; what several
  * images need moves once. An image that fails does not keep the others from being copied: afterwards one error says for
  * each failure which images, which side and which digest (`partial`; a single failure keeps its own code). A full or
@@ -84,23 +86,24 @@ class Copy {
   }
 
   /** Copies an image and tags it; returns what failed of it. Failures of what images share are the same objects. */
-  async copyImage({ name, source, root, tags = [] }: Image): Promise<CopyFailure[]> {
-    const failures = [...new Set(await this.#claim(root, source, 1))];
+  async copyImage(image: Image): Promise<CopyFailure[]> {
+    const { name, root, tags = [], isAttachment = false } = image;
+    const failures = [...new Set(await this.#claim(root, image))];
     if (failures.length > 0) return failures;
     const untagged = await this.#collect(async () => {
       for (const tag of tags) {
         await this.#at('destination', this.#destination, root, () => this.#destination.tag(root, tag));
       }
     });
-    if (untagged.length === 0) this.#context.onEvent({ kind: 'image', name });
+    if (untagged.length === 0 && !isAttachment) this.#context.onEvent({ kind: 'image', name });
     return untagged;
   }
 
-  #claim(node: Descriptor, source: ContentSource, depth: number): Promise<CopyFailure[]> {
+  #claim(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const key = `${isManifest(node) ? 'manifest' : 'blob'} ${node.digest}`;
     let claim = this.#claims.get(key);
     if (!claim) {
-      claim = this.#collect(() => this.#copy(node, source, depth));
+      claim = this.#collect(() => this.#copy(node, image));
       this.#claims.set(key, claim);
     }
     return claim;
@@ -115,77 +118,58 @@ class Copy {
     }
   }
 
-  async #copy(node: Descriptor, source: ContentSource, depth: number): Promise<CopyFailure[]> {
+  async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const { digest, size } = node;
     if (await this.#at('destination', this.#destination, node, () => this.#destination.exists(node))) {
       this.#context.onEvent({ kind: 'skipped', digest, size });
       return [];
     }
+    let isMounted = false;
     if (isManifest(node)) {
-      const { bytes, children } = await this.#readManifest(node, source, depth);
-      const below = await Promise.all(children.map((child) => this.#claim(child, source, depth + 1)));
+      const { bytes, manifest } = manifestOf(node, image);
+      const children = childrenOf(manifest);
+      const below = await Promise.all(children.map((child) => this.#claim(child, image)));
       const failures = below.flat();
       if (failures.length > 0) return failures;
-      await this.#putManifest(node, source, bytes, children);
+      await this.#putManifest(node, bytes, children, image);
     } else {
-      await this.#putBlob(node, source);
+      isMounted = await this.#putBlob(node, image);
     }
-    this.#context.onEvent({ kind: 'stored', digest, size });
+    this.#context.onEvent({ kind: isMounted ? 'mounted' : 'stored', digest, size });
     return [];
   }
 
-  async #readManifest(node: Descriptor, source: ContentSource, depth: number): Promise<ManifestContent> {
-    return this.#at('source', source, node, async () => {
-      const bytes = await readContent(source, node);
-      // What the bytes are is certain from here on, and so no manifest can be below itself.
-      if (digestOf(bytes) !== node.digest) {
-        throw new PluginError('digest-mismatch', `the content of ${node.digest} is corrupt`);
-      }
-      const children = childrenOf(parseManifest(bytes, `${node.digest} in ${source.name}`));
-      if (depth >= depthLimit || this.#claims.size + children.length > nodeLimit) {
-        throw new PluginError('invalid-manifest', `${node.digest} in ${source.name} belongs to no sane image`, {
-          hint: `At most ${depthLimit} levels and ${nodeLimit} pieces of content are copied.`,
-        });
-      }
-      return { bytes, children };
-    });
-  }
-
-  async #putManifest(
-    node: Descriptor,
-    source: ContentSource,
-    bytes: Buffer,
-    children: readonly Descriptor[],
-  ): Promise<void> {
-    const put = (): Promise<void> => this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])));
+  async #putManifest(node: Descriptor, bytes: Buffer, children: readonly Descriptor[], image: Image): Promise<void> {
     try {
-      await this.#at('destination', this.#destination, node, put);
+      await this.#pushManifest(node, bytes);
     } catch (error) {
       if (!(error instanceof CopyFailure) || !error.saysBlobUnknown) throw error;
       // Some registries report a child as present, and yet refuse its parent until it is pushed again (oras-go #1212).
-      for (const child of children) await this.#putAgain(child, source);
-      await this.#at('destination', this.#destination, node, put);
+      for (const child of children) {
+        if (isManifest(child)) await this.#pushManifest(child, manifestOf(child, image).bytes);
+        else await this.#putBlob(child, image);
+      }
+      await this.#pushManifest(node, bytes);
     }
   }
 
-  async #putAgain(node: Descriptor, source: ContentSource): Promise<void> {
-    if (!isManifest(node)) return this.#putBlob(node, source);
-    const bytes = await this.#at('source', source, node, () => readContent(source, node));
-    await this.#at('destination', this.#destination, node, () =>
-      this.#destination.push(node, () => Promise.resolve(Readable.from([bytes]))),
-    );
+  #pushManifest(node: Descriptor, bytes: Buffer): Promise<void> {
+    const push = (): Promise<void> => this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])));
+    return this.#at('destination', this.#destination, node, push);
   }
 
-  async #putBlob(blob: Descriptor, source: ContentSource): Promise<void> {
+  /** Mounts or moves a blob; returns whether it was mounted. */
+  async #putBlob(blob: Descriptor, { source }: Image): Promise<boolean> {
     const { mountFrom, moveBlob } = this.#options;
     if (this.#destination.mount) {
       for (const repository of mountFrom?.(blob) ?? []) {
         const mount = (): Promise<boolean> | undefined => this.#destination.mount?.(blob, repository);
-        if (await this.#at('destination', this.#destination, blob, mount)) return;
+        if (await this.#at('destination', this.#destination, blob, mount)) return true;
       }
     }
-    if (moveBlob) return this.#at('source', source, blob, () => moveBlob(blob, source, this.#signal));
-    await this.#at('destination', this.#destination, blob, () => this.#push(blob, source));
+    if (moveBlob) await this.#at('source', source, blob, () => moveBlob(blob, source, this.#signal));
+    else await this.#at('destination', this.#destination, blob, () => this.#push(blob, source));
+    return false;
   }
 
   async #push(blob: Descriptor, source: ContentSource): Promise<void> {
@@ -253,7 +237,8 @@ interface Mounting {
   mount(descriptor: Descriptor, fromRepository: string): Promise<boolean>;
 }
 
-interface ManifestContent {
-  readonly bytes: Buffer;
-  readonly children: readonly Descriptor[];
+function manifestOf({ digest }: Descriptor, { name, manifests }: Image): StoredManifest {
+  const stored = manifests.get(digest);
+  if (!stored) throw new PluginError('internal', `the manifest ${digest} of ${name} was not read`);
+  return stored;
 }

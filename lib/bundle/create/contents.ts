@@ -1,18 +1,17 @@
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { attachmentTag } from '../../oci/attachment.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
+import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
-import { readContent, type ContentSource } from '../../store/store.ts';
+import {
+  blobsOf,
+  ImageGraphReader,
+  type ImageGraph,
+  type StoredManifest,
+  type StoredManifests,
+} from '../../store/imageGraph.ts';
+import type { ContentSource } from '../../store/store.ts';
 import type { BundleImage } from '../images.ts';
-
-/** A manifest with its bytes. */
-export interface StoredManifest {
-  readonly descriptor: Descriptor;
-  readonly bytes: Buffer;
-  readonly manifest: Manifest;
-}
 
 /** A configuration or layer, with the images that need it and the repositories that have it. */
 export interface StoredBlob {
@@ -23,7 +22,7 @@ export interface StoredBlob {
 /** Everything that some images consist of, each thing once, in an order that depends on the images alone. */
 export interface Contents {
   readonly images: readonly BundleImage[];
-  readonly manifests: ReadonlyMap<Digest, StoredManifest>;
+  readonly manifests: StoredManifests;
   readonly blobs: ReadonlyMap<Digest, StoredBlob>;
   /** The tags of the bundle’s repository, those of sigstore attachments included. */
   readonly tags: ReadonlyMap<string, Digest>;
@@ -37,40 +36,18 @@ export async function gatherContents(
   images: readonly BundleImage[],
   sourceOf: (reference: Reference) => ContentSource,
 ): Promise<Contents> {
-  const fetched = new Map<Digest, Promise<StoredManifest>>();
-
-  const fetchTree = async (source: ContentSource, descriptor: Descriptor): Promise<void> => {
-    if (fetched.has(descriptor.digest)) return;
-    const stored = fetchManifest(source, descriptor);
-    fetched.set(descriptor.digest, stored);
-    const { manifest } = await stored;
-    await Promise.all(manifest.manifests.map((child) => fetchTree(source, child)));
-  };
-
-  const fetchImage = async (reference: BundleImage['reference']): Promise<ReadonlyMap<string, Digest>> => {
-    const source = sourceOf(reference);
-    await fetchTree(source, await source.resolve(reference.digest));
-    const own = await listManifests(reference.digest, fetched);
-    const found = (await Promise.all(own.map((digest) => resolveAttachment(source, digest)))).flatMap(
-      (entry) => entry ?? [],
-    );
-    await Promise.all(found.map(({ descriptor }) => fetchTree(source, descriptor)));
-    return new Map(found.map(({ tag, descriptor }) => [tag, descriptor.digest]));
-  };
+  const reader = new ImageGraphReader();
   // Several components may be the same image.
-  const attachments = new Map<string, Promise<ReadonlyMap<string, Digest>>>();
+  const graphs = new Map<string, Promise<ImageGraph>>();
   const tasks = images.map(({ name, reference }) => {
     const key = formatReference(reference);
-    const task = attachments.get(key) ?? fetchImage(reference);
-    attachments.set(key, task);
-    return { names: [name], digest: reference.digest, source: sourceOf(reference).name, task };
+    const source = sourceOf(reference);
+    const task = graphs.get(key) ?? reader.read(source, reference.digest);
+    graphs.set(key, task);
+    return { names: [name], digest: reference.digest, source: source.name, task };
   });
   await allOrReport(tasks, images.length);
-
-  const manifests = new Map<Digest, StoredManifest>();
-  for (const [digest, stored] of fetched) manifests.set(digest, await stored);
-  const attached = await Promise.all(tasks.map(({ task }) => task));
-  return orderContents(images, attached, manifests);
+  return orderContents(images, await Promise.all(tasks.map(({ task }) => task)));
 }
 
 /** Something that is being brought from a source. */
@@ -105,50 +82,17 @@ export async function allOrReport(all: readonly Bringing[], total: number): Prom
   throw describeFailures(new Map([...failures.values()].map(({ failure, names }) => [failure, [...names]])), total);
 }
 
-async function fetchManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
-  const bytes = await readContent(source, descriptor);
-  const manifest = parseManifest(bytes, `${descriptor.digest} in ${source.name}`);
-  return { descriptor: { ...descriptor, mediaType: manifest.mediaType }, bytes, manifest };
-}
-
-async function listManifests(root: Digest, fetched: ReadonlyMap<Digest, Promise<StoredManifest>>): Promise<Digest[]> {
-  const stored = await fetched.get(root);
-  const below = await Promise.all(
-    (stored?.manifest.manifests ?? []).map(({ digest }) => listManifests(digest, fetched)),
-  );
-  return [root, ...below.flat()];
-}
-
-async function resolveAttachment(
-  source: ContentSource,
-  digest: Digest,
-): Promise<{ tag: string; descriptor: Descriptor } | undefined> {
-  const tag = attachmentTag(digest);
-  try {
-    return { tag, descriptor: await source.resolve(tag) };
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
-}
-
-function orderContents(
-  images: readonly BundleImage[],
-  attachments: readonly ReadonlyMap<string, Digest>[],
-  fetched: ReadonlyMap<Digest, StoredManifest>,
-): Contents {
+function orderContents(images: readonly BundleImage[], graphs: readonly ImageGraph[]): Contents {
   const manifests = new Map<Digest, StoredManifest>();
   const blobs = new Map<Digest, StoredBlob>();
   const tags = new Map<string, Digest>();
-  const visit = (image: BundleImage, digest: Digest): void => {
-    const stored = fetched.get(digest);
-    if (!stored) return;
-    manifests.set(digest, stored);
-    for (const child of childrenOf(stored.manifest)) {
-      if (isManifest(child) && fetched.has(child.digest)) {
-        visit(image, child.digest);
-        continue;
-      }
+  for (const [index, image] of images.entries()) {
+    const graph = graphs[index];
+    if (!graph) continue;
+    tags.set(image.tag, image.reference.digest);
+    for (const [tag, { digest }] of graph.attachments) tags.set(tag, digest);
+    for (const [digest, stored] of graph.manifests) manifests.set(digest, stored);
+    for (const child of blobsOf(graph.manifests.values())) {
       const blob = blobs.get(child.digest) ?? { descriptor: child, images: new Set() };
       if (blob.descriptor.size !== child.size) {
         throw new PluginError(
@@ -158,14 +102,6 @@ function orderContents(
       }
       blobs.set(child.digest, blob);
       blob.images.add(image);
-    }
-  };
-  for (const [index, image] of images.entries()) {
-    tags.set(image.tag, image.reference.digest);
-    visit(image, image.reference.digest);
-    for (const [tag, digest] of attachments[index] ?? []) {
-      tags.set(tag, digest);
-      visit(image, digest);
     }
   }
   return { images, manifests, blobs, tags };

@@ -1,5 +1,6 @@
 import type { Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
+import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { attachedTo } from '../../oci/attachment.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
@@ -9,7 +10,6 @@ import { listSignedImages } from '../bundleTags.ts';
 import { gatherContents, type Contents } from '../create/contents.ts';
 import { type BundleImage } from '../images.ts';
 import type { Bundle } from '../bundle.ts';
-import { PushTally } from './pushTally.ts';
 import type { SignedBundle } from '../signedBundle.ts';
 
 /** How to push. */
@@ -55,28 +55,23 @@ export async function pushBundle(
     gatherContents(images, () => bundle.content),
   );
   const copies = listCopies(images, contents, signed.tags, bundle);
-  const taken = new Set(copies.flatMap((copy) => copy.tags ?? []));
-  const distinct = new Set(images.map(({ reference }) => reference.digest)).size;
+  const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
   for (const { root } of copies.slice(0, 1)) await destination.exists(root);
-  const tally = new PushTally(contents, images, context.onEvent);
-  await withHint(
-    bundle,
-    copyImages(
-      copies,
-      destination,
-      { concurrency: options.concurrency, mountFrom: () => options.mountFrom },
-      { ...context, onEvent: tally.count },
-    ),
-  );
+  const tally = new CopyTally([copies], context.onEvent);
+  const { concurrency, mountFrom } = options;
+  const counting = { ...context, onEvent: tally.listenTo(0) };
+  await withHint(bundle, copyImages(copies, destination, { concurrency, mountFrom: () => mountFrom }, counting));
   await confirmTags(copies, destination, context);
   await destination.close();
+  const { blobs, bytes } = tally.counts();
   return {
     release: `${destination.name}@${signed.release.digest}`,
     images: distinct,
     attachments: copies.length - distinct,
-    tags: taken.size,
-    ...tally.result(),
+    tags: new Set(copies.flatMap(({ tags = [] }) => tags)).size,
+    blobs: { uploaded: blobs.copied, mounted: blobs.mounted, skipped: blobs.skipped },
+    bytes,
     extraImages: signed.extraImages,
   };
 }
@@ -87,17 +82,20 @@ function listCopies(
   tags: ReadonlyMap<string, Digest>,
   bundle: Bundle,
 ): Image[] {
-  // Several components may be the same image, which is called by the first.
+  // Several components may be the same image, which has the name of the first.
   const names = new Map(images.toReversed().map(({ name, reference }) => [reference.digest, name]));
+  const attachments = new Map<Digest, string>();
   for (const [tag, digest] of contents.tags) {
     const subject = attachedTo(tag);
-    if (subject !== undefined && !names.has(digest)) names.set(digest, `the sigstore attachment of ${subject}`);
+    if (subject && !names.has(digest)) attachments.set(digest, `the sigstore attachment of ${subject}`);
   }
   const all = [...new Map([...tags, ...contents.tags])];
-  return [...names].flatMap(([digest, name]) => {
-    const root = contents.manifests.get(digest)?.descriptor;
+  return [...names, ...attachments].flatMap(([digest, name]) => {
+    const { manifests } = contents;
+    const root = manifests.get(digest)?.descriptor;
     const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
-    return root ? [{ name, source: bundle.content, root, tags: own }] : [];
+    const isAttachment = attachments.has(digest);
+    return root ? [{ name, source: bundle.content, root, manifests, tags: own, isAttachment }] : [];
   });
 }
 

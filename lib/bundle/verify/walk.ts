@@ -1,5 +1,6 @@
-import { childrenOf, isManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { isManifest, type Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
+import { walkManifests } from '../../store/imageGraph.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
@@ -28,20 +29,14 @@ export class Walk {
   /** Follows an image and tells whether all of it is there and whole. */
   visit(root: Digest, image: string): boolean {
     let isWhole = true;
-    // An image may name the same thing any number of times; a set that grows while it is gone through has each once.
-    const pending = new Set([root]);
-    for (const digest of pending) {
+    const { manifests } = this.#scanned;
+    for (const { digest, manifest, children } of walkManifests(root, (each) => manifests.get(each)?.manifest)) {
       if (!this.manifests.has(digest)) this.manifests.set(digest, image);
-      const item = this.#scanned.manifests.get(digest);
-      if (!item?.manifest) {
-        this.#note('manifest', digest, item?.fault ?? 'missing', image);
+      if (!manifest) {
+        this.#note('manifest', digest, manifests.get(digest)?.fault ?? 'missing', image);
         isWhole = false;
-        continue;
       }
-      for (const child of childrenOf(item.manifest)) {
-        if (isManifest(child)) pending.add(child.digest);
-        else if (!this.#visitBlob(child, image)) isWhole = false;
-      }
+      for (const child of children) if (!isManifest(child) && !this.#visitBlob(child, image)) isWhole = false;
     }
     return isWhole;
   }

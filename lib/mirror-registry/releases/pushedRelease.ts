@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { copyImages } from '../../copy/copy.ts';
+import { copyImages, type Image } from '../../copy/copy.ts';
 import { parseArchitecture } from '../../release/version.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
+import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { ContentStore } from '../../store/store.ts';
 import { imagesOfBundle } from './registryBundle.ts';
 import { checkRegistryBundle } from './registryBundleCheck.ts';
@@ -24,18 +24,15 @@ export async function pushRelease(
   const { version, arch } = bundle.metadata;
   const images = imagesOfBundle(bundle.metadata, bundle.path);
   await checkRegistryBundle(bundle, undefined, context);
-  const roots = await Promise.all(
-    Object.values(images).map(async ({ image, digest }): Promise<{ name: string; root: Descriptor }> => {
-      return { name: image, root: await bundle.content.resolve(digest) };
+  const reader = new ImageGraphReader();
+  const { content } = bundle;
+  const copies = await Promise.all(
+    Object.values(images).map(async ({ image, digest }): Promise<Image> => {
+      return { name: image, source: content, ...(await reader.read(content, digest)) };
     }),
   );
-  await copyImages(
-    roots.map((each) => ({ ...each, source: bundle.content })),
-    destination,
-    { concurrency },
-    context,
-  );
-  const manifests = new Map(roots.map(({ root }) => [root.digest, root]));
+  await copyImages(copies, destination, { concurrency }, context);
+  const manifests = new Map(copies.map(({ root }) => [root.digest, root]));
   const list = formatReleaseList({ version, arch: parseArchitecture(arch), images }, manifests);
   await destination.push(list.descriptor, () => Promise.resolve(Readable.from([list.bytes])));
   const given = tag ?? version;

@@ -4,9 +4,10 @@ import { type BundleImage } from '../../bundle/images.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { childrenOf, isManifest } from '../../oci/descriptor.ts';
+import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference } from '../../oci/reference.ts';
+import { walkManifests } from '../../store/imageGraph.ts';
 import type { StoreImage } from './imageStore.ts';
 
 /** An image that is to be loaded, with what it consists of. */
@@ -51,21 +52,19 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   context.log('debug', `load: ${chosen.length} of the ${all.length} images of ${path}`);
   return chosen.map(({ name: label, reference }) => {
     const blobs = new Map<Digest, number>();
-    const seen = new Set<Digest>();
-    const visit = (digest: Digest): void => {
-      const stored = manifests.get(digest);
-      if (!stored || seen.has(digest)) return;
-      seen.add(digest);
-      const children = childrenOf(stored.manifest);
-      const fitting = children.filter(({ platform }) => platform && platform.architecture === here?.list);
-      for (const child of fitting.length > 0 ? fitting : children) {
-        if (isManifest(child)) visit(child.digest);
-        else blobs.set(child.digest, child.size);
-      }
-    };
-    visit(reference.digest);
+    const manifestOf = (digest: Digest): Manifest | undefined => manifests.get(digest)?.manifest;
+    for (const { children } of walkManifests(reference.digest, manifestOf, chooseHere)) {
+      for (const child of children) if (!isManifest(child)) blobs.set(child.digest, child.size);
+    }
     return { label, name: formatReference(reference), digest: reference.digest, blobs };
   });
+}
+
+/** What a manifest points to, of a list only the images for this machine if it has any. */
+function chooseHere(manifest: Manifest): readonly Descriptor[] {
+  const children = childrenOf(manifest);
+  const here = children.filter(({ platform }) => platform && platform.architecture === machines[arch()]?.list);
+  return here.length > 0 ? here : children;
 }
 
 /** The images of a bundle as a store has them, by what its metadata says. Throws `invalid-bundle`. */

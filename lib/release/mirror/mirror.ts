@@ -1,16 +1,16 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
+import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
 import { isPluginError } from '../../errors.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
+import { isIndex, type Descriptor } from '../../oci/descriptor.ts';
 import type { Reference } from '../../oci/reference.ts';
 import { Directory } from '../../store/directory.ts';
 import { DestinationError } from '../../registry/relay.ts';
 import type { ContentPlace, ContentSource, ContentStore } from '../../store/store.ts';
 import { formatPlace, type Place } from './destination.ts';
-import { isList, readImageTree } from '../../store/imageTree.ts';
+import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
-import { MirrorTally, type MirrorCounts } from './mirrorTally.ts';
 
 /** How to mirror. */
 export interface MirrorOptions {
@@ -28,7 +28,7 @@ export interface MirrorOptions {
 }
 
 /** What a mirror run did. */
-export interface MirrorResult extends MirrorCounts {
+export interface MirrorResult extends CopyCounts {
   readonly images: number;
   readonly attachments: number;
   /** The images that have sigstore attachments. */
@@ -42,13 +42,14 @@ export interface MirrorResult extends MirrorCounts {
  * all images that failed, before anything is written.
  */
 export async function planMirror(images: readonly MirrorImage[], context: Context): Promise<MirrorGroup[]> {
-  const trees = await Promise.allSettled(images.map(({ source, digest }) => readImageTree(source, digest)));
+  const reader = new ImageGraphReader();
+  const graphs = await Promise.allSettled(images.map(({ source, digest }) => reader.read(source, digest)));
   checkInterrupted(context.signal);
   const failures = new Map<CopyFailure, string[]>();
   const read = images.flatMap((image, index) => {
-    const tree = trees[index];
-    if (tree?.status === 'fulfilled') return [{ image, tree: tree.value }];
-    failures.set(new CopyFailure('source', image.source.name, image.digest, tree?.reason), [image.name]);
+    const graph = graphs[index];
+    if (graph?.status === 'fulfilled') return [{ image, graph: graph.value }];
+    failures.set(new CopyFailure('source', image.source.name, image.digest, graph?.reason), [image.name]);
     return [];
   });
   if (failures.size > 0) throw firstOfAll(failures, images.length);
@@ -70,26 +71,27 @@ export async function runMirror(
   const stores = groups.map(({ place }) => options.openStore(place));
   // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
   for (const [index, { images }] of groups.entries()) {
-    if (index === 0 && images[0]) await stores[index]?.exists(images[0].tree.root);
+    if (index === 0 && images[0]) await stores[index]?.exists(images[0].graph.root);
   }
-  const tally = new MirrorTally(groups, context.onEvent);
+  const copies = groups.map(listCopies);
+  const tally = new CopyTally(copies, context.onEvent);
   for (const [index, group] of groups.entries()) {
     const store = stores[index];
     if (!store) continue;
     const neighbours = neighboursOf(group, groups.slice(0, index));
-    const counting = { ...context, onEvent: tally.listenTo(group) };
+    const counting = { ...context, onEvent: tally.listenTo(index) };
     const { concurrency } = options;
     const moveBlob = moveInto(store, group, options, counting);
     const copying = { concurrency, mountFrom: () => neighbours, moveBlob };
-    await copyImages(listCopies(group), store, copying, counting);
+    await copyImages(copies[index] ?? [], store, copying, counting);
     await store.close();
   }
   const all = groups.flatMap(({ images }) => images);
   return {
     images: all.length,
-    attachments: all.reduce((sum, { tree }) => sum + tree.attachments.size, 0),
-    attached: new Set(all.flatMap(({ image, tree }) => (tree.attachments.size > 0 ? [image] : []))),
-    hasLists: all.some(({ tree }) => isList(tree)),
+    attachments: all.reduce((sum, { graph }) => sum + graph.attachments.size, 0),
+    attached: new Set(all.flatMap(({ image, graph }) => (graph.attachments.size > 0 ? [image] : []))),
+    hasLists: all.some(({ graph }) => isIndex(graph.root)),
     ...tally.counts(),
   };
 }
@@ -102,8 +104,8 @@ export async function findPresent(
   const present = new Set<MirrorImage>();
   for (const { place, images } of groups) {
     const store = openStore(place);
-    const look = async ({ image, tree }: MirrorGroup['images'][number]): Promise<void> => {
-      if (await store.exists(tree.root)) present.add(image);
+    const look = async ({ image, graph }: MirrorGroup['images'][number]): Promise<void> => {
+      if (await store.exists(graph.root)) present.add(image);
     };
     await Promise.all(images.map(look));
   }
@@ -122,13 +124,15 @@ function keyOf(place: Place): string {
 }
 
 function listCopies({ images }: MirrorGroup): Image[] {
-  return images.flatMap(({ image: { name, source, target }, tree }) => [
-    { name, source, root: tree.root, tags: target.tag === undefined ? [] : [target.tag] },
-    ...[...tree.attachments].map(([tag, root]) => ({
+  return images.flatMap(({ image: { name, source, target }, graph: { root, manifests, attachments } }) => [
+    { name, source, root, manifests, tags: target.tag === undefined ? [] : [target.tag] },
+    ...[...attachments].map(([tag, attachment]) => ({
       name: `the sigstore signature of ${name}`,
       source,
-      root,
+      root: attachment,
+      manifests,
       tags: [tag],
+      isAttachment: true,
     })),
   ]);
 }

@@ -2,7 +2,7 @@ import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
 import type { ContentSource } from '../../store/store.ts';
 import type { Place, Target } from './destination.ts';
-import type { ImageTree } from '../../store/imageTree.ts';
+import type { ImageGraph } from '../../store/imageGraph.ts';
 
 /** An image to mirror. */
 export interface MirrorImage {
@@ -17,5 +17,5 @@ export interface MirrorImage {
 /** The images for one repository, read but for their blobs. */
 export interface MirrorGroup {
   readonly place: Place;
-  readonly images: readonly { readonly image: MirrorImage; readonly tree: ImageTree }[];
+  readonly images: readonly { readonly image: MirrorImage; readonly graph: ImageGraph }[];
 }

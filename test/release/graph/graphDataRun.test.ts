@@ -8,6 +8,7 @@ import type { Descriptor } from '../../../lib/oci/descriptor.ts';
 import { digestOf, hexOf } from '../../../lib/oci/digest.ts';
 import { buildGraphDataImage } from '../../../lib/release/graph/graphData.ts';
 import { openSession, type RegistrySession } from '../../../lib/registry/session.ts';
+import { ImageGraphReader } from '../../../lib/store/imageGraph.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { TestContent } from '../../support/content/image.ts';
@@ -56,7 +57,8 @@ describe('a graph-data image', () => {
     const built = await buildGraphDataImage(options, context);
     root = built.root;
     const destination = session.repository({ registry: registry.host, repository: 'graph-data' });
-    await copyImages([{ name: 'graph data', ...built, tags: ['latest'] }], destination, {}, context);
+    const graph = await new ImageGraphReader().read(built.source, root.digest);
+    await copyImages([{ name: 'graph data', ...built, ...graph, tags: ['latest'] }], destination, {}, context);
     await destination.close();
     image = `${registry.host}/graph-data@${root.digest}`;
   });

@@ -1,0 +1,154 @@
+import { isPluginError, PluginError } from '../errors.ts';
+import { attachmentTag } from '../oci/attachment.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
+import { digestOf, type Digest } from '../oci/digest.ts';
+import { readContent, type ContentSource } from './store.ts';
+
+/** A manifest with its bytes; the descriptor has the media type of the manifest itself. */
+export interface StoredManifest {
+  readonly descriptor: Descriptor;
+  readonly bytes: Buffer;
+  readonly manifest: Manifest;
+}
+
+/** Manifests by their digests. */
+export type StoredManifests = ReadonlyMap<Digest, StoredManifest>;
+
+/** The manifests of an image, or of a list of images, and of their sigstore attachments. */
+export interface ImageGraph {
+  readonly root: Descriptor;
+  /** Each manifest before the manifests below it; attachments last. */
+  readonly manifests: StoredManifests;
+  /** The attachments by their tags, in the order of the manifests that they belong to. */
+  readonly attachments: ReadonlyMap<string, Descriptor>;
+}
+
+/** A manifest found by walkManifests; `manifest` is undefined if it is missing. */
+export interface WalkedManifest {
+  readonly digest: Digest;
+  readonly manifest: Manifest | undefined;
+  readonly children: readonly Descriptor[];
+}
+
+const depthLimit = 8;
+const descriptorLimit = 100_000;
+
+/** Reads the manifests of images. A manifest that several images share is read once. */
+export class ImageGraphReader {
+  readonly #manifests = new Map<Digest, Promise<StoredManifest>>();
+
+  /**
+   * Reads an image by its digest. If `onError` is given, it gets the error of each manifest that cannot be read, and the graph lacks
+   * that manifest. Throws what the source throws, and `invalid-manifest` for more than 8 levels or 100,000 descriptors.
+   */
+  async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
+    const root = await source.resolve(digest);
+    const found = new Map<Digest, StoredManifest>();
+    const readBelow = (descriptor: Descriptor): Promise<void> =>
+      this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
+    await readBelow(root);
+    const own = listManifests(root.digest, found);
+    const tags = await Promise.all(own.map((subject) => resolveAttachment(source, subject, onError)));
+    const attachments = new Map(tags.flatMap((entry) => (entry ? [entry] : [])));
+    await Promise.all([...attachments.values()].map(readBelow));
+    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
+    const manifests = new Map<Digest, StoredManifest>();
+    for (const each of [...own, ...attached]) {
+      const stored = found.get(each);
+      if (stored) manifests.set(each, stored);
+    }
+    return { root, manifests, attachments };
+  }
+
+  async #readBelow(source: ContentSource, descriptor: Descriptor, reading: Reading, depth = 1): Promise<void> {
+    const { found, visited, onError } = reading;
+    if (visited.has(descriptor.digest)) return;
+    visited.add(descriptor.digest);
+    try {
+      const stored = await this.#readManifest(source, descriptor);
+      const children = childrenOf(stored.manifest);
+      reading.count += children.length;
+      if (depth > depthLimit || reading.count > descriptorLimit) {
+        const limit = `the limit of ${depthLimit} levels or ${descriptorLimit.toLocaleString('en')} descriptors`;
+        throw new PluginError('invalid-manifest', `${descriptor.digest} in ${source.name} exceeds ${limit}`);
+      }
+      found.set(descriptor.digest, stored);
+      await Promise.all(children.filter(isManifest).map((child) => this.#readBelow(source, child, reading, depth + 1)));
+    } catch (error) {
+      if (!onError) throw error;
+      onError(error);
+    }
+  }
+
+  #readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
+    const known = this.#manifests.get(descriptor.digest);
+    if (known) return known;
+    const reading = readManifest(source, descriptor);
+    this.#manifests.set(descriptor.digest, reading);
+    return reading;
+  }
+}
+
+/** One reading of an image: what was found so far, and how many descriptors. */
+interface Reading {
+  readonly found: Map<Digest, StoredManifest>;
+  readonly visited: Set<Digest>;
+  readonly onError: ((error: unknown) => void) | undefined;
+  count: number;
+}
+
+/**
+ * Walks from a manifest down through the manifests below it, each once and before those below it. `choose` gives the descriptors of a
+ * manifest to follow, all by default.
+ */
+export function* walkManifests(
+  root: Digest,
+  manifestOf: (digest: Digest) => Manifest | undefined,
+  choose: (manifest: Manifest) => readonly Descriptor[] = childrenOf,
+): Generator<WalkedManifest> {
+  const seen = new Set<Digest>();
+  const pending = [root];
+  for (let digest = pending.pop(); digest !== undefined; digest = pending.pop()) {
+    if (seen.has(digest)) continue;
+    seen.add(digest);
+    const manifest = manifestOf(digest);
+    const children = manifest ? choose(manifest) : [];
+    yield { digest, manifest, children };
+    for (const child of children.toReversed()) if (isManifest(child)) pending.push(child.digest);
+  }
+}
+
+/** Lists the blobs that some manifests point to, as often as they do. */
+export function blobsOf(manifests: Iterable<StoredManifest>): Descriptor[] {
+  return [...manifests].flatMap(({ manifest }) => childrenOf(manifest).filter((child) => !isManifest(child)));
+}
+
+function listManifests(root: Digest, found: StoredManifests): Digest[] {
+  return [...walkManifests(root, (digest) => found.get(digest)?.manifest)].map(({ digest }) => digest);
+}
+
+async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
+  const bytes = await readContent(source, descriptor);
+  // Not every source verifies. With the right digest, no manifest can be below itself.
+  if (digestOf(bytes) !== descriptor.digest) {
+    throw new PluginError('digest-mismatch', `the content of ${descriptor.digest} in ${source.name} is corrupt`);
+  }
+  const manifest = parseManifest(bytes, `${descriptor.digest} in ${source.name}`);
+  return { descriptor: { ...descriptor, mediaType: manifest.mediaType }, bytes, manifest };
+}
+
+async function resolveAttachment(
+  source: ContentSource,
+  subject: Digest,
+  onError: Reading['onError'],
+): Promise<[string, Descriptor] | undefined> {
+  const tag = attachmentTag(subject);
+  try {
+    return [tag, await source.resolve(tag)];
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    if (!onError) throw error;
+    onError(error);
+    return undefined;
+  }
+}
