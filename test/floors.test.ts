@@ -25,6 +25,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure tally'],
   ['lib/release/signature', 'keyring signature signatureStore trust'],
+  ['lib/release/sigstore', 'imagePolicy releaseCheck'],
   ['lib/release', 'documents load release version'],
   ['lib/release/graph', 'graph graphData'],
   ['lib/release/mirror', 'destination mirror mirrorGroup'],

@@ -1,3 +1,4 @@
+import { describePolicies, toPlainPolicies } from './policies.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
 import { createBundle, type CreateResult } from '../../lib/bundle/create/create.ts';
 import type { BundleBase } from '../../lib/bundle/metadata.ts';
@@ -132,15 +133,16 @@ function baseOf(base: string, args: Arguments<typeof options>, origin: Origin): 
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }
 
-function toPlain({ path, outcome, digest, fetched, metadata }: CreateResult): Record<string, unknown> {
+function toPlain({ path, outcome, digest, fetched, metadata, policies }: CreateResult): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
   const { volumes, base } = metadata;
+  const sigstore = policies && { sigstore: toPlainPolicies(policies) };
   const parts = { ...(base && { base }), ...(volumes && { volumes }) };
-  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures };
+  return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 
-function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): string {
+function toWords({ path, outcome, digest, fetched, metadata, policies }: CreateResult): string {
   const signers = Object.values(metadata.signatures).flat();
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'nobody: unsigned';
   const title = {
@@ -156,6 +158,7 @@ function toWords({ path, outcome, digest, fetched, metadata }: CreateResult): st
     ['Release', metadata.release],
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', signer],
+    ...describePolicies(policies ?? []),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),

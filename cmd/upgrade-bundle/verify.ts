@@ -1,3 +1,4 @@
+import { describePolicies, toPlainPolicies } from './policies.ts';
 import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { Problem } from '../../lib/bundle/problem.ts';
@@ -100,14 +101,14 @@ function failureOf({ path, problems }: VerifyReport): PluginError {
   return new PluginError('incomplete', message, { hint });
 }
 
-function toPlain({ signatures, ...report }: VerifyReport): Record<string, unknown> {
+function toPlain({ signatures, policies, ...report }: VerifyReport): Record<string, unknown> {
   const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
     digest,
     fingerprint,
     signer: userId,
     created,
   }));
-  return { good: report.problems.length === 0, ...report, signatures: signers };
+  return { good: report.problems.length === 0, ...report, signatures: signers, sigstore: toPlainPolicies(policies) };
 }
 
 function toWords(report: VerifyReport): string {
@@ -126,6 +127,7 @@ function toWords(report: VerifyReport): string {
     ['Signed by', signers[0] ?? 'nobody who is trusted'],
     ...signers.slice(1).map((signer) => ['', signer]),
     ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
+    ...describePolicies(report.policies),
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
     ['Content', `${blobs} blobs, ${manifests} manifests, ${attachments} of them sigstore signatures`],
     ...listExtraImages(report.extraImages),

@@ -11,6 +11,8 @@ import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } 
 import { checkExtraImages } from './extraImages.ts';
 import type { Bundle } from './bundle.ts';
 import type { Problem } from './problem.ts';
+import { checkPolicies } from './policyCheck.ts';
+import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /** A bundle whose release somebody trusted signed, with what may be believed of the rest. */
@@ -20,6 +22,8 @@ export interface SignedBundle extends SignedRelease {
   readonly tags: ReadonlyMap<string, Digest>;
   /** The images that the signature of the release does not cover, by digest. */
   readonly extraImages: readonly string[];
+  /** The sigstore signatures of the images, by the image policies of the release. */
+  readonly policies: readonly NamedResult[];
 }
 
 /**
@@ -46,7 +50,9 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     refuse(bundle, verdict.problems);
     announceMirrors(verdict, context);
     const tags = await readBundleTags(bundle, signed, context);
-    return { ...signed, config: verdict, tags, extraImages: metadata.extraImages };
+    const policies = await checkPolicies(bundle, signed, context);
+    requireVerified(policies, path, lenient, context);
+    return { ...signed, config: verdict, tags, extraImages: metadata.extraImages, policies };
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
     const hint = `Do not use it: copy it again from where it came from. Its 'verify' command lists everything that is wrong with it.`;

@@ -7,6 +7,8 @@ import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
+import type { ImagePolicy } from './sigstore/imagePolicy.ts';
+import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
 
@@ -30,6 +32,8 @@ export interface Release {
   /** The payload's manifests of single architectures where it is a list; else empty. */
   readonly children: readonly Descriptor[];
   readonly verification: Verification;
+  /** The image policies that clusters get with this release (ClusterImagePolicy). */
+  readonly imagePolicies: readonly ImagePolicy[];
 }
 
 /** How a payload is to be read. */
@@ -79,6 +83,7 @@ export async function readPayload(
     previous,
     children,
     verification: readVerification(files, context),
+    imagePolicies: readPayloadPolicies(files, context),
   };
 }
 

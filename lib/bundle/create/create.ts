@@ -10,6 +10,8 @@ import { takeLock } from '../../files/lock.ts';
 import { withAdvice } from './advice.ts';
 import { leaveOut, readBase } from './base.ts';
 import { gatherContents, type Contents } from './contents.ts';
+import { checkContents } from './contentsCheck.ts';
+import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from '../facts.ts';
 import { fillBundle } from './fill.ts';
@@ -30,6 +32,8 @@ export interface CreateResult {
   readonly digest?: Digest;
   /** How much was, or would be, brought from the source. */
   readonly fetched: number;
+  /** The sigstore signatures of the images, by the image policies of the release; absent for a bundle that was left as it is. */
+  readonly policies?: readonly NamedResult[];
 }
 
 /**
@@ -76,17 +80,17 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     origin.prepare();
   }
   context.log('info', `reading the manifests of ${signed.release.images.size + 1 + extraImages.length} images`);
-  const { contents, left } = leaveOut(
-    await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference)),
-    base,
-  );
+  const gathered = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
+  const policies = await checkContents(gathered, signed.release, origin, context);
+  requireVerified(policies, formatReference(found.reference), request.trust.allowUnsigned, context);
+  const { contents, left } = leaveOut(gathered, base);
   const extras = extraImages.map(({ name }) => name);
   const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
   const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, signatureManifests(signed), split);
-  if (request.dryRun) return plan(path, layout);
-  return write(path, layout, contents, request.output, origin, context);
+  if (request.dryRun) return { ...plan(path, layout), policies };
+  return { ...(await write(path, layout, contents, request.output, origin, context)), policies };
 }
 
 /** The file name of a bundle; of a delta with the version that it leaves out of. */

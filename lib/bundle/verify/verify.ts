@@ -8,6 +8,8 @@ import { readPayload, type Release } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
 import { isReleaseTag } from '../../release/version.ts';
 import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
+import { checkPolicies, findRefusedImages } from '../policyCheck.ts';
+import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { listSignedImages } from '../bundleTags.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
@@ -65,6 +67,8 @@ export interface VerifyReport {
   readonly bytes: number;
   /** The good signatures of the release, and of the images in it. */
   readonly signatures: readonly VerifiedSignature[];
+  /** The sigstore signatures of the images, by the image policies of the release. */
+  readonly policies: readonly NamedResult[];
   readonly problems: readonly Problem[];
   /** What is unusual about a bundle that may be good. */
   readonly warnings: readonly VerifyWarning[];
@@ -127,6 +131,8 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   announceMirrors(verdict, context);
   problems.push(excess ? [excess] : verdict.problems, judged?.problems ?? []);
   if (trust?.requireSignedImages === true) problems.push(findExtraImages(metadata));
+  const policies = trust && release ? await checkPolicies(bundle, { release, signatures: new Map() }, context) : [];
+  if (trust?.allowUnsigned === false) problems.push(findRefusedImages(policies));
   return {
     path: bundle.path,
     version: release?.version ?? metadata.version,
@@ -143,6 +149,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     base: metadata.base?.version,
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
+    policies,
     problems: problems.flat(),
     warnings: listWarnings(bundle, own),
   };

@@ -1,0 +1,131 @@
+import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
+import { messageOf } from '../../errors.ts';
+import { formatReference, type Reference } from '../../oci/reference.ts';
+import { identityRuleOf, type IdentityRule } from './identity.ts';
+
+/** The SHA-256 fingerprints of the public keys (SPKI) that OpenShift’s own policies have had: Red Hat’s release key 3 of 2024. */
+export const releaseKeyFingerprints: readonly string[] = [
+  'ba9d26350d78893a20f337e2153a113108bfcf064085afaee60d446e63405576',
+];
+
+/** A public key of a policy, with the SHA-256 of its SPKI form in hex. */
+export interface PolicyKey {
+  readonly key: KeyObject;
+  readonly fingerprint: string;
+}
+
+/** What signatures of the images in some scopes have to satisfy (config.openshift.io ClusterImagePolicy, ImagePolicy). */
+export interface ImagePolicy {
+  readonly name: string;
+  /** The namespace whose pods it holds for; undefined for the whole cluster. */
+  readonly namespace: string | undefined;
+  /** Where it was read: a file of the payload, or the cluster. */
+  readonly source: string;
+  /** Registries, repositories or images, as in policy.json: `quay.io/ns/repo`, `*.example.com`. */
+  readonly scopes: readonly string[];
+  /** The key, or why a signature by this policy cannot be checked here. */
+  readonly trust:
+    { readonly kind: 'key'; readonly key: PolicyKey } | { readonly kind: 'unsupported'; readonly reason: string };
+  readonly identity: IdentityRule;
+  /** The feature sets for which a payload has it; undefined for every cluster. */
+  readonly featureSets: readonly string[] | undefined;
+}
+
+interface PolicyObject {
+  readonly apiVersion?: unknown;
+  readonly kind?: unknown;
+  readonly metadata?: {
+    readonly name?: unknown;
+    readonly namespace?: unknown;
+    readonly annotations?: Record<string, unknown>;
+  };
+  readonly spec?: {
+    readonly scopes?: unknown;
+    readonly policy?: { readonly rootOfTrust?: RootOfTrust; readonly signedIdentity?: unknown };
+  };
+}
+
+interface RootOfTrust {
+  readonly policyType?: unknown;
+  readonly publicKey?: { readonly keyData?: unknown; readonly rekorKeyData?: unknown };
+}
+
+/** Tells whether an object is a ClusterImagePolicy or an ImagePolicy of OpenShift. */
+export function isImagePolicy(object: unknown): boolean {
+  const { apiVersion, kind } = (object ?? {}) as PolicyObject;
+  return (
+    typeof apiVersion === 'string' &&
+    apiVersion.startsWith('config.openshift.io/') &&
+    (kind === 'ClusterImagePolicy' || kind === 'ImagePolicy')
+  );
+}
+
+/** Reads a policy out of an object for which `isImagePolicy` holds. What cannot be checked becomes `unsupported`; nothing is thrown. */
+export function readImagePolicy(object: unknown, source: string): ImagePolicy {
+  const { kind, metadata, spec } = object as PolicyObject;
+  const identity = identityRuleOf(spec?.policy?.signedIdentity);
+  const featureSets = metadata?.annotations?.['release.openshift.io/feature-set'];
+  return {
+    name: String(metadata?.name),
+    namespace: kind === 'ImagePolicy' ? String(metadata?.namespace) : undefined,
+    source,
+    scopes: Array.isArray(spec?.scopes) ? spec.scopes.filter((scope) => typeof scope === 'string') : [],
+    trust: identity
+      ? trustOf(spec?.policy?.rootOfTrust)
+      : { kind: 'unsupported', reason: 'its signedIdentity is of an unknown kind' },
+    identity: identity ?? { kind: 'repository' },
+    featureSets: typeof featureSets === 'string' ? featureSets.split(',').map((name) => name.trim()) : undefined,
+  };
+}
+
+/** Tells whether a cluster without feature gates has a policy of a payload. */
+export function isEnforcedByDefault({ featureSets }: ImagePolicy): boolean {
+  return featureSets === undefined || featureSets.includes('Default');
+}
+
+/**
+ * The policies that an image has to satisfy: those with the most specific scope that covers it, as policy.json is searched
+ * (containers-policy.json(5)): the image, its repository, each parent path, the registry, `*.domain`.
+ */
+export function policiesFor(image: Reference, policies: readonly ImagePolicy[]): readonly ImagePolicy[] {
+  const scope = scopesOf(image).find((candidate) => policies.some(({ scopes }) => scopes.includes(candidate)));
+  return scope === undefined ? [] : policies.filter(({ scopes }) => scopes.includes(scope));
+}
+
+function scopesOf(image: Reference): string[] {
+  const { registry, repository } = image;
+  const parts = `${registry}/${repository}`.split('/');
+  const paths = parts.map((_, index) => parts.slice(0, parts.length - index).join('/'));
+  const labels = registry.replace(/:\d+$/, '').split('.');
+  const wildcards = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join('.')}`);
+  return [formatReference(image), ...paths, ...wildcards];
+}
+
+function trustOf(root: RootOfTrust | undefined): ImagePolicy['trust'] {
+  if (root?.policyType !== 'PublicKey') {
+    return {
+      kind: 'unsupported',
+      reason: `its root of trust is ${String(root?.policyType)}, which cannot be checked offline`,
+    };
+  }
+  if (root.publicKey?.rekorKeyData !== undefined) {
+    return { kind: 'unsupported', reason: 'it wants an entry in a Rekor log, which cannot be checked offline' };
+  }
+  const { keyData } = root.publicKey ?? {};
+  if (typeof keyData !== 'string') return { kind: 'unsupported', reason: 'it has no key' };
+  try {
+    return { kind: 'key', key: readPolicyKey(Buffer.from(keyData, 'base64')) };
+  } catch (error) {
+    return { kind: 'unsupported', reason: `its key cannot be read: ${messageOf(error)}` };
+  }
+}
+
+/** Reads a public key in PEM form. Throws if it is neither RSA, ECDSA nor Ed25519. */
+function readPolicyKey(pem: Buffer): PolicyKey {
+  const key = createPublicKey({ key: pem, format: 'pem' });
+  if (!['rsa', 'ec', 'ed25519'].includes(key.asymmetricKeyType ?? '')) {
+    throw new TypeError(`a key of type ${String(key.asymmetricKeyType)} is not supported`);
+  }
+  const spki = key.export({ type: 'spki', format: 'der' });
+  return { key, fingerprint: createHash('sha256').update(spki).digest('hex') };
+}

@@ -1,0 +1,127 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { attachmentTag } from '../../oci/attachment.ts';
+import type { Descriptor, Manifest } from '../../oci/descriptor.ts';
+import type { Digest } from '../../oci/digest.ts';
+import type { Reference } from '../../oci/reference.ts';
+import { judgeImage, type PolicyResult } from './imageSignatures.ts';
+import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
+import { payloadLimit, payloadType, type SignatureLayer } from './sigstoreSignature.ts';
+
+/** An image of a release, by the name of its component, under the reference by which a cluster pulls it. */
+export interface NamedImage {
+  readonly name: string;
+  readonly reference: Reference & { readonly digest: Digest };
+}
+
+/** Reads the images and attachments that are to be judged; undefined for content that is absent. */
+export interface ImageReader {
+  readManifest(image: NamedImage, tagOrDigest: string): Promise<Manifest | undefined>;
+  /** Reads a layer, whose size is within the limit; undefined for one that a delta bundle leaves out. */
+  readPayload(image: NamedImage, descriptor: Descriptor): Promise<Buffer | undefined>;
+}
+
+/** The result of a policy for a named image; of a list, for each image in it. */
+export interface NamedResult extends PolicyResult {
+  readonly name: string;
+}
+
+/** Most signatures of one image; each costs a fraction of a millisecond. */
+const signatureLimit = 1000;
+
+/**
+ * Checks images against the policies of a payload that clusters enforce by default. Of a list, each image in it is checked, because a node
+ * pulls one of these. Images that no policy covers have no result. Throws what the reader does, and `too-large` for an attachment beyond the limits.
+ */
+export async function checkReleaseImages(
+  images: readonly NamedImage[],
+  policies: readonly ImagePolicy[],
+  reader: ImageReader,
+  signal: AbortSignal,
+): Promise<NamedResult[]> {
+  const enforced = policies.filter((policy) => policy.namespace === undefined && isEnforcedByDefault(policy));
+  const results = await Promise.all(
+    images.map(async (image) => {
+      const covering = policiesFor(image.reference, enforced);
+      if (covering.length === 0) return [];
+      const digests = await listInstances(image, reader);
+      const judged = digests.map(async (digest) => {
+        const layers = await readLayers(image, digest, reader);
+        checkInterrupted(signal);
+        const subject = { reference: image.reference, digest };
+        const isPartial = layers.includes(undefined);
+        const present = layers.filter((layer) => layer !== undefined);
+        return covering.map((policy): NamedResult => {
+          const result = judgeImage(subject, policy, present);
+          if (!isPartial || result.outcome === 'verified') return { name: image.name, ...result };
+          return {
+            name: image.name,
+            ...result,
+            outcome: 'unchecked',
+            reasons: ['its signature is in the base of the bundle'],
+          };
+        });
+      });
+      return (await Promise.all(judged)).flat();
+    }),
+  );
+  return results.flat();
+}
+
+/**
+ * Makes sure that clusters would not refuse an image. Throws `unsigned` or `untrusted`, naming the images, unless unsigned releases are allowed; then
+ * it warns.
+ */
+export function requireVerified(
+  results: readonly NamedResult[],
+  where: string,
+  allowUnsigned: boolean,
+  { log }: Pick<Context, 'log'>,
+): void {
+  const error = describeRefused(results, where);
+  if (error && !allowUnsigned) throw error;
+  if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
+}
+
+function describeRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
+  const refused = results.filter(({ outcome }) => outcome === 'missing' || outcome === 'rejected');
+  const [first] = refused;
+  if (!first) return undefined;
+  const names = [...new Set(refused.map(({ name }) => name))];
+  const listed = names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : '');
+  const code = refused.every(({ outcome }) => outcome === 'missing') ? 'unsigned' : 'untrusted';
+  const reasons = [...new Set(refused.flatMap((each) => each.reasons))].slice(0, 3).join('; ');
+  const count = names.length === 1 ? '1 image has' : `${names.length} images have`;
+  return new PluginError(code, `${where}: ${count} no valid sigstore signature: ${listed}`, {
+    hint:
+      `Clusters refuse such images by the policy ${first.policy.name} of the release. ` +
+      'Get the release from a repository that has its signatures, under the tags sha256-<digest>.sig.',
+    cause: new Error(reasons),
+  });
+}
+
+async function listInstances(image: NamedImage, reader: ImageReader): Promise<readonly Digest[]> {
+  const manifest = await reader.readManifest(image, image.reference.digest);
+  const instances = (manifest?.manifests ?? []).filter(({ platform }) => platform?.os !== 'unknown');
+  return instances.length > 0 ? instances.map(({ digest }) => digest) : [image.reference.digest];
+}
+
+async function readLayers(
+  image: NamedImage,
+  digest: Digest,
+  reader: ImageReader,
+): Promise<(SignatureLayer | undefined)[]> {
+  const tag = attachmentTag(digest);
+  const attachment = await reader.readManifest(image, tag);
+  const layers = (attachment?.layers ?? []).filter(({ mediaType }) => mediaType === payloadType);
+  const large = layers.find(({ size }) => size > payloadLimit);
+  if (large || layers.length > signatureLimit) {
+    const words = large ? `a signature of ${large.size} bytes` : `${layers.length} signatures`;
+    throw new PluginError('too-large', `${image.name}: the attachment ${tag} has ${words}`);
+  }
+  const read = async (descriptor: Descriptor): Promise<SignatureLayer | undefined> => {
+    const payload = await reader.readPayload(image, descriptor);
+    return payload && { descriptor, payload };
+  };
+  return Promise.all(layers.map(read));
+}

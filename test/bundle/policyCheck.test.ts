@@ -1,0 +1,105 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
+import { releaseRepository } from '../../lib/store/directory.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { imagePolicyFiles } from '../support/release/imagePolicy.ts';
+import { believeAll } from '../support/release/trust.ts';
+
+describe('a bundle of a release with an image policy', () => {
+  let bundle: TestBundle | undefined;
+  const make = async (options: Parameters<typeof makeBundle>[0]): Promise<TestBundle> => {
+    bundle = await makeBundle({ version: '4.21.3', attachments: () => true, ...options });
+    return bundle;
+  };
+  afterEach(async () => {
+    await bundle?.remove();
+    bundle = undefined;
+  });
+
+  it('is created if every image has a signature by the key of the policy', async () => {
+    const { result, release } = await make({ files: imagePolicyFiles() });
+    expect(result.policies?.map(({ outcome }) => outcome)).to.deep.equal(
+      Array(release.images.size + 1).fill('verified'),
+    );
+  });
+
+  it('checks each image of a list, which is what a node pulls', async () => {
+    const { result } = await make({ files: imagePolicyFiles(), arch: 'multi', components: 1 });
+    expect(result.policies?.map(({ name, outcome }) => `${name} ${outcome}`)).to.have.length(4);
+    expect(result.policies?.every(({ outcome }) => outcome === 'verified')).to.equal(true);
+  });
+
+  it('is not created if an image has none, and the error names it', async () => {
+    const error = await failureOf(
+      make({ files: imagePolicyFiles(), attachments: (name) => name !== 'etcd', components: ['etcd', 'cli'] }),
+      'unsigned',
+    );
+    expect(error.message).to.match(/1 image has no valid sigstore signature: etcd$/);
+    expect(error.hint).to.include('by the policy openshift of the release');
+  });
+
+  it('is not created if the signatures are by another key', async () => {
+    const { publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+    const key = publicKey.export({ type: 'spki', format: 'pem' });
+    const error = await failureOf(make({ files: imagePolicyFiles({ key }) }), 'untrusted');
+    expect(error.message).to.match(/5 images have no valid sigstore signature: release, /);
+  });
+
+  it('checks only the images in the scopes of the policy', async () => {
+    const scopes = ['quay.io/openshift-release-dev/ocp-release'];
+    const { result } = await make({ files: imagePolicyFiles({ scopes }), attachments: (name) => name === 'release' });
+    expect(result.policies?.map(({ name }) => name)).to.deep.equal(['release']);
+  });
+
+  it('is created without signatures if clusters have the policy in a feature set only', async () => {
+    const { result } = await make({
+      files: imagePolicyFiles({ featureSet: 'TechPreviewNoUpgrade' }),
+      attachments: () => false,
+    });
+    expect(result.policies).to.deep.equal([]);
+  });
+
+  it('is created with an unchecked policy that needs a transparency log', async () => {
+    const rootOfTrust = { policyType: 'FulcioCAWithRekor' };
+    const { result } = await make({ files: imagePolicyFiles({ rootOfTrust }), attachments: () => false });
+    expect(result.policies?.[0]).to.deep.include({ outcome: 'unchecked' });
+  });
+
+  it('is checked again offline, by verify and before it is used', async () => {
+    const made = await make({ files: imagePolicyFiles() });
+    const { path, keyFile, key, release } = made;
+    const trust = { ...believeAll, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
+    const read = async (place: string): Promise<{ found: string[]; used: unknown }> => {
+      const opened = await openBundle(place, makeContext());
+      try {
+        const { problems } = await verifyBundle(opened, { trust }, makeContext());
+        const used = await checkSigned(opened, trust, makeContext()).catch((error: unknown) => error);
+        return { found: problems.map(({ kind, subject, images }) => `${kind} ${subject} ${images.join()}`), used };
+      } finally {
+        await opened.close();
+      }
+    };
+    const good = await read(path);
+    expect(good.found).to.deep.equal([]);
+    expect(good.used)
+      .to.have.property('policies')
+      .with.length(release.images.size + 1);
+
+    const root = await made.unpack();
+    const tag = attachmentTag(release.digest);
+    const folder = join(root, 'v2', releaseRepository, 'manifests');
+    expect(await readdir(folder)).to.include(tag);
+    await rm(join(folder, tag));
+    const bad = await read(root);
+    expect(bad.found).to.include('unsigned signature release');
+    expect(bad.used).to.deep.include({ code: 'unsigned' });
+  });
+});

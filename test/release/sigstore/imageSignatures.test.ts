@@ -1,0 +1,307 @@
+import { createHash, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { mediaTypes, parseManifest } from '../../../lib/oci/descriptor.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
+import { readImagePolicy, type ImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
+import { judgeImage } from '../../../lib/release/sigstore/imageSignatures.ts';
+import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeBlob } from '../../support/content/layers.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { putImage } from '../../support/content/smallImage.ts';
+import { hasPeer, run } from '../../support/peers.ts';
+
+type Json = Record<string, unknown>;
+
+/** A signature as a layer: what is signed, by which key, and how the layer says so. */
+interface TestSignature {
+  readonly payload: string;
+  readonly key?: KeyObject;
+  /** Instead of the signature that `key` makes. */
+  readonly signature?: string | null;
+  readonly mediaType?: string;
+}
+
+const [right, other] = [
+  generateKeyPairSync('rsa', { modulusLength: 2048 }),
+  generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+];
+
+describe('judgeImage', () => {
+  let registry: TestRegistry;
+  let host: string;
+  let digest: Digest;
+  let folder: string;
+
+  /** Whether skopeo is there and reads sigstore signatures, which Debian’s does not. */
+  let hasJudge = false;
+
+  before(async () => {
+    registry = await startRegistry({ content: emptyContent() });
+    host = new URL(registry.url).host;
+    ({ manifest: digest } = putImage(registry.content, 'team/app', '1.0'));
+    folder = await mkdtemp(join(tmpdir(), 'sigstore-'));
+    await mkdir(join(folder, 'registries.d'));
+    await writeFile(join(folder, 'registries.d', 'all.yaml'), 'default-docker:\n  use-sigstore-attachments: true\n');
+    if (!hasPeer('skopeo')) return;
+    attach([signed(statement())]);
+    hasJudge = await skopeoAccepts(policyWith());
+    if (!hasJudge) console.warn('      this skopeo has no sigstore: the cases are judged without it');
+  });
+  after(async () => {
+    await registry.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const statement = (changes: { digest?: string; name?: string; type?: string; optional?: unknown } = {}): Json => ({
+    critical: {
+      identity: { 'docker-reference': changes.name ?? `${host}/team/app:1.0` },
+      image: { 'docker-manifest-digest': changes.digest ?? digest },
+      type: changes.type ?? 'cosign container image signature',
+    },
+    optional: 'optional' in changes ? changes.optional : null,
+  });
+  const signed = (value: Json | string, more: Partial<TestSignature> = {}): TestSignature => ({
+    payload: typeof value === 'string' ? value : JSON.stringify(value),
+    ...more,
+  });
+
+  /** Attaches signatures to the image, instead of those that it has; none removes the attachment. */
+  function attach(signatures: readonly TestSignature[]): Buffer | undefined {
+    const contents = new TestContent();
+    const config = makeBlob(
+      Buffer.from('{"architecture":"","os":"","config":{},"rootfs":{"type":"layers","diff_ids":[]}}'),
+    );
+    const layers = signatures.map(({ payload, key = right.privateKey, signature, mediaType }) => {
+      const bytes = Buffer.from(payload);
+      contents.addBlob(makeBlob(bytes));
+      const own = signature === undefined ? sign('sha256', bytes, key).toString('base64') : signature;
+      return {
+        mediaType: mediaType ?? 'application/vnd.dev.cosign.simplesigning.v1+json',
+        size: bytes.length,
+        digest: digestOf(bytes),
+        ...(own !== null && { annotations: { 'dev.cosignproject.cosign/signature': own } }),
+      };
+    });
+    contents.addBlob(config);
+    registry.content.repositories.get('team/app')?.tags.delete(`sha256-${hexOf(digest)}.sig`);
+    if (signatures.length === 0) return undefined;
+    const manifest = {
+      schemaVersion: 2,
+      mediaType: mediaTypes.ociManifest,
+      config: { mediaType: 'application/vnd.oci.image.config.v1+json', size: config.size, digest: config.digest },
+      layers,
+    };
+    contents.addManifest('team/app', mediaTypes.ociManifest, manifest, `sha256-${hexOf(digest)}.sig`);
+    contents.addTo(registry.content);
+    return Buffer.from(JSON.stringify(manifest, null, 3));
+  }
+
+  function policyWith(signedIdentity?: Json): ImagePolicy {
+    const keyData = Buffer.from(right.publicKey.export({ type: 'spki', format: 'pem' })).toString('base64');
+    const spec = {
+      scopes: [`${host}/team`],
+      policy: {
+        rootOfTrust: { policyType: 'PublicKey', publicKey: { keyData } },
+        ...(signedIdentity && { signedIdentity }),
+      },
+    };
+    return readImagePolicy(
+      { apiVersion: 'config.openshift.io/v1', kind: 'ClusterImagePolicy', metadata: { name: 'test' }, spec },
+      'a test',
+    );
+  }
+
+  function ours(manifest: Buffer | undefined, policy: ImagePolicy, payloads: readonly string[]): string {
+    const image = { reference: { registry: host, repository: 'team/app' }, digest };
+    const layers = manifest ? parseManifest(manifest, 'the attachment').layers : [];
+    const content = layers.map((descriptor, index) => ({ descriptor, payload: Buffer.from(payloads[index] ?? '') }));
+    return judgeImage(image, policy, content).outcome;
+  }
+
+  /** What skopeo does with the same policy. */
+  async function skopeoAccepts(policy: ImagePolicy, signedIdentity?: Json): Promise<boolean> {
+    if (policy.trust.kind !== 'key') throw new Error('the policy has no key');
+    const keyData = Buffer.from(policy.trust.key.key.export({ type: 'spki', format: 'pem' })).toString('base64');
+    const rule = [{ type: 'sigstoreSigned', keyData, ...(signedIdentity && { signedIdentity }) }];
+    const file = join(folder, 'policy.json');
+    const scopes = Object.fromEntries(policy.scopes.map((scope) => [scope, rule]));
+    await writeFile(file, JSON.stringify({ default: [{ type: 'reject' }], transports: { docker: scopes } }));
+    const target = join(folder, 'copy');
+    await rm(target, { recursive: true, force: true });
+    const source = `docker://${host}/team/app@${digest}`;
+    const options = ['--policy', file, '--registries.d', join(folder, 'registries.d')];
+    const { code } = await run('skopeo', [...options, 'copy', '--src-tls-verify=false', source, `dir:${target}`]);
+    return code === 0;
+  }
+
+  const cases: readonly (readonly [title: string, make: () => readonly TestSignature[], expected: string])[] = [
+    ['the right signature', () => [signed(statement())], 'verified'],
+    ['no signature', () => [], 'missing'],
+    ['another key', () => [signed(statement(), { key: other.privateKey })], 'rejected'],
+    ['another digest', () => [signed(statement({ digest: digestOf('other') }))], 'rejected'],
+    ['another repository', () => [signed(statement({ name: `${host}/team/other:1.0` }))], 'rejected'],
+    ['another registry', () => [signed(statement({ name: 'quay.io/team/app:1.0' }))], 'rejected'],
+    ['another tag', () => [signed(statement({ name: `${host}/team/app:2.0` }))], 'verified'],
+    ['a name by digest', () => [signed(statement({ name: `${host}/team/app@${digest}` }))], 'verified'],
+    ['a name without a tag', () => [signed(statement({ name: `${host}/team/app` }))], 'rejected'],
+    ['no name', () => [signed(statement({ name: '' }))], 'rejected'],
+    [
+      'two of which the second is right',
+      () => [signed(statement({ digest: digestOf('x') })), signed(statement())],
+      'verified',
+    ],
+    ['two of which none is right', () => [signed(statement({ digest: digestOf('x') })), signed('{}')], 'rejected'],
+    [
+      'creator and time',
+      () => [signed(statement({ optional: { creator: 'a', timestamp: 1700000000, more: [1] } }))],
+      'verified',
+    ],
+    ['a time with a fraction', () => [signed(statement({ optional: { timestamp: 1.5 } }))], 'rejected'],
+    ['a creator that is a number', () => [signed(statement({ optional: { creator: 1 } }))], 'rejected'],
+    ['optional fields that are a list', () => [signed(statement({ optional: [] }))], 'rejected'],
+    ['a GPG statement', () => [signed(statement({ type: 'atomic container signature' }))], 'rejected'],
+    ['a field more', () => [signed({ ...statement(), more: 1 })], 'rejected'],
+    ['a field less', () => [signed({ critical: statement()['critical'] })], 'rejected'],
+    ['a field twice', () => [signed(JSON.stringify(statement()).replace('{', '{"optional":null,'))], 'rejected'],
+    ['text after the end', () => [signed(`${JSON.stringify(statement())} {}`)], 'rejected'],
+    ['blanks around it', () => [signed(`\n ${JSON.stringify(statement(), null, 2)}\n`)], 'verified'],
+    ['no JSON', () => [signed('signed')], 'rejected'],
+    ['a wrong media type', () => [signed(statement(), { mediaType: 'application/octet-stream' })], 'missing'],
+    ['no annotation', () => [signed(statement(), { signature: null })], 'rejected'],
+    ['an empty signature', () => [signed(statement(), { signature: '' })], 'rejected'],
+    ['a truncated signature', () => [cutSignature(-4)], 'rejected'],
+    ['a signature cut within a group', () => [cutSignature(-1)], 'rejected'],
+    ['a signature with line breaks', () => [breakSignature()], 'verified'],
+    ['3 MB of payload', () => [signed(statement({ optional: { pad: 'x'.repeat(3_000_000) } }))], 'verified'],
+    [
+      'a hundred signatures, the last one right',
+      () => [
+        ...Array.from({ length: 99 }, (_, index) => signed(statement({ digest: digestOf(String(index)) }))),
+        signed(statement()),
+      ],
+      'verified',
+    ],
+  ];
+
+  const signatureOf = (payload: string): string =>
+    sign('sha256', Buffer.from(payload), right.privateKey).toString('base64');
+  function cutSignature(end: number): TestSignature {
+    const own = signed(statement());
+    return { ...own, signature: signatureOf(own.payload).slice(0, end) };
+  }
+  function breakSignature(): TestSignature {
+    const own = signed(statement());
+    return { ...own, signature: signatureOf(own.payload).replace(/(.{64})/g, '$1\n') };
+  }
+
+  for (const [title, make, expected] of cases) {
+    it(`judges ${title} as containers/image does`, async () => {
+      const signatures = make();
+      const manifest = attach(signatures);
+      const policy = policyWith();
+      expect(
+        ours(
+          manifest,
+          policy,
+          signatures.map(({ payload }) => payload),
+        ),
+      ).to.equal(expected);
+      if (hasJudge) expect(await skopeoAccepts(policy), 'skopeo').to.equal(expected === 'verified');
+    });
+  }
+
+  const names: readonly (readonly [
+    title: string,
+    rule: Json,
+    skopeo: () => Json,
+    name: () => string,
+    expected: string,
+  ])[] = [
+    [
+      'any tag of the repository',
+      { matchPolicy: 'MatchRepository' },
+      () => ({ type: 'matchRepository' }),
+      () => `${host}/team/app`,
+      'verified',
+    ],
+    [
+      'an exact repository',
+      { matchPolicy: 'ExactRepository', exactRepository: { repository: 'quay.io/a/b' } },
+      () => ({ type: 'exactRepository', dockerRepository: 'quay.io/a/b' }),
+      () => 'quay.io/a/b:1',
+      'verified',
+    ],
+    [
+      'another than the exact repository',
+      { matchPolicy: 'ExactRepository', exactRepository: { repository: 'quay.io/a/b' } },
+      () => ({ type: 'exactRepository', dockerRepository: 'quay.io/a/b' }),
+      () => `${host}/team/app:1.0`,
+      'rejected',
+    ],
+    [
+      'a short name of docker.io',
+      { matchPolicy: 'ExactRepository', exactRepository: { repository: 'docker.io/library/busybox' } },
+      () => ({ type: 'exactRepository', dockerRepository: 'docker.io/library/busybox' }),
+      () => 'busybox',
+      'verified',
+    ],
+  ];
+  for (const [title, rule, skopeo, name, expected] of names) {
+    it(`judges the name by the policy: ${title}`, async () => {
+      const signatures = [signed(statement({ name: name() }))];
+      const manifest = attach(signatures);
+      const policy = policyWith(rule);
+      expect(
+        ours(
+          manifest,
+          policy,
+          signatures.map(({ payload }) => payload),
+        ),
+      ).to.equal(expected);
+      if (hasJudge) expect(await skopeoAccepts(policy, skopeo()), 'skopeo').to.equal(expected === 'verified');
+    });
+  }
+
+  for (const [prefix, signedName, expected] of [
+    ['team', 'quay.io/original/app:1.0', 'verified'],
+    ['tea', 'quay.io/originalm/app:1.0', 'rejected'],
+  ] as const) {
+    it(`judges a name that is mapped from ${prefix}`, async () => {
+      const signatures = [signed(statement({ name: signedName }))];
+      const manifest = attach(signatures);
+      const remap = { prefix: `${host}/${prefix}`, signedPrefix: 'quay.io/original' };
+      const policy = policyWith({ matchPolicy: 'RemapIdentity', remapIdentity: remap });
+      expect(
+        ours(
+          manifest,
+          policy,
+          signatures.map(({ payload }) => payload),
+        ),
+      ).to.equal(expected);
+      if (hasJudge)
+        expect(await skopeoAccepts(policy, { type: 'remapIdentity', ...remap }), 'skopeo').to.equal(
+          expected === 'verified',
+        );
+    });
+  }
+
+  it('takes ECDSA and Ed25519 keys', async () => {
+    for (const { publicKey, privateKey } of [other, generateKeyPairSync('ed25519')]) {
+      const own = signed(statement());
+      const algorithm = privateKey.asymmetricKeyType === 'ed25519' ? null : 'sha256';
+      const manifest = attach([
+        { ...own, signature: sign(algorithm, Buffer.from(own.payload), privateKey).toString('base64') },
+      ]);
+      const pem = publicKey.export({ type: 'spki', format: 'pem' });
+      const base = policyWith();
+      const spki = publicKey.export({ type: 'spki', format: 'der' });
+      const fingerprint = createHash('sha256').update(spki).digest('hex');
+      const policy: ImagePolicy = { ...base, trust: { kind: 'key', key: { key: publicKey, fingerprint } } };
+      expect(ours(manifest, policy, [own.payload]), pem).to.equal('verified');
+      if (hasJudge) expect(await skopeoAccepts(policy), 'skopeo').to.equal(true);
+    }
+  });
+});
