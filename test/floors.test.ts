@@ -40,7 +40,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/verify', 'scan updatePlan verify walk'],
   ['lib/bundle/create', 'base contents create fill layout origin releaseSource'],
   ['lib/bundle/deliver', 'push serve'],
-  ['lib/machine', 'host hostCommands hostFiles'],
+  ['lib/machine', 'host hostCommands hostFiles programs'],
   ['lib/node', 'replica'],
   ['lib/node/media', 'deviceEvents media medium'],
   ['lib/node/runtime', 'mirror pins storageConfig storeConfig'],

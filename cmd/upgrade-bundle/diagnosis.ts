@@ -3,7 +3,7 @@ import { isPluginError } from '../../lib/errors.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import type { clusterOptions } from '../cli/options.ts';
-import { askProgram, findOnPath } from '../cli/programs.ts';
+import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
 /** A program that is looked for on the path. */
@@ -93,10 +93,11 @@ export async function diagnose(args: Arguments<typeof clusterOptions>, session: 
 async function findClient(name: string, { environment, context: { signal } }: CommandSession): Promise<FoundProgram> {
   const path = await findOnPath(name, environment);
   if (path === undefined) return { name, path, version: undefined };
-  const answer = await askProgram(path, ['version', '--client', '--output=json'], { environment, signal });
+  const options = { environment, signal: AbortSignal.any([signal, AbortSignal.timeout(5000)]) };
+  const result = await runCommand([path, 'version', '--client', '--output=json'], options).catch(() => undefined);
+  const answer = result?.code === 0 ? result.stdout : '';
   // oc tells the version of the release it belongs to; kubectl, and its own oc’s, that of Kubernetes.
-  const told =
-    /"releaseClientVersion":\s*"([^"]+)"/.exec(answer ?? '') ?? /"gitVersion":\s*"([^"]+)"/.exec(answer ?? '');
+  const told = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
   return { name, path, version: told?.[1] };
 }
 

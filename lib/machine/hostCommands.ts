@@ -1,7 +1,5 @@
-import { execFile } from 'node:child_process';
-import { pipeline } from 'node:stream/promises';
-import { promisify } from 'node:util';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
+import { runCommand, type RunOptions } from './programs.ts';
 
 /** The programs of a host that an upgrade needs, by name or path, and the environment they are given. */
 export interface HostPrograms {
@@ -9,8 +7,6 @@ export interface HostPrograms {
   readonly systemctl: string;
   readonly environment: NodeJS.ProcessEnv;
 }
-
-const execute = promisify(execFile);
 
 /** Runs podman and systemctl, for the system or for the user who runs this. */
 export class HostCommands {
@@ -84,42 +80,30 @@ export class HostCommands {
     const { environment } = this.#programs;
     // Started by cron, or by su, a program does not know where the user’s systemd is.
     const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
-    const env = this.#scope === 'user' ? { ...bus, ...environment } : environment;
-    return run(program, args, signal, env, input);
-  }
-}
-
-async function run(
-  program: string,
-  args: readonly string[],
-  signal: AbortSignal,
-  env: NodeJS.ProcessEnv,
-  input: AsyncIterable<Buffer> | undefined,
-): Promise<string> {
-  try {
-    const running = execute(program, args, { signal, env, maxBuffer: 16 * 1024 * 1024 });
-    const { stdin } = running.child;
-    // What ends before it has read everything says itself why.
-    const given = input && stdin ? pipeline(input, stdin) : undefined;
-    given?.catch(() => undefined);
-    const { stdout } = await running;
-    await given;
-    return stdout;
-  } catch (error) {
-    if (isPluginError(error)) throw error;
-    if (signal.aborted) throw new PluginError('interrupted', 'interrupted', { cause: error });
-    const { stderr = '', code } = error as { stderr?: string; code?: unknown };
-    const said = stderr.trim().split('\n').at(-1) ?? '';
-    const why = said === '' ? messageOf(error).split('\n')[0] : said;
-    throw new PluginError('command-failed', `${program} ${args.slice(0, 2).join(' ')} failed: ${why ?? ''}`, {
-      hint: hintFor(program, code, stderr),
-      cause: error,
+    return run(program, args, {
+      environment: this.#scope === 'user' ? { ...bus, ...environment } : environment,
+      signal,
+      input,
     });
   }
 }
 
-function hintFor(program: string, code: unknown, stderr: string): string | undefined {
-  if (code === 'ENOENT') return `Name the program with --${program.includes('podman') ? 'podman' : 'systemctl'}.`;
+async function run(program: string, args: readonly string[], options: RunOptions): Promise<string> {
+  const fail = (why: string, hint: string | undefined, cause?: unknown): PluginError =>
+    new PluginError('command-failed', `${program} ${args.slice(0, 2).join(' ')} failed: ${why}`, { hint, cause });
+  const result = await runCommand([program, ...args], options).catch((error: unknown) => {
+    if (isPluginError(error)) throw error;
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
+    const option = program.includes('podman') ? '--podman' : '--systemctl';
+    throw fail(messageOf(error), isMissing ? `Name the program with ${option}.` : undefined, error);
+  });
+  const { code, stdout, stderr } = result;
+  if (code === 0) return stdout;
+  const why = stderr.trim().split('\n').at(-1) || (code === -1 ? 'it was killed' : `exit status ${code}`);
+  throw fail(why, policyHint(stderr), stderr === '' ? undefined : new Error(stderr.trim()));
+}
+
+function policyHint(stderr: string): string | undefined {
   const [, scope] = /docker:\/\/(127\.0\.0\.1:\d+)\S* is rejected by policy/.exec(stderr) ?? [];
   if (scope === undefined) return undefined;
   return (

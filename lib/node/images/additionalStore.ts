@@ -4,7 +4,8 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../../files/disk.ts';
-import { findProgram, pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { findProgram, runProgram } from '../../machine/programs.ts';
 import { StoreIndex, type ImageStore } from './imageStore.ts';
 import { writeMarker } from '../runtime/storeConfig.ts';
 

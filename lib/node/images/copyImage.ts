@@ -3,14 +3,8 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { repositoryIn, parseReference } from '../../oci/reference.ts';
-import {
-  describeHost,
-  findProgram,
-  pathOnHost,
-  runProgram,
-  type Host,
-  type ProgramResult,
-} from '../../machine/host.ts';
+import { describeHost, pathOnHost, type Host } from '../../machine/host.ts';
+import { findProgram, runProgram, type ProgramResult } from '../../machine/programs.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
 /** Programs that bring images into containers/storage, the one to prefer first. */

@@ -2,7 +2,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { findProgram, pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { findProgram, runProgram } from '../../machine/programs.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
 /**

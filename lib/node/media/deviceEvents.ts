@@ -1,7 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
-import { findProgram, type Host } from '../../machine/host.ts';
+import type { Host } from '../../machine/host.ts';
+import { commandOnHost, findProgram } from '../../machine/programs.ts';
 
 /** After an event the next ones are near: those of the partitions, and those that udev adds to the kernel’s. Milliseconds. */
 const quiet = 300;
@@ -33,8 +34,8 @@ export class DeviceEvents {
       context.log('debug', 'there is no udevadm: devices are looked at now and then');
       return new DeviceEvents(undefined);
     }
-    const args = [program, 'monitor', '--kernel', '--udev', '--subsystem-match=block'];
-    const [command = program, ...rest] = host.root === '/' ? args : ['chroot', host.root, ...args];
+    const args = ['monitor', '--kernel', '--udev', '--subsystem-match=block'];
+    const [command, ...rest] = commandOnHost(host, program, args);
     const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'ignore'], env: { ...host.environment } });
     child.once('error', (error) => {
       context.log('debug', `udevadm cannot be run: ${error.message}`);

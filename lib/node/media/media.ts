@@ -11,7 +11,8 @@ import {
   type CandidateDevice,
 } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
-import { pathOnHost, runProgram, type Host } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { runProgram } from '../../machine/programs.ts';
 import {
   examineFiles,
   examineTar,

@@ -4,7 +4,8 @@ import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { takeLock } from '../../files/lock.ts';
 import { mountOptions } from './blockDevices.ts';
-import { pathOnHost, runProgram, type Host, type ProgramResult } from '../../machine/host.ts';
+import { pathOnHost, type Host } from '../../machine/host.ts';
+import { runProgram, type ProgramResult } from '../../machine/programs.ts';
 
 /**
  * A folder for mounts that only this process is to use: nobody but root may enter it, and what is mounted in it is not handed on to other

@@ -1,5 +1,10 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect } from 'chai';
-import { findProgram, runProgram, type Host } from '../../lib/machine/host.ts';
+import { PluginError } from '../../lib/errors.ts';
+import type { Host } from '../../lib/machine/host.ts';
+import { findOnPath, findProgram, runCommand, runProgram } from '../../lib/machine/programs.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { run } from '../support/peers.ts';
@@ -55,5 +60,48 @@ describe('runProgram', () => {
     const error = await failureOf(runProgram(host, 'no-such-program', [], makeContext()), 'not-found');
     expect(error.message).to.equal('this machine has no no-such-program');
     expect(await findProgram({ root: '/nowhere', environment: {} }, 'sh')).to.equal(undefined);
+  });
+});
+
+describe('runCommand', () => {
+  const options = { environment: host.environment, signal: new AbortController().signal };
+  async function* chunks(error?: Error): AsyncGenerator<Buffer> {
+    yield Buffer.from('first\n');
+    await Promise.resolve();
+    if (error) throw error;
+  }
+
+  it('gives a program its input, and no input otherwise', async () => {
+    expect((await runCommand(['cat'], { ...options, input: chunks() })).stdout).to.equal('first\n');
+    expect((await runCommand(['cat'], options)).stdout).to.equal('');
+  });
+
+  it('passes on the error of its input, whatever the program makes of that', async () => {
+    const error = new PluginError('digest-mismatch', 'wrong');
+    for (const script of ['cat', 'cat; exit 1']) {
+      await failureOf(runCommand(['sh', '-c', script], { ...options, input: chunks(error) }), 'digest-mismatch');
+    }
+  });
+
+  it('gives the exit code of a program that does not read its input', async () => {
+    const { code } = await runCommand(['sh', '-c', 'exit 7'], { ...options, input: chunks() });
+    expect(code).to.equal(7);
+  });
+});
+
+describe('findOnPath', () => {
+  it('finds files that can be run, as a shell does', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'path-'));
+    try {
+      await mkdir(join(folder, 'first', 'tool'), { recursive: true });
+      await mkdir(join(folder, 'second'));
+      await writeFile(join(folder, 'second', 'tool'), '#!/bin/sh\n', { mode: 0o755 });
+      const environment = { PATH: `${folder}/first:${folder}/second` };
+      expect(await findOnPath('tool', environment)).to.equal(`${folder}/second/tool`);
+      expect(await findOnPath('other', environment)).to.equal(undefined);
+      expect(await findOnPath('sh', {})).to.equal(undefined);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
   });
 });

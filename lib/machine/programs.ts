@@ -1,0 +1,146 @@
+import { spawn } from 'node:child_process';
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { checkInterrupted, type Context } from '../context.ts';
+import { isPluginError, PluginError } from '../errors.ts';
+import { describeHost, pathOnHost, type Host } from './host.ts';
+
+/** How a program ended; `code` is -1 if a signal ended it. */
+export interface ProgramResult {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** How to run a program of a host. */
+export interface ProgramOptions {
+  /** Yield the processor and the disk to all other programs. */
+  readonly gentle?: boolean;
+  /** Variables in addition to those of the host. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** What a program is run with. */
+export interface RunOptions {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly signal: AbortSignal;
+  /** Its standard input; empty by default. */
+  readonly input?: AsyncIterable<Buffer> | undefined;
+}
+
+const folders = ['/usr/bin', '/usr/sbin', '/bin', '/sbin', '/usr/local/bin', '/usr/local/sbin'];
+const outputLimit = 16 * 1024 * 1024;
+
+/** Finds a program on the PATH of an environment, as a shell does; undefined if it is missing. */
+export function findOnPath(name: string, environment: Host['environment']): Promise<string | undefined> {
+  const suffix = process.platform === 'win32' ? '.exe' : '';
+  const paths = (environment['PATH'] ?? '').split(delimiter).map((folder) => join(folder || '.', name + suffix));
+  return firstExecutable(paths, (path) => path);
+}
+
+/** Finds a program of a host, on its PATH and in the usual folders, as a path of the host; undefined if it is missing. */
+export function findProgram(host: Host, name: string): Promise<string | undefined> {
+  const own = host.root === '/' ? (host.environment['PATH'] ?? '').split(':').filter((folder) => folder !== '') : [];
+  const paths = [...new Set([...own, ...folders])].map((folder) => join(folder, name));
+  return firstExecutable(paths, (path) => pathOnHost(host, path));
+}
+
+/** Returns the words that run a program of a host within the host’s file system. */
+export function commandOnHost(host: Host, program: string, args: readonly string[]): [string, ...string[]] {
+  return host.root === '/' ? [program, ...args] : ['chroot', host.root, program, ...args];
+}
+
+/**
+ * Runs a program of the host until it ends, within the host’s file system. Ends it if the context is interrupted. Any exit code is a
+ * result. Throws `not-found` if the program is missing, and `interrupted`.
+ */
+export async function runProgram(
+  host: Host,
+  name: string,
+  args: readonly string[],
+  context: Context,
+  options: ProgramOptions = {},
+): Promise<ProgramResult> {
+  const { signal } = context;
+  checkInterrupted(signal);
+  const program = await findProgram(host, name);
+  if (program === undefined) throw new PluginError('not-found', `${describeHost(host)} has no ${name}`);
+  const command = commandOnHost(host, program, args);
+  context.log('debug', `run: ${[name, ...args].join(' ')}`);
+  const environment = { ...host.environment, ...options.environment };
+  return runCommand(options.gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal });
+}
+
+/**
+ * Runs a program of this machine, by name or path, until it ends. Any exit code is a result. Throws `interrupted`, the system’s error if the
+ * program cannot be started, and the error of `input`.
+ */
+export async function runCommand(
+  [command = '', ...args]: readonly string[],
+  { environment, signal, input }: RunOptions,
+): Promise<ProgramResult> {
+  checkInterrupted(signal);
+  const stdio = [input ? 'pipe' : 'ignore', 'pipe', 'pipe'] as const;
+  const child = spawn(command, args, { stdio: [...stdio], env: { ...environment }, signal });
+  const [stdout, stderr] = [collect(child.stdout), collect(child.stderr)];
+  const writing = input && child.stdin ? pipeline(input, child.stdin) : undefined;
+  writing?.catch(() => undefined);
+  const code = await new Promise<number>((resolve, reject) => {
+    child.once('error', (error) => {
+      // After an interruption, wait for the end: the program may still be writing.
+      if (!signal.aborted) reject(error);
+    });
+    child.once('exit', () => {
+      // Programs that it started may keep these open for longer.
+      if (signal.aborted) for (const stream of [child.stdout, child.stderr]) stream?.destroy();
+    });
+    child.once('close', (status) => {
+      resolve(status ?? -1);
+    });
+  });
+  checkInterrupted(signal);
+  try {
+    await writing;
+  } catch (error) {
+    // A program that fails before it has read everything says itself why.
+    if (code === 0 || isPluginError(error)) throw error;
+  }
+  return { code, stdout: stdout(), stderr: stderr() };
+}
+
+async function firstExecutable(
+  paths: readonly string[],
+  locate: (path: string) => string,
+): Promise<string | undefined> {
+  for (const path of paths) {
+    try {
+      await access(locate(path), constants.X_OK);
+      if ((await stat(locate(path))).isFile()) return path;
+    } catch {
+      // The next folder may have it.
+    }
+  }
+  return undefined;
+}
+
+/** The words that make a program yield to all others; those of programs that this machine has. */
+async function gentlePrefix(): Promise<string[]> {
+  const here = { root: '/', environment: {} };
+  const [nice, ionice] = await Promise.all([findProgram(here, 'nice'), findProgram(here, 'ionice')]);
+  return [
+    ...(nice === undefined ? [] : [nice, '-n', '19']),
+    // -t: run it even if the idle class is not allowed.
+    ...(ionice === undefined ? [] : [ionice, '-t', '-c', '3']),
+  ];
+}
+
+function collect(stream: Readable | null): () => string {
+  let text = '';
+  stream?.setEncoding('utf8').on('data', (chunk: string) => {
+    if (text.length < outputLimit) text += chunk;
+  });
+  return () => text;
+}
