@@ -40,11 +40,11 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/verify', 'scan updatePlan verify walk'],
   ['lib/bundle/create', 'base contents create fill layout origin releaseSource'],
   ['lib/bundle/deliver', 'push serve'],
-  ['lib/machine', 'host hostCommands hostFiles programs'],
+  ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'replica'],
   ['lib/node/media', 'deviceEvents media medium'],
   ['lib/node/runtime', 'mirror pins storageConfig storeConfig'],
-  ['lib/node/images', 'additionalStore diskFloor imageStore load loadPlan'],
+  ['lib/node/images', 'diskFloor imageStore load loadPlan'],
   [
     'lib/kubernetes',
     'acceptedKinds apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +

@@ -3,6 +3,7 @@ import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
 import { formatObject } from './objectLine.ts';
+import { nodeStateFolder } from '../../lib/machine/paths.ts';
 
 /** `uninstall`: what install has made, and what has come of it. */
 export const command = defineCommand({
@@ -40,7 +41,7 @@ export const command = defineCommand({
       if (gone.length === 0) terminal.print('There is nothing to remove.');
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
       if (unpinned) context.log('warn', 'nothing keeps kubelets that need space from removing images any more');
-      if (!args.wait) context.log('warn', '/var/lib/oc-upgrade-bundle stays on the nodes');
+      if (!args.wait) context.log('warn', `${nodeStateFolder} stays on the nodes`);
     } finally {
       cluster.close();
     }

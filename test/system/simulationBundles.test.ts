@@ -1,9 +1,7 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { defaultStorePath } from '../../lib/node/images/additionalStore.ts';
 import { storeMarker } from '../../lib/node/runtime/storeConfig.ts';
-import { pinFile } from '../../lib/node/runtime/pins.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { requireLoopDevices, type Stick } from '../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
@@ -12,6 +10,7 @@ import { pullspecsOf } from '../support/release/release.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
+import { defaultStorePath, pinFile } from '../../lib/machine/paths.ts';
 
 /** What a cluster ran last, as its version says. */
 const imageOf = (version: unknown): string =>

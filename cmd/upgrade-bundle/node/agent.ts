@@ -3,7 +3,7 @@ import { runAgent } from '../../../lib/update/agent/agent.ts';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
 import { executablePort, tokenPath } from '../../../lib/update/install/agentStart.ts';
 import { pathOnHost } from '../../../lib/machine/host.ts';
-import { usualPlace } from '../../../lib/node/media/media.ts';
+import { mountFolder } from '../../../lib/machine/paths.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/size.ts';
@@ -42,7 +42,7 @@ const options = {
   },
   'mount-dir': {
     type: 'string',
-    default: usualPlace,
+    default: mountFolder,
     suggest: 'folders',
     describe: 'Folder for the mounts, made if absent',
   },

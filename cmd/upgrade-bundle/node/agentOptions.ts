@@ -1,7 +1,7 @@
-import { stateFolder } from '../../../lib/update/install/agentStart.ts';
 import { clusterOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
+import { nodeStateFolder } from '../../../lib/machine/paths.ts';
 
 /** The options of what runs on a node: agents, and controllers. */
 export const agentOptions = {
@@ -18,7 +18,7 @@ export const agentOptions = {
   },
   'download-dir': {
     type: 'string',
-    default: stateFolder,
+    default: nodeStateFolder,
     suggest: 'folders',
     describe: 'Where bundles from other nodes are kept',
   },

@@ -4,7 +4,6 @@ import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { checkSigned, type SignedBundle } from '../../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
 import { loadBundle, openToLoad, type LoadResult } from '../../../lib/node/images/load.ts';
 import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
 import { isDigest, type Digest } from '../../../lib/oci/digest.ts';
@@ -20,6 +19,7 @@ import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/token.ts';
 import { fetcherOf, nameSigners, trustOf } from '../../cli/trust.ts';
+import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts';
 
 /** `load`: the images of a bundle into the image store of a node. */
 export const command = defineCommand({
@@ -65,7 +65,7 @@ export const command = defineCommand({
     },
     'download-dir': {
       type: 'string',
-      default: '/var/lib/oc-upgrade-bundle',
+      default: nodeStateFolder,
       describe: 'Where a bundle from another machine is kept',
       suggest: 'folders',
     },

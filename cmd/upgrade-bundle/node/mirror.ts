@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { openComplete } from '../../../lib/bundle/complete.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
-import { mirrorFile, startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
+import { startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
@@ -17,6 +17,7 @@ import {
 import { warnOfExtraImages } from '../../cli/extraImages.ts';
 import { hostOptions } from './host.ts';
 import { fetcherOf, trustOf } from '../../cli/trust.ts';
+import { mirrorFile } from '../../../lib/machine/paths.ts';
 
 /** `mirror`: a bundle in place of the registries that its images come from, on this machine. */
 export const command = defineCommand({

@@ -1,13 +1,8 @@
 import { PluginError } from '../../../lib/errors.ts';
-import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
-import {
-  configureStore,
-  describeStorage,
-  removeStoreConfig,
-  storageFile,
-} from '../../../lib/node/runtime/storeConfig.ts';
+import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { hostOptions } from './host.ts';
+import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
 
 /** `storage`: makes an additional image store known. */
 export const command = defineCommand({

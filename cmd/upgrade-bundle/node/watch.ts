@@ -1,11 +1,12 @@
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { Media, usualPlace, type MediaEvent } from '../../../lib/node/media/media.ts';
+import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBytes } from '../../cli/format.ts';
 import { formatOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
+import { mountFolder } from '../../../lib/machine/paths.ts';
 
 /** `watch`: the bundles on sticks and discs, as they come and go. */
 export const command = defineCommand({
@@ -30,7 +31,7 @@ export const command = defineCommand({
     },
     'mount-dir': {
       type: 'string',
-      default: usualPlace,
+      default: mountFolder,
       describe: 'Folder for the mounts, made if absent',
       suggest: 'folders',
     },

@@ -5,12 +5,10 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
 import { describeWriteError, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { runFolder } from '../../machine/paths.ts';
 import { findProgram, runProgram } from '../../machine/programs.ts';
 import { StoreIndex, type ImageStore } from './imageStore.ts';
 import { writeMarker } from '../runtime/storeConfig.ts';
-
-/** Where an additional store is made when nobody says otherwise: SELinux lets containers read what is below /var/lib/shared. */
-export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
 
 /** An additional store at work. */
 export interface AdditionalStore {
@@ -122,9 +120,6 @@ async function discardDamaged(host: Host, store: ImageStore, context: Context): 
     await rm(pathOnHost(host, store.graphRoot), { recursive: true, force: true });
   }
 }
-
-/** Holds, for each additional store, what it needs while it is being written. */
-export const runFolder = '/run/oc-upgrade-bundle';
 
 // podman refuses long names.
 function runRootOf(path: string): string {

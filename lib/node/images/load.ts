@@ -6,10 +6,11 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { describeWriteError } from '../../files/disk.ts';
 import { takeLock } from '../../files/lock.ts';
-import { checkStorePath, findAdditionalStore, openAdditionalStore, runFolder } from './additionalStore.ts';
+import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { loadFolder, runFolder } from '../../machine/paths.ts';
 import { StoreIndex, type ImageStore } from './imageStore.ts';
 import { planImages, type PlannedImage } from './loadPlan.ts';
 import { recountImages } from './recount.ts';
@@ -55,7 +56,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   const main: ImageStore = { kind: 'main', ...(await readStorageConfig(host)) };
   const { store: wanted } = options;
   if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
-  const work = wanted.kind === 'main' ? '/var/tmp/oc-upgrade-bundle' : `${wanted.path}.work`;
+  const work = wanted.kind === 'main' ? loadFolder : `${wanted.path}.work`;
   const unlock = await lockWork(host, work);
   const leftovers = [work];
   try {

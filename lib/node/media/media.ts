@@ -43,9 +43,6 @@ export interface MediaOptions {
   readonly devices: readonly string[];
 }
 
-/** Where sticks are mounted if nobody says where. */
-export const usualPlace = '/run/oc-adm-upgrade-bundle/media';
-
 interface Medium {
   readonly device: BlockDevice;
   /** The same as long as nothing has changed on it. */

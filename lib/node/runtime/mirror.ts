@@ -9,11 +9,9 @@ import { parseReference } from '../../oci/reference.ts';
 import { writeWhole } from '../../files/disk.ts';
 import type { ServedAnswer } from '../../server/server.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { mirrorFile, registriesFile } from '../../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
-
-/** The drop-in that sends the runtimes of a host to the mirror. It sorts after all others; what they say of other prefixes stays. */
-export const mirrorFile = '/etc/containers/registries.conf.d/999-oc-upgrade-bundle.conf';
 
 /** How many different requests are counted. */
 const mostCounted = 10_000;
@@ -92,7 +90,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
 }
 
 async function checkOthers(host: Host, prefixes: readonly string[]): Promise<void> {
-  for (const path of ['/etc/containers/registries.conf', ...(await listFolder(host, dirname(mirrorFile)))]) {
+  for (const path of [registriesFile, ...(await listFolder(host, dirname(mirrorFile)))]) {
     if (path === mirrorFile) continue;
     const values = readToml((await readIfThere(host, path)) ?? '', path);
     const said = ['registry.prefix', 'registry.location'].flatMap((key) => stringsOf(values, key) ?? []);

@@ -3,16 +3,10 @@ import { dirname } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import { describeWriteError, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { crioFile, pinFile } from '../../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
-/**
- * The drop-in with the pins of this program. CRI-O reads drop-ins by name, and a list replaces the lists before it: the one that the
- * machine-config-operator writes for PinnedImageSets, 50-pinned-images, wins over this one.
- */
-export const pinFile = '/etc/crio/crio.conf.d/10-oc-upgrade-bundle-pins.conf';
-
-const mainFile = '/etc/crio/crio.conf';
 const key = 'crio.image.pinned_images';
 const header = '# Written by oc adm-upgrade-bundle pin, which also removes it.\n';
 /** Before the images of a release, in the list itself: whoever reads the list finds there for which release they are. */
@@ -35,7 +29,7 @@ type Pins = ReadonlyMap<string, readonly string[]>;
  * exact name; `release` is for unpinReleases. Throws `conflict` where another file has a list of pins, which one of the two would replace, and `not-writable`.
  */
 export async function writePins(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
-  for (const path of [mainFile, ...(await listFolder(host, dirname(pinFile)))]) {
+  for (const path of [crioFile, ...(await listFolder(host, dirname(pinFile)))]) {
     if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '', path).length > 0) throw foreignList(path);
   }
   return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));

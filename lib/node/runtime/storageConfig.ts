@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
 import { isMissing } from '../../files/fileContent.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readToml, stringsOf, type TomlValues } from './toml.ts';
 
 /** Where a machine keeps images, as its storage.conf says. Paths are the machine’s own. */
@@ -13,8 +14,8 @@ export interface StorageConfig {
   readonly additionalStores: readonly string[];
 }
 
-const places = ['/etc/containers/storage.conf', '/usr/share/containers/storage.conf'];
-const dropIns = ['/usr/share/containers/storage.conf.d', '/etc/containers/storage.conf.d'];
+const places = [storageFile, vendorStorageFile];
+const dropIns = [`${vendorStorageFile}.d`, `${storageFile}.d`];
 
 /**
  * Reads the storage configuration of a machine as root’s programs do: the first file that is there, or the one that

@@ -3,11 +3,9 @@ import { dirname, join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { describeWriteError, writeWhole } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
-
-/** The file that container runtimes read instead of the one in /usr/share/containers. */
-export const storageFile = '/etc/containers/storage.conf';
 
 /**
  * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
@@ -20,7 +18,6 @@ export const storeMarker = {
     'without it: take it out of additionalimagestores and restart the runtime before removing it.\n',
 };
 
-const vendorFile = '/usr/share/containers/storage.conf';
 const key = 'storage.options.additionalimagestores';
 const header = '# Written by oc adm-upgrade-bundle storage, which also removes it.\n';
 
@@ -32,7 +29,7 @@ export async function describeStorage(host: Host, store: string): Promise<string
   const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
   const text =
     (await readIfThere(host, storageFile)) ??
-    (await readIfThere(host, vendorFile)) ??
+    (await readIfThere(host, vendorStorageFile)) ??
     `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
   return addStore(text, additionalStores, store);
 }

@@ -1,9 +1,9 @@
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { defaultStorePath } from '../../node/images/additionalStore.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
+import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { StoreIndex, type ImageStore, type StoreImage } from '../../node/images/imageStore.ts';
 import { loadBundle, openToLoad, type LoadOptions } from '../../node/images/load.ts';

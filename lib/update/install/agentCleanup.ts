@@ -1,12 +1,10 @@
+import { dirname } from 'node:path';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { runFolder } from '../../node/images/additionalStore.ts';
-import { mirrorFile } from '../../node/runtime/mirror.ts';
-import { pinFile } from '../../node/runtime/pins.ts';
-import { stateFolder } from './agentStart.ts';
 import { fieldsOf, listOf, type Fields } from '../../kubernetes/fields.ts';
+import { mirrorFile, mountFolder, nodeStateFolder, pinFile, runFolder } from '../../machine/paths.ts';
 
 /** What agents and their programs leave on a node, besides the images themselves. */
-const leftFolders = [stateFolder, runFolder, '/run/oc-adm-upgrade-bundle'];
+const leftFolders = [nodeStateFolder, runFolder, dirname(mountFolder)];
 
 /** How thoroughly to clean up. */
 export interface CleanupOptions {

@@ -1,8 +1,7 @@
-/** Where an agent keeps its executable and its state on its node. */
-export const stateFolder = '/var/lib/oc-upgrade-bundle';
+import { nodeStateFolder } from '../../machine/paths.ts';
 
 /** Where on a node the executable of the agents is. */
-export const executablePath = `${stateFolder}/bin/oc-adm_upgrade_bundle`;
+export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
 
 /** Where the token is by which agents know each other, in a container and in what an agent sees as its root. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';

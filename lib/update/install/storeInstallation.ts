@@ -1,6 +1,5 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { storageFile } from '../../node/runtime/storeConfig.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -9,6 +8,7 @@ import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
+import { storageFile } from '../../machine/paths.ts';
 
 /** How long to wait for the machine config operator, in milliseconds. */
 export interface StoreTimeouts {

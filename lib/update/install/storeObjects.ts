@@ -1,12 +1,12 @@
 import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { PluginError } from '../../errors.ts';
-import { defaultStorePath } from '../../node/images/additionalStore.ts';
-import { addStore, storageFile, storeMarker, storesIn } from '../../node/runtime/storeConfig.ts';
+import { addStore, storeMarker, storesIn } from '../../node/runtime/storeConfig.ts';
 import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const roleLabel = 'machineconfiguration.openshift.io/role';

@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { defaultStorePath } from '../../../lib/node/images/additionalStore.ts';
 import { storeMarker } from '../../../lib/node/runtime/storeConfig.ts';
 import { Sticks } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
+import { defaultStorePath } from '../../../lib/machine/paths.ts';
 
 const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));

@@ -8,11 +8,12 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
-import { mirrorFile, startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
+import { startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, run } from '../../support/peers.ts';
+import { mirrorFile } from '../../../lib/machine/paths.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 

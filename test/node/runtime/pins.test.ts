@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { readPinnedReleases, pinFile, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
+import { readPinnedReleases, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { pinFile } from '../../../lib/machine/paths.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const [one, two] = ['quay.io/a/b@sha256:1', 'quay.io/a/b@sha256:2'];

@@ -4,13 +4,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { readStorageConfig } from '../../../lib/node/runtime/storageConfig.ts';
-import {
-  configureStore,
-  describeStorage,
-  removeStoreConfig,
-  storageFile,
-} from '../../../lib/node/runtime/storeConfig.ts';
+import { configureStore, describeStorage, removeStoreConfig } from '../../../lib/node/runtime/storeConfig.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { storageFile } from '../../../lib/machine/paths.ts';
 
 const store = '/var/lib/shared/x/store';
 

@@ -1,8 +1,6 @@
 import { access, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { pinFile } from '../../../lib/node/runtime/pins.ts';
-import { mirrorFile } from '../../../lib/node/runtime/mirror.ts';
 import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
@@ -10,6 +8,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { mirrorFile, pinFile } from '../../../lib/machine/paths.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 

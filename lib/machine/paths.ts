@@ -1,0 +1,35 @@
+/** The storage configuration that container runtimes read instead of `vendorStorageFile`. */
+export const storageFile = '/etc/containers/storage.conf';
+
+/** The storage configuration of the operating system. */
+export const vendorStorageFile = '/usr/share/containers/storage.conf';
+
+/** The configuration of registries for container runtimes. */
+export const registriesFile = '/etc/containers/registries.conf';
+
+/** The drop-in that sends container runtimes to the mirror. It sorts after all others; what they say of other prefixes stays. */
+export const mirrorFile = `${registriesFile}.d/999-oc-upgrade-bundle.conf`;
+
+/** The main configuration of CRI-O. */
+export const crioFile = '/etc/crio/crio.conf';
+
+/**
+ * The drop-in with the pins of this program. CRI-O reads drop-ins by name, and a list replaces the lists before it: 50-pinned-images, which
+ * the machine-config-operator writes for PinnedImageSets, wins over this one.
+ */
+export const pinFile = `${crioFile}.d/10-oc-upgrade-bundle-pins.conf`;
+
+/** The default additional image store. SELinux lets containers read files below /var/lib/shared. */
+export const defaultStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
+
+/** The folder of an agent on its node: its executable and its state. */
+export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
+
+/** The folder with the temporary files of each additional store that is being written. */
+export const runFolder = '/run/oc-upgrade-bundle';
+
+/** The folder with the temporary files of a run that loads images into the main store. */
+export const loadFolder = '/var/tmp/oc-upgrade-bundle';
+
+/** The default folder for mounts of media, and the folder above it, which only this program uses. */
+export const mountFolder = '/run/oc-adm-upgrade-bundle/media';
