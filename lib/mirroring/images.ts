@@ -34,6 +34,7 @@ export async function listMirrorImages(
     name,
     digest: reference.digest ?? release.digest,
     target: destination(name, release),
+    isRelease: name === releaseName,
     ...(await source.sourceOf(name, reference)),
   }));
   return Promise.all(images);

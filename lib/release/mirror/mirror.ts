@@ -60,31 +60,35 @@ export async function planMirror(images: readonly MirrorImage[], context: Contex
 }
 
 /**
- * Copies what was planned: lists with all that is in them, sigstore attachments by their tags. What is there is skipped, and what
- * another repository of the same registry or directory has is taken over from there. Throws what copyImages throws.
+ * Copies what was planned: lists with all that is in them, and sigstore attachments by their tags. Skips what is present, and mounts what
+ * another repository of the same registry or directory has. Release images come last, and only if all else is there: a tag of a
+ * release promises its components. Throws what copyImages throws.
  */
 export async function runMirror(
   groups: readonly MirrorGroup[],
   options: MirrorOptions,
   context: Context,
 ): Promise<MirrorResult> {
-  const stores = groups.map(({ place }) => options.openStore(place));
-  // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
-  for (const [index, { images }] of groups.entries()) {
-    if (index === 0 && images[0]) await stores[index]?.exists(images[0].graph.root);
-  }
+  const stores = groups.map((group) => ({ group, store: options.openStore(group.place) }));
+  // An unreachable registry, or one that refuses the user, is reported once instead of for every image.
+  const [first] = stores;
+  if (first?.group.images[0]) await first.store.exists(first.group.images[0].graph.root);
   const copies = groups.map(listCopies);
   const tally = new CopyTally(copies, context.onEvent);
-  for (const [index, group] of groups.entries()) {
-    const store = stores[index];
-    if (!store) continue;
-    const neighbours = neighboursOf(group, groups.slice(0, index));
-    const counting = { ...context, onEvent: tally.listenTo(index) };
-    const { concurrency } = options;
-    const moveBlob = moveInto(store, group, options, counting);
-    const copying = { concurrency, mountFrom: () => neighbours, moveBlob };
-    await copyImages(copies[index] ?? [], store, copying, counting);
-    await store.close();
+  const filled = new Set<MirrorGroup>();
+  for (const isRelease of [false, true]) {
+    for (const [index, { group, store }] of stores.entries()) {
+      const wanted = copies[index]?.filter((copy) => copy.isRelease === isRelease) ?? [];
+      if (wanted.length === 0) continue;
+      const neighbours = neighboursOf(group, [...filled]);
+      const counting = { ...context, onEvent: tally.listenTo(index) };
+      const { concurrency } = options;
+      const moveBlob = moveInto(store, group, options, counting);
+      const copying = { concurrency, mountFrom: () => neighbours, moveBlob };
+      await copyImages(wanted, store, copying, counting);
+      await store.close();
+      filled.add(group);
+    }
   }
   const all = groups.flatMap(({ images }) => images);
   return {
@@ -123,18 +127,23 @@ function keyOf(place: Place): string {
   return place.kind === 'directory' ? `${place.root} ${place.repository}` : formatPlace(place);
 }
 
-function listCopies({ images }: MirrorGroup): Image[] {
-  return images.flatMap(({ image: { name, source, target }, graph: { root, manifests, attachments } }) => [
-    { name, source, root, manifests, tags: target.tag === undefined ? [] : [target.tag] },
-    ...[...attachments].map(([tag, attachment]) => ({
-      name: `the sigstore signature of ${name}`,
-      source,
-      root: attachment,
-      manifests,
-      tags: [tag],
-      isAttachment: true,
-    })),
-  ]);
+function listCopies({ images }: MirrorGroup): (Image & { readonly isRelease: boolean })[] {
+  return images.flatMap(({ image, graph: { root, manifests, attachments } }) => {
+    const { name, source, target, isRelease = false } = image;
+    return [
+      { name, source, root, manifests, tags: target.tag === undefined ? [] : [target.tag], isRelease },
+      ...[...attachments].map(([tag, attachment]) => ({
+        name: `the sigstore signature of ${name}`,
+        source,
+        root: attachment,
+        manifests,
+        tags: [tag],
+        isAttachment: true,
+        // The signature of a release promises nothing.
+        isRelease: false,
+      })),
+    ];
+  });
 }
 
 /** The repositories beside a group’s that may have its blobs: those it comes from, and those that were filled before. */

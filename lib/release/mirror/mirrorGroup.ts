@@ -12,6 +12,8 @@ export interface MirrorImage {
   /** Where in a registry the source is; undefined for one that is somewhere else. */
   readonly reference?: Reference | undefined;
   readonly target: Target;
+  /** Whether it is the image of a release: it is copied after all others. */
+  readonly isRelease?: boolean;
 }
 
 /** The images for one repository, read but for their blobs. */

@@ -98,6 +98,7 @@ describe('oc adm-release-mirror-config', () => {
       await until(async () => (await whole()).length > 4);
       child.kill('SIGKILL');
       expect((await outcome).code).to.equal(null);
+      expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).not.to.include(workshop.release.tag);
       workshop.registry.clearFaults();
       const kept = await whole();
       const from = workshop.registry.requests.length;

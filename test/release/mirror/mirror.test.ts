@@ -55,7 +55,7 @@ describe('planMirror and runMirror', () => {
       const content = sources.get(reference.repository) ?? registries.sourceOf(reference);
       sources.set(reference.repository, content);
       const target = destination(name, { version: release.version, arch: 'x86_64' });
-      return { name, digest: reference.digest!, source: content, reference, target };
+      return { name, digest: reference.digest!, source: content, reference, target, isRelease: name === 'release' };
     });
   };
   const mirror = async (to: string) => {
@@ -114,7 +114,9 @@ describe('planMirror and runMirror', () => {
           ? { kind, registry: site.host, repository: 'site/release' }
           : { kind, root: folder, repository: 'openshift/release' },
       );
-      expect(await store.tags()).to.have.length(4 + 4);
+      // Three components with their signatures; the release image would promise all four.
+      expect(await store.tags()).to.have.length(3 + 4);
+      expect(await store.tags()).not.to.include(release.tag);
     });
 
     it(`says when a ${kind} refuses what is written`, async () => {
@@ -155,6 +157,20 @@ describe('planMirror and runMirror', () => {
     const { blobs } = await mirror('file://openshift/release');
     expect(blobs.skipped).to.be.greaterThan(0);
     expect(blobs.copied + blobs.skipped).to.equal(blobCount());
+  });
+
+  it('tags the release after everything else, in whichever repository it is', async () => {
+    await open();
+    for (const to of [`${site.host}/site/release`, `${site.host}/other/\${component}`]) {
+      const from = site.requests.length;
+      await mirror(to);
+      const written = site.requests
+        .slice(from)
+        .filter(({ method, path }) => method === 'PUT' && path.includes('/manifests/'));
+      const tags = written.map(({ path }) => path.slice(path.lastIndexOf('/') + 1)).filter((tag) => !tag.includes(':'));
+      expect(tags).to.have.length.greaterThan(4);
+      expect(written.at(-1)?.path).to.match(/\/release\/manifests\/4\.12\.4-x86_64$/);
+    }
   });
 
   it('tells once that the source is gone', async () => {
