@@ -4,7 +4,8 @@ import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
 import type { Program } from './cli/command.ts';
 import { showFailure, withPointer } from './cli/failure.ts';
-import { defaultWidth, parse, respell, type Run } from './cli/program.ts';
+import { defaultWidth } from './cli/help.ts';
+import { parse, respell, type Run } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
 
 /** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */

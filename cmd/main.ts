@@ -2,7 +2,7 @@ import { PluginError } from '../lib/errors.ts';
 import type { Program } from './cli/command.ts';
 import { capturePackageOutput } from './cli/packageOutput.ts';
 import { completionWord, execute } from './execute.ts';
-import { isCompleter } from './cli/programChoice.ts';
+import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
 
 /**
  * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the code of `execute`.
@@ -37,9 +37,10 @@ export async function runMain(program: Program, argv: readonly string[] = proces
   }
   const { signal } = interruption;
   // kubectl asks for the words that may follow by another name of the program.
-  const words = isCompleter([process.argv0, executable]) ? [completionWord, ...argv] : argv;
+  const names = [process.argv0, executable];
+  const words = isCompleter(names) ? [completionWord, ...argv] : argv;
   process.exit(
-    await execute(program, words, {
+    await execute(nameAsCalled(program, names), words, {
       ...{ stdout, stderr, environment, executable, signal },
       broken: breakage.signal,
       listenToPackages,

@@ -66,6 +66,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['cmd/cli', ''],
   ['cmd/cli/completion', ''],
+  ['cmd/cli/commands', ''],
   ['cmd/mirror-registry', ''],
   ['cmd/release-mirror-config', ''],
   ['cmd/upgrade-bundle/node', ''],

@@ -1,5 +1,5 @@
 import { isPluginError, PluginError } from '../../lib/errors.ts';
-import type { Command, Option, OptionRecord } from './command.ts';
+import { namesOf, type Command, type Option, type OptionRecord } from './command.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
 
@@ -28,20 +28,22 @@ export async function readArguments(
   if (unexpected !== undefined) throw new PluginError('usage', `“${String(unexpected)}” is one argument too many`);
   const args: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(options)) {
-    args[camelCase(name)] = await readValue(`--${name}`, option, values[name]);
+    const hidden = option.hiddenAlias === undefined ? [] : values[option.hiddenAlias];
+    args[camelCase(name)] = await readValue(`--${name}`, option, [values[name], hidden]);
   }
   for (const [name, positional] of Object.entries(positionals)) {
-    args[name] = await readValue(`<${name}>`, positional, values[name]);
+    args[name] = await readValue(`<${name}>`, positional, [values[name]]);
   }
   return args;
 }
 
 function checkNames(values: ParsedLine['values'], options: OptionRecord, positionals: OptionRecord): void {
-  const known = [...Object.entries(options).flatMap(namesOf), 'help', 'h'];
+  const shown = Object.entries(options).flatMap(namesOf);
+  const known = [...shown, ...Object.values(options).map(({ hiddenAlias }) => hiddenAlias)];
   for (const [key, value] of Object.entries(values)) {
     const name = kebabCase(key);
     if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
-    const similar = findSimilar(name, known);
+    const similar = findSimilar(name, shown);
     // To the parser, `--no-restart` is `restart`.
     const given = value === false ? `no-${name}` : name;
     throw new PluginError('usage', `unknown option ${dashed(given)}`, {
@@ -68,14 +70,16 @@ function checkWords(words: readonly string[], options: OptionRecord): void {
   }
 }
 
-async function readValue(name: string, option: Option, given: unknown): Promise<unknown> {
-  const value = option.anyCase && typeof given === 'string' ? given.toLowerCase() : given;
-  const values: unknown[] = [value ?? []].flat();
+async function readValue(name: string, option: Option, given: readonly unknown[]): Promise<unknown> {
+  const values = given
+    .flat()
+    .filter((value) => value !== undefined)
+    .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
   for (const each of values) await checkValue(name, option, each);
   if (option.repeatable) return values;
-  return value ?? (option.type === 'boolean' ? false : undefined);
+  return values[0] ?? (option.type === 'boolean' ? false : undefined);
 }
 
 async function checkValue(name: string, { type, choices, range, check }: Option, value: unknown): Promise<void> {
@@ -99,10 +103,6 @@ async function checkValue(name: string, { type, choices, range, check }: Option,
     if (!isPluginError(error)) throw error;
     throw new PluginError('usage', `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
   }
-}
-
-function namesOf([name, { alias = [] }]: [name: string, option: Option]): string[] {
-  return [name, ...[alias].flat()];
 }
 
 function dashed(name: string): string {

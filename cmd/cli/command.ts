@@ -24,6 +24,8 @@ export interface Option {
   /** A phrase for the help, beginning with a capital letter and without a full stop. */
   readonly describe: string;
   readonly alias?: string | readonly string[];
+  /** A name of earlier versions: accepted, and shown nowhere. */
+  readonly hiddenAlias?: string;
   /** May be given several times; the values are then an array, empty where it is not given. */
   readonly repeatable?: true;
   readonly required?: true;
@@ -105,12 +107,14 @@ export function defineCommand<const O extends OptionRecord, const P extends Opti
   return specification;
 }
 
-/** A line in a program's list of commands. The command itself is loaded when it is asked for. */
+/** A line in a program's list of commands. The command itself is loaded when it is used. */
 export interface CommandEntry {
-  /** The word and its positional arguments: `create`, `inspect <bundle>`; `$0 [release]` for what is done without such a word. */
+  /** The name and the positional arguments: `create`, `inspect <bundle>`; `$0 [release]` for the command without a name. */
   readonly usage: string;
   /** One sentence for the list of commands, without a full stop. */
   readonly describe: string;
+  /** The heading of its group in the help of the program; `Commands:` by default. */
+  readonly group?: string;
   /** As those of a program, for this command. */
   readonly spellings?: Readonly<Record<string, string>>;
   load(): Promise<{ readonly command: Command }>;
@@ -141,6 +145,11 @@ export function defaultOf(program: Program): CommandEntry | undefined {
 /** What is typed to call a command: `oc adm-upgrade-bundle create`. */
 export function callOf(program: Program, entry: CommandEntry): string {
   return [program.name, commandNameOf(entry)].filter((word) => word !== defaultName).join(' ');
+}
+
+/** Returns the names of an option, without dashes and hidden names. */
+export function namesOf([name, { alias = [] }]: readonly [name: string, option: Option]): string[] {
+  return [name, ...[alias].flat()];
 }
 
 /** How a command is called, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */

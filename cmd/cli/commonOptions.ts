@@ -7,18 +7,24 @@ export const commonOptions = {
   verbose: {
     type: 'boolean',
     alias: 'v',
-    describe: 'Tell more: every request, and what was underneath an error',
+    describe: 'Print every request, and the full cause of an error',
     group: general,
   },
   quiet: {
     type: 'boolean',
     alias: 'q',
-    describe: 'Show no progress, only warnings, errors and results',
+    describe: 'Print only results, warnings and errors',
     group: general,
   },
+  help: { type: 'boolean', alias: 'h', describe: 'Print this help', group: general },
 } as const satisfies OptionRecord;
 
-/** How else `--dry-run` is written, as kubectl and oc have it; its value never is a word of its own. */
+/** The option of a program, not of its commands. */
+export const versionOption = {
+  version: { type: 'boolean', describe: 'Print the version of this program', group: general },
+} as const satisfies OptionRecord;
+
+/** The forms of `--dry-run` in kubectl and oc; its value is never a separate word. */
 export const dryRunSpellings = {
   '--dry-run': '--dry-run=client',
   '--dry-run=true': '--dry-run=client',

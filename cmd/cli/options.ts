@@ -205,9 +205,14 @@ export const dryRunOption = {
   },
 } as const satisfies OptionRecord;
 
-/** The `-o` of a command with a result; `choices` are the machine-readable forms it offers besides plain words. */
-export function formatOption<const C extends readonly string[]>(choices: C) {
+/** The `-o, --output` of a command with a result; `choices` are the formats that it offers in addition to plain words. */
+export function outputOption<const C extends readonly string[]>(choices: C) {
   return {
-    format: { type: 'string', alias: 'o', choices, describe: 'Print the result in this form instead of as words' },
+    output: { type: 'string', alias: 'o', hiddenAlias: 'format', choices, describe: 'Output format' },
   } as const satisfies OptionRecord;
+}
+
+/** As `outputOption`, for a command whose `--output` is a folder. */
+export function formatOption<const C extends readonly string[]>(choices: C) {
+  return { format: { type: 'string', alias: 'o', choices, describe: 'Output format' } } as const satisfies OptionRecord;
 }

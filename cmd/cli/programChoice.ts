@@ -25,6 +25,12 @@ export function isCompleter(names: readonly string[]): boolean {
   return names.some((name) => /^(oc|kubectl)_complete-/.test(basename(name)));
 }
 
+/** Names a program as it was called: `kubectl adm-upgrade-bundle` if one of the names of its process says so. */
+export function nameAsCalled(program: Program, names: readonly string[]): Program {
+  const isKubectl = names.some((name) => basename(name).startsWith('kubectl-'));
+  return isKubectl ? { ...program, name: program.name.replace(/^oc /, 'kubectl ') } : program;
+}
+
 /** What is typed after `oc`. */
 function wordOf({ name }: Program): string {
   return name.replace(/^oc /, '');

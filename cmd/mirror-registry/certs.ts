@@ -18,7 +18,7 @@ import { formatTrust } from '../../lib/mirror-registry/certificates/trust.ts';
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
-import { formatOption } from '../cli/options.ts';
+import { outputOption } from '../cli/options.ts';
 import {
   executionOptions,
   findInstallation,
@@ -48,7 +48,7 @@ export const command = defineCommand({
       choices: ['prepare', 'switch'],
       describe: 'Make a new authority beside the present one, or let it take its place',
     },
-    ...formatOption(['json', 'yaml']),
+    ...outputOption(['json', 'yaml']),
     ...renewalOptions,
     ...executionOptions,
     force: {
@@ -65,12 +65,12 @@ export const command = defineCommand({
     ['trust', 'Print what clusters and hosts need in order to trust the registry'],
   ],
   async run(args, { terminal, environment, context }) {
-    const { action, format, newCa, force, dryRun } = args;
+    const { action, output, newCa, force, dryRun } = args;
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };
     const { installation, files } = await findInstallation(args, environment);
     const print = async (result: object, words: string): Promise<void> => {
-      if (format === 'json') terminal.print(JSON.stringify(result, null, 2));
-      else terminal.print(format === 'yaml' ? (await formatYaml(result)).trimEnd() : words);
+      if (output === 'json') terminal.print(JSON.stringify(result, null, 2));
+      else terminal.print(output === 'yaml' ? (await formatYaml(result)).trimEnd() : words);
     };
     const certificates = await readCertificates(files, installation, options.now);
     const { status } = certificates;

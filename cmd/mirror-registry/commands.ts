@@ -1,4 +1,5 @@
 import type { Program } from '../cli/command.ts';
+import { shellCommands } from '../cli/commands/commonCommands.ts';
 
 /** What `oc adm-mirror-registry` can do. */
 export const mirrorRegistry: Program = {
@@ -40,10 +41,6 @@ export const mirrorRegistry: Program = {
       describe: 'Remove the mirror registry from this host, with or without its data',
       load: () => import('./uninstall.ts'),
     },
-    {
-      usage: 'completion <shell>',
-      describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../cli/completion/completion.ts'),
-    },
+    ...shellCommands,
   ],
 };

@@ -10,7 +10,7 @@ import { surveyHost } from '../../lib/mirror-registry/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
-import { formatOption } from '../cli/options.ts';
+import { outputOption } from '../cli/options.ts';
 import { findInstallation, podmanOption, renewalOf } from './options.ts';
 import type { registryHostOptions, renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
@@ -29,7 +29,7 @@ export const planOptions = {
     range: [2, 125],
     describe: 'What --detailed-exitcode exits with if there is something to do; a wrong command line exits with 2',
   },
-  ...formatOption(['json', 'yaml']),
+  ...outputOption(['json', 'yaml']),
 } as const satisfies OptionRecord;
 
 /** Plans what the options ask for, and tells whether an earlier run is unfinished. Asks podman for images; changes nothing. */
@@ -85,16 +85,16 @@ export function exitCodeOf(
 /** A plan as the options want to have it, with `more` in front where it is data. */
 export async function formatPlan(
   plan: UpgradePlan,
-  { format, diff }: Pick<Arguments<typeof planOptions>, 'format' | 'diff'>,
+  { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,
   more: object = {},
 ): Promise<string> {
-  if (format === undefined) return describePlan(plan, diff);
+  if (output === undefined) return describePlan(plan, diff);
   const { units, ...rest } = plan;
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
   });
   const result = { ...more, ...rest, units: changes };
-  return format === 'json' ? JSON.stringify(result, null, 2) : (await formatYaml(result)).trimEnd();
+  return output === 'json' ? JSON.stringify(result, null, 2) : (await formatYaml(result)).trimEnd();
 }
 
 function describePlan(plan: UpgradePlan, diff: boolean): string {

@@ -3,7 +3,7 @@ import type { Inherited } from '../../lib/mirror-registry/installation.ts';
 import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
-import { formatOption } from '../cli/options.ts';
+import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
 
@@ -12,7 +12,7 @@ export const command = defineCommand({
   details:
     'Reads the systemd units with their drop-ins, and the configuration of Quay. Nothing is run and nothing is written, so it works on ' +
     'a host that is down as well, with --root where its disk is mounted.',
-  options: { ...formatOption(['json', 'yaml']), ...registryHostOptions },
+  options: { ...outputOption(['json', 'yaml']), ...registryHostOptions },
   examples: [
     ['', 'Show the mirror registry of this host'],
     ['--scope=user --user-home=/home/quay', 'The one that another user runs'],
@@ -26,8 +26,8 @@ export const command = defineCommand({
     const { lastUpgrade } = state ?? {};
     const unfinished = await findUnfinished(detected, context);
     const result = { ...installation, ...(state && { lastUpgrade, changedUnits }), ...(unfinished && { unfinished }) };
-    if (args.format === 'json') terminal.print(JSON.stringify(result, null, 2));
-    else if (args.format === 'yaml') terminal.print((await formatYaml(result)).trimEnd());
+    if (args.output === 'json') terminal.print(JSON.stringify(result, null, 2));
+    else if (args.output === 'yaml') terminal.print((await formatYaml(result)).trimEnd());
     else terminal.print(describeInstallation(installation, lastUpgrade, changedUnits, unfinished));
   },
 });

@@ -1,7 +1,7 @@
 import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/mirror-registry/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatOption } from '../cli/options.ts';
+import { outputOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */
@@ -18,7 +18,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Remove the images, the database, the configuration, the certificates and the backups as well',
     },
-    ...formatOption(['json']),
+    ...outputOption(['json']),
     ...uninstallOptions,
     ...registryHostOptions,
   },
@@ -27,10 +27,10 @@ export const command = defineCommand({
     ['--remove-data', 'Leave nothing of the registry on this host'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { dryRun, removeData, format } = args;
+    const { dryRun, removeData, output } = args;
     const { located, ...request } = await uninstallRequestOf(args, environment);
     const print = (plan: UninstallPlan): void => {
-      if (format === 'json') terminal.print(JSON.stringify({ dryRun, removeData, ...plan }, null, 2));
+      if (output === 'json') terminal.print(JSON.stringify({ dryRun, removeData, ...plan }, null, 2));
       else terminal.print(describe(plan, dryRun, removeData));
     };
     if (dryRun) {

@@ -61,7 +61,7 @@ export const command = defineCommand({
           upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, request.installation)],
           resumed: ['Done: what an earlier run had begun is complete.'],
         }[outcome];
-        if (args.format !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
+        if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
         else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
       } finally {
         await unlock();

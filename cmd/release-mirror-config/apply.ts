@@ -2,7 +2,7 @@ import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
 import { openAccess } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption, formatOption, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { trustOf } from '../cli/trust.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
 
@@ -30,7 +30,7 @@ export const command = defineCommand({
       repeatable: true,
       describe: 'Registry (HOST or HOST:PORT) that mirror sets and an update service may send nodes to',
     },
-    ...formatOption(['json']),
+    ...outputOption(['json']),
     ...trustOptions,
     ...signedImagesOption,
     ...clusterAccessOptions,
@@ -52,7 +52,7 @@ export const command = defineCommand({
       context,
     );
     warnOfOutcomes(outcomes, context);
-    if (args.format === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
+    if (args.output === 'json') terminal.print(JSON.stringify(outcomes.map(toPlainOutcome), null, 2));
     else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));
     checkOutcomes(outcomes, dryRun);
   },

@@ -1,4 +1,5 @@
 import type { Program } from '../cli/command.ts';
+import { optionsCommand, shellCommands } from '../cli/commands/commonCommands.ts';
 import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 /** What `oc adm-release-mirror-config` can do. */
@@ -16,11 +17,8 @@ export const releaseMirrorConfig: Program = {
       describe: 'Apply configuration from a folder or bundle to the cluster',
       load: () => import('./apply.ts'),
     },
-    {
-      usage: 'completion <shell>',
-      describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../cli/completion/completion.ts'),
-    },
+    ...shellCommands,
+    optionsCommand,
   ],
   spellings: dryRunSpellings,
 };

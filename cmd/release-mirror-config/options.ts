@@ -1,4 +1,4 @@
-import { clusterOptions, dryRunOption, formatOption, registryOptions, trustOptions } from '../cli/options.ts';
+import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';
 const configuration = 'Configuration:';
@@ -26,7 +26,7 @@ export const mirrorOptions = {
       'Repository that release images are published in: a version is looked up by its tag there, and not in a graph',
   },
   ...dryRunOption,
-  ...formatOption(['json']),
+  ...outputOption(['json']),
   to: {
     type: 'string',
     describe: 'REGISTRY/REPOSITORY for all images, which may contain ${version} and ${component}; or file://REPOSITORY',

@@ -21,7 +21,7 @@ export function printMirrorOutcome(
   if (outcome.result) context.log('info', formatCounts(outcome.result));
   warnOfOutcomes(outcome.applied, context);
   const text =
-    args.format === 'json'
+    args.output === 'json'
       ? JSON.stringify(toPlainMirrorOutcome(outcome, args), null, 2)
       : formatMirrorOutcome(outcome, args);
   if (text !== '') terminal.print(text);

@@ -1,128 +1,153 @@
 import type { Program } from '../cli/command.ts';
+import { optionsCommand, shellCommands, shellGroup } from '../cli/commands/commonCommands.ts';
 import { dryRunSpellings } from '../cli/commonOptions.ts';
 
-/** What `oc adm-upgrade-bundle` can do. */
+const make = 'Make a bundle:';
+const read = 'Read a bundle:';
+const withoutRegistry = 'On a site without a registry:';
+const withRegistry = 'On a site with a registry:';
+
+/** The program `oc adm-upgrade-bundle`. */
 export const upgradeBundle: Program = {
   name: 'oc adm-upgrade-bundle',
-  describe: 'Put everything an OpenShift update needs into one file, and look into such a file.',
+  describe: 'Create one file with everything that an OpenShift update needs, and update clusters from it.',
   commands: [
     {
-      usage: 'create',
-      describe: 'Put a release, its signatures and its images into one file',
+      usage: 'create [release]',
+      describe: 'Create a bundle: one file with a release, its signatures and its images',
+      group: make,
       load: () => import('./create.ts'),
     },
     {
       usage: 'inspect <bundle>',
-      describe: 'Show what is inside a bundle',
+      describe: 'Show the contents of a bundle',
+      group: read,
       load: () => import('./inspect.ts'),
     },
     {
       usage: 'verify <bundle>',
-      describe: 'Check a bundle from the signature to the last byte',
+      describe: 'Verify a bundle, from its signature to its last byte',
+      group: read,
       load: () => import('./verify.ts'),
-    },
-    {
-      usage: 'serve <bundle>',
-      describe: 'Serve a bundle as a read-only image registry',
-      load: () => import('./serve.ts'),
-    },
-    {
-      usage: 'push <bundle>',
-      describe: 'Push every image of a bundle into a registry',
-      load: () => import('./push.ts'),
-    },
-    {
-      usage: 'load <bundle>',
-      describe: 'Load the images of a bundle into the image store of this machine',
-      load: () => import('./node/load.ts'),
-    },
-    {
-      usage: 'pin [bundle]',
-      describe: 'Keep the images of a bundle from being removed by the kubelet',
-      load: () => import('./node/pin.ts'),
-    },
-    {
-      usage: 'storage',
-      describe: 'Make an additional image store known to a machine',
-      load: () => import('./node/storage.ts'),
-    },
-    {
-      usage: 'mirror <bundle>',
-      describe: 'Answer in place of the registries of a bundle, on this machine',
-      load: () => import('./node/mirror.ts'),
-    },
-    {
-      usage: 'watch',
-      describe: 'Find bundles on sticks and discs as they come and go',
-      load: () => import('./node/watch.ts'),
     },
     {
       usage: 'preflight [bundle]',
       describe: 'Find what would keep a cluster from booting or updating without a registry',
+      group: withoutRegistry,
       load: () => import('./preflight.ts'),
     },
     {
       usage: 'install',
-      describe: 'Make a cluster one that can update itself from a bundle',
+      describe: 'Install the agents that let a cluster update itself from a bundle',
+      group: withoutRegistry,
       spellings: dryRunSpellings,
       load: () => import('./install.ts'),
     },
     {
-      usage: 'agent',
-      describe: 'Be the agent of a node: what the DaemonSet of an installation runs',
-      load: () => import('./node/agent.ts'),
-    },
-    {
-      usage: 'controller',
-      describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
-      load: () => import('./node/controller.ts'),
-    },
-    {
       usage: 'uninstall',
-      describe: 'Remove from a cluster what install has made',
+      describe: 'Remove the agents from a cluster',
+      group: withoutRegistry,
       spellings: dryRunSpellings,
       load: () => import('./uninstall.ts'),
     },
     {
       usage: 'apply [bundle]',
-      describe: 'Allow a cluster to update itself with a bundle',
+      describe: 'Allow a cluster to update itself from a bundle',
+      group: withoutRegistry,
       load: () => import('./apply.ts'),
     },
     {
       usage: 'status [name]',
-      describe: 'Show how far an update with a bundle has come, on every node',
+      describe: 'Show the progress of an update, on each node',
+      group: withoutRegistry,
       load: () => import('./status.ts'),
     },
     {
       usage: 'resume [name]',
-      describe: 'Begin an update that is held',
+      describe: 'Start an update that is on hold',
+      group: withoutRegistry,
       load: () => import('./resume.ts'),
     },
     {
       usage: 'abort [name]',
-      describe: 'Give up an update that has not begun yet',
+      describe: 'Abort an update that has not started',
+      group: withoutRegistry,
       load: () => import('./abort.ts'),
     },
     {
       usage: 'clean [name]',
-      describe: 'Remove what is left of updates that have ended',
+      describe: 'Remove the records of updates that have ended',
+      group: withoutRegistry,
       spellings: dryRunSpellings,
       load: () => import('./clean.ts'),
     },
     {
-      usage: 'shell-hook <shell>',
-      describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
-      load: () => import('./shell-hook/shellHook.ts'),
+      usage: 'load <bundle>',
+      describe: 'Load the images of a bundle into the image store of this machine',
+      group: withoutRegistry,
+      load: () => import('./node/load.ts'),
+    },
+    {
+      usage: 'pin [bundle]',
+      describe: 'Keep the kubelet from removing the images of a bundle',
+      group: withoutRegistry,
+      load: () => import('./node/pin.ts'),
+    },
+    {
+      usage: 'storage',
+      describe: 'Configure an additional image store on this machine',
+      group: withoutRegistry,
+      load: () => import('./node/storage.ts'),
+    },
+    {
+      usage: 'mirror <bundle>',
+      describe: 'Answer for the registries of a bundle, on this machine',
+      group: withoutRegistry,
+      load: () => import('./node/mirror.ts'),
+    },
+    {
+      usage: 'watch',
+      describe: 'Report bundles on USB drives and discs as they appear and disappear',
+      group: withoutRegistry,
+      load: () => import('./node/watch.ts'),
+    },
+    {
+      usage: 'agent',
+      describe: 'Run the node agent (started by the DaemonSet that install creates)',
+      group: withoutRegistry,
+      load: () => import('./node/agent.ts'),
+    },
+    {
+      usage: 'controller',
+      describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
+      group: withoutRegistry,
+      load: () => import('./node/controller.ts'),
+    },
+    {
+      usage: 'push <bundle>',
+      describe: 'Push every image of a bundle to a registry',
+      group: withRegistry,
+      load: () => import('./push.ts'),
+    },
+    {
+      usage: 'serve <bundle>',
+      describe: 'Serve a bundle as a read-only image registry',
+      group: withRegistry,
+      load: () => import('./serve.ts'),
     },
     {
       usage: 'doctor',
-      describe: 'Show what is installed here, and which cluster commands would find',
+      describe: 'Show the installed plugins, and which oc and cluster they find',
+      group: shellGroup,
       load: () => import('./doctor.ts'),
     },
     {
-      usage: 'completion <shell>',
-      describe: 'Print a script that makes a shell complete commands, options and values',
-      load: () => import('../cli/completion/completion.ts'),
+      usage: 'shell-hook <shell>',
+      describe: 'Print a function that makes “oc adm upgrade create bundle” a command',
+      group: shellGroup,
+      load: () => import('./shell-hook/shellHook.ts'),
     },
+    ...shellCommands,
+    optionsCommand,
   ],
 };

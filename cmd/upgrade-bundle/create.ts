@@ -57,11 +57,18 @@ const options = {
   ...trustOptions,
 } as const;
 
-/** `create`: makes a bundle of a release. */
+const positionals = {
+  release: { type: 'string', describe: 'Version of the release, such as 4.20.3', suggest: 'versions' },
+} as const;
+
+type CreateArguments = Arguments<typeof options & typeof positionals>;
+
+/** `create`: creates a bundle of a release. */
 export const command = defineCommand({
   details:
     'The release is found by version and architecture, or by --release-image. Its signature is checked before anything large is ' +
     'fetched. A run that was cut off goes on where it stopped when the same command is run again.',
+  positionals,
   options,
   examples: [
     [
@@ -102,23 +109,23 @@ export const command = defineCommand({
   },
 });
 
-function checkRelease({ version, releaseImage }: Arguments<typeof options>): void {
-  if ((version === undefined) !== (releaseImage === undefined)) return;
-  throw new PluginError('usage', 'give either --version or --release-image');
+function checkRelease({ release, version, releaseImage }: CreateArguments): void {
+  if ([release, version, releaseImage].filter((each) => each !== undefined).length === 1) return;
+  throw new PluginError('usage', 'give a version, or --release-image');
 }
 
-function requestOf(args: Arguments<typeof options>, origin: Origin): ReleaseRequest {
-  const { version = '', arch, releaseImage } = args;
+function requestOf(args: CreateArguments, origin: Origin): ReleaseRequest {
+  const { release = '', version = release, arch, releaseImage } = args;
   if (releaseImage === undefined)
     return { version, arch: architectureOf(args), repository: repositoryOf(args, origin) };
   return { image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) };
 }
 
-function architectureOf({ arch = 'x86_64' }: Arguments<typeof options>): Architecture {
+function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
   return parseArchitecture(arch);
 }
 
-function repositoryOf({ releaseRepository }: Arguments<typeof options>, origin: Origin): string {
+function repositoryOf({ releaseRepository }: CreateArguments, origin: Origin): string {
   return releaseRepository ?? origin.repository ?? usualRepository;
 }
 
@@ -128,7 +135,7 @@ function formatBase({ version, blobs }: BundleBase): string {
 }
 
 /** What is a version is looked up where the release is; everything else is a path. */
-function baseOf(base: string, args: Arguments<typeof options>, origin: Origin): BaseRequest {
+function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
   if (!isVersion(base)) return { path: base };
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }

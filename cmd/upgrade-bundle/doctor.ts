@@ -1,6 +1,6 @@
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatYaml } from '../cli/format.ts';
-import { clusterOptions, formatOption } from '../cli/options.ts';
+import { clusterOptions, outputOption } from '../cli/options.ts';
 import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 
 /** `doctor`: what is installed here, and what commands would find. */
@@ -9,7 +9,7 @@ export const command = defineCommand({
     'Looks at the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Nothing is changed. The tools of ' +
     'a node are needed where images are loaded, on the nodes of a cluster; RHCOS has them all, and a machine where bundles are made ' +
     'needs none. Aliases and functions of a shell are not seen: ‘type oc’ tells of them.',
-  options: { ...formatOption(['json', 'yaml']), ...clusterOptions },
+  options: { ...outputOption(['json', 'yaml']), ...clusterOptions },
   examples: [
     ['', 'See what is installed'],
     ['--kubeconfig=site.kubeconfig', 'See whether a cluster can be reached'],
@@ -17,8 +17,8 @@ export const command = defineCommand({
   ],
   async run(args, session) {
     const diagnosis = await diagnose(args, session);
-    if (args.format === 'json') session.terminal.print(JSON.stringify(diagnosis, null, 2));
-    else if (args.format === 'yaml') session.terminal.print((await formatYaml(diagnosis)).trimEnd());
+    if (args.output === 'json') session.terminal.print(JSON.stringify(diagnosis, null, 2));
+    else if (args.output === 'yaml') session.terminal.print((await formatYaml(diagnosis)).trimEnd());
     else session.terminal.print(describe(diagnosis));
   },
 });

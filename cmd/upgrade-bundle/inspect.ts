@@ -3,7 +3,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from './report/report.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } from '../cli/format.ts';
-import { bundleArgument, formatOption } from '../cli/options.ts';
+import { bundleArgument, outputOption } from '../cli/options.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 
 /** How much of a list the plain words show. */
@@ -15,7 +15,7 @@ export const command = defineCommand({
     'Reads the metadata and the manifests in place, which takes a moment whatever the size. Nothing is verified: the signers are those ' +
     'that the bundle names, and the verify command checks them. -o wide lists everything, -o html writes one page to hand on.',
   positionals: bundleArgument,
-  options: formatOption(['json', 'yaml', 'wide', 'html']),
+  options: outputOption(['json', 'yaml', 'wide', 'html']),
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Show what is inside'],
     ['/dev/sdb -o json', 'The same about a stick, for a script'],
@@ -25,7 +25,7 @@ export const command = defineCommand({
     const bundle = await openBundle(args.bundle, context, { tolerant: true });
     try {
       const inspection = await inspectBundle(bundle, context);
-      terminal.print((await format(inspection, args.format)).trimEnd());
+      terminal.print((await format(inspection, args.output)).trimEnd());
     } finally {
       await bundle.close();
     }

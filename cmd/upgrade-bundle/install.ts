@@ -8,7 +8,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatObject } from './objectLine.ts';
-import { clusterAccessOptions, dryRunOption, formatOption } from '../cli/options.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
@@ -57,7 +57,7 @@ export const command = defineCommand({
     },
     ...offlineTrustOptions,
     ...dryRunOption,
-    ...formatOption(['yaml']),
+    ...outputOption(['yaml']),
     ...clusterAccessOptions,
   },
   examples: [
@@ -68,7 +68,7 @@ export const command = defineCommand({
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { overwrite, format, dryRun, wait } = args;
+    const { overwrite, output, dryRun, wait } = args;
     const additional = args.store === 'additional';
     if (additional && !wait && dryRun === 'none') {
       throw new PluginError(
@@ -81,7 +81,7 @@ export const command = defineCommand({
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);
     try {
-      if (format === 'yaml') {
+      if (output === 'yaml') {
         const objects = await planInstallation(cluster, { executables, admission, trust }, context);
         const { policy, configs } = additional ? await planStore(cluster) : { policy: undefined, configs: [] };
         if (policy) context.log('warn', tooEarly);

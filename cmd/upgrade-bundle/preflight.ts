@@ -7,14 +7,14 @@ import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
-import { clusterAccessOptions, formatOption } from '../cli/options.ts';
+import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
 /** How many findings of one sort the table shows. */
 const shown = 10;
 
 const options = {
-  ...formatOption(['json']),
+  ...outputOption(['json']),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
 } as const;
@@ -40,7 +40,7 @@ export const command = defineCommand({
     const cluster = await openCluster(args, environment, context);
     try {
       const report = await runPreflight(cluster, plan, context);
-      terminal.print(args.format === 'json' ? JSON.stringify(report, null, 2) : toWords(report));
+      terminal.print(args.output === 'json' ? JSON.stringify(report, null, 2) : toWords(report));
       if (!report.ready) throw failureOf(report);
     } finally {
       cluster.close();

@@ -14,7 +14,7 @@ import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
-  formatOption,
+  outputOption,
   registryOptions,
   signedImagesOption,
   trustOptions,
@@ -44,7 +44,7 @@ export const command = defineCommand({
       describe: 'Another repository of the same registry, to take blobs over from that are there',
     },
     ...baseOption,
-    ...formatOption(['json']),
+    ...outputOption(['json']),
     ...ownOptions,
     ...trustOptions,
     ...signedImagesOption,
@@ -69,7 +69,7 @@ export const command = defineCommand({
         const signed = await checkSigned(bundle, trust, pushing);
         const result = await pushBundle(bundle, signed, registries.repository(to), options, pushing);
         terminal.print(
-          args.format === 'json'
+          args.output === 'json'
             ? JSON.stringify(toPlain(result, signed), null, 2)
             : toWords(result, signed, bundle, args.to),
         );

@@ -11,7 +11,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../cli/format.ts';
-import { clusterAccessOptions, formatOption } from '../cli/options.ts';
+import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
 /** In characters: names of nodes are long, and terminals may have 80 columns. */
@@ -25,7 +25,7 @@ export const command = defineCommand({
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show every change, until the update has ended' },
-    ...formatOption(['json', 'yaml']),
+    ...outputOption(['json', 'yaml']),
     ...clusterAccessOptions,
   },
   examples: [
@@ -36,9 +36,9 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const cluster = await openCluster(args, environment, context);
     const show = async (bundle: UpgradeBundle): Promise<void> => {
-      if (args.format === 'yaml')
+      if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
-      else if (args.format === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
+      else if (args.output === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
       else if (!args.watch) terminal.print(formatStatus(bundle));
       else if (terminal.live) terminal.redraw(formatStatus(bundle));
       else terminal.print(formatTitle(bundle));

@@ -13,7 +13,7 @@ import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
-  formatOption,
+  outputOption,
   registryOptions,
   signedImagesOption,
   trustOptions,
@@ -31,7 +31,7 @@ const options = {
     suggest: 'files',
   },
   ...baseOption,
-  ...formatOption(['json']),
+  ...outputOption(['json']),
   'certificate-authority': authority,
   insecure,
   ...trustOptions,
@@ -62,7 +62,7 @@ export const command = defineCommand({
       }
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
-      terminal.print(args.format === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
+      terminal.print(args.output === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
       for (const { message } of report.warnings) context.log('warn', message);
       if (report.problems.length > 0) throw failureOf(report);
     } finally {

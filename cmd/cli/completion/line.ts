@@ -1,13 +1,14 @@
 import {
   defaultOf,
   commandNameOf,
+  namesOf,
   type Command,
   type CommandEntry,
   type Option,
   type OptionRecord,
   type Program,
 } from '../command.ts';
-import { commonOptions } from '../commonOptions.ts';
+import { commonOptions, versionOption } from '../commonOptions.ts';
 
 /** What is known of a command line before the word that is being typed. */
 export interface TypedLine {
@@ -26,9 +27,6 @@ export interface TypedLine {
   /** Whether the first word may still be a command. */
   readonly open: boolean;
 }
-
-const help: OptionRecord = { help: { type: 'boolean', alias: 'h', describe: 'Show help' } };
-const version: OptionRecord = { version: { type: 'boolean', describe: 'Show version number' } };
 
 /** Reads the words before the one that is being typed, as far as they can be understood. Throws nothing of its own. */
 export async function readLine(program: Program, words: readonly string[]): Promise<TypedLine> {
@@ -60,14 +58,14 @@ export async function readLine(program: Program, words: readonly string[]): Prom
   const names = entry?.usage.match(/(?<=[<[])[\w-]+/g) ?? [];
   for (const [index, name] of names.slice(0, rest.length).entries()) values[name] = rest.slice(index, index + 1);
   const positionals = names.slice(rest.length).flatMap((name) => command?.positionals?.[name] ?? []);
-  const options = { ...(open && version), ...optionsOf(command) };
+  const options = { ...(open && versionOption), ...optionsOf(command) };
   return { entry, options, positionals, values, awaiting, ended, open };
 }
 
 function optionsOf(command: Command | undefined): OptionRecord {
-  return { ...command?.options, ...commonOptions, ...help };
+  return { ...command?.options, ...commonOptions };
 }
 
 function findOption(spelled: string, options: OptionRecord): [name: string, option: Option] | undefined {
-  return Object.entries(options).find(([name, { alias = [] }]) => [name, ...[alias].flat()].includes(spelled));
+  return Object.entries(options).find((each) => namesOf(each).includes(spelled) || each[1].hiddenAlias === spelled);
 }

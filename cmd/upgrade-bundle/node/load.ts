@@ -14,7 +14,7 @@ import { checkFile } from '../../cli/checks.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/duration.ts';
 import { formatBytes, formatFields } from '../../cli/format.ts';
-import { baseOption, formatOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
+import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/token.ts';
@@ -71,7 +71,7 @@ export const command = defineCommand({
     },
     ...baseOption,
     ...hostOptions,
-    ...formatOption(['json']),
+    ...outputOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
     'retry-timeout': registryOptions['retry-timeout'],
     ...trustOptions,
@@ -106,7 +106,7 @@ export const command = defineCommand({
         const signed = await checkSigned(bundle, trust, loading);
         const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
         terminal.print(
-          args.format === 'json'
+          args.output === 'json'
             ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)
             : toWords(result, signed, bundle),
         );

@@ -9,7 +9,7 @@ import { formatTable } from '../../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
-  formatOption,
+  outputOption,
   registryOptions,
   signedImagesOption,
   trustOptions,
@@ -40,7 +40,7 @@ export const command = defineCommand({
     },
     ...baseOption,
     ...hostOptions,
-    ...formatOption(['json']),
+    ...outputOption(['json']),
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,
     ...signedImagesOption,
@@ -67,7 +67,7 @@ export const command = defineCommand({
         await mirror.close();
       }
       const requests = mirror.requests();
-      terminal.print(args.format === 'json' ? JSON.stringify(requests, null, 2) : toWords(requests));
+      terminal.print(args.output === 'json' ? JSON.stringify(requests, null, 2) : toWords(requests));
     } finally {
       await bundle.close();
       await registries.close();

@@ -3,7 +3,7 @@ import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { formatOption } from '../../cli/options.ts';
+import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 
 /** `pin`: keeps the images of a bundle from being removed. */
@@ -21,7 +21,7 @@ export const command = defineCommand({
       describe: 'Take the images of the bundle out of the list again; without a bundle, remove the list',
     },
     ...hostOptions,
-    ...formatOption(['json']),
+    ...outputOption(['json']),
   },
   examples: [
     ['/dev/sdb', 'Keep the images of a bundle'],
@@ -32,7 +32,7 @@ export const command = defineCommand({
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, context);
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
     const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
-    terminal.print(args.format === 'json' ? JSON.stringify(result, null, 2) : toWords(result));
+    terminal.print(args.output === 'json' ? JSON.stringify(result, null, 2) : toWords(result));
   },
 });
 

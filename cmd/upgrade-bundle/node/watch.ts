@@ -4,7 +4,7 @@ import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBytes } from '../../cli/format.ts';
-import { formatOption } from '../../cli/options.ts';
+import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
 
@@ -36,7 +36,7 @@ export const command = defineCommand({
       suggest: 'folders',
     },
     ...hostOptions,
-    ...formatOption(['json']),
+    ...outputOption(['json']),
   },
   examples: [
     ['', 'Say which bundles come and go, until Ctrl-C'],
@@ -47,7 +47,7 @@ export const command = defineCommand({
     const { root, device: devices, mountDir: place } = args;
     const media = await Media.open({ host: { root, environment }, place, devices }, context);
     const show = (event: MediaEvent): void => {
-      if (args.format === 'json') terminal.print(JSON.stringify(event));
+      if (args.output === 'json') terminal.print(JSON.stringify(event));
       else tell(event, (line) => terminal.print(line), context);
     };
     try {

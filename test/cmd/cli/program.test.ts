@@ -3,7 +3,10 @@ import { once } from 'node:events';
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { helpOf } from '../../../cmd/cli/program.ts';
+import { defineCommand } from '../../../cmd/cli/command.ts';
+import { optionsCommand } from '../../../cmd/cli/commands/commonCommands.ts';
+import { formatHelp } from '../../../cmd/cli/help.ts';
+import { clusterOptions, outputOption } from '../../../cmd/cli/options.ts';
 import { executeSample, sample } from '../../support/program/program.ts';
 
 const executable = fileURLToPath(new URL('../../support/program/program.ts', import.meta.url));
@@ -67,15 +70,14 @@ describe('runProgram', () => {
         extraImage: ['a', 'b'],
         maxPerRegistry: 6,
         insecure: false,
-        format: 'json',
+        output: 'json',
         pullSecret: 'secret.json',
       });
     });
 
     const wrong: readonly (readonly [what: string, args: readonly string[], message: RegExp])[] = [
-      ['no command', [], /a command is missing/],
-      ['an unknown command, with one that is like it', ['shoe'], /no command “shoe”\nhint: Did you mean show\?/],
-      ['an unknown command that is like none', ['dance'], /no command “dance”\nhint: 'oc sample --help'/],
+      ['an unknown command, with one that is like it', ['shoe'], /unknown command “shoe”\nhint: Did you mean show\?/],
+      ['an unknown command that is like none', ['dance'], /unknown command “dance”\nhint: 'oc sample --help'/],
       [
         'an unknown option',
         ['show', 'box', '--version=4', '--bogus'],
@@ -85,11 +87,7 @@ describe('runProgram', () => {
       ['an unknown option of one letter', ['show', 'box', '-z'], /unknown option -z/],
       ['an unknown option without a command', ['--bogus'], /unknown option --bogus/],
       ['a missing option', ['show', 'box'], /--version is missing/],
-      [
-        'a missing positional argument',
-        ['show', '--version=4'],
-        /<thing> is missing\nhint: Usage: oc sample show <thing>/,
-      ],
+      ['a missing positional argument', ['show', '--version=4'], /<thing> is missing\nhint: 'oc sample show --help'/],
       ['one positional argument too many', ['show', 'box', 'more', '--version=4'], /“more” is one argument too many/],
       ['an option without its value', ['show', 'box', '--version='], /--version needs a value/],
       ['a text switched off', ['show', 'box', '--no-version'], /--version needs a value/],
@@ -111,7 +109,7 @@ describe('runProgram', () => {
       ],
       ['a number without its value', ['show', 'box', '--version=4', '--max-per-registry'], /--max-per-registry needs/],
       ['a switch with a value', ['show', 'box', '--version=4', '--insecure=maybe'], /--insecure cannot be “maybe”/],
-      ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /--format .*“xml”.* json, yaml/],
+      ['a value that is no choice', ['show', 'box', '--version=4', '-o', 'xml'], /--output .*“xml”.* json, yaml/],
       ['a value that cannot be right', ['show', 'box', '--version=4', '--extra-image=a//b'], /--extra-image: “a\/\/b”/],
     ];
     for (const [what, args, message] of wrong) {
@@ -124,6 +122,15 @@ describe('runProgram', () => {
           .and.to.match(message);
       });
     }
+
+    it('takes the name that an option had before, and does not show it', async () => {
+      const { stdout } = await run('show', 'box', '--version=4', '--format=yaml');
+      expect(JSON.parse(stdout)).to.include({ output: 'yaml' });
+      expect((await run('show', 'box', '--version=4', '--format=yaml', '-o', 'json')).stderr).to.match(
+        /--output is given more than once/,
+      );
+      expect((await run('show', '--help')).stdout).not.to.include('--format');
+    });
 
     it('takes a value that is said to a switch', async () => {
       for (const [word, insecure] of [
@@ -149,21 +156,73 @@ describe('runProgram', () => {
     });
   });
 
-  it('prints the help that helpOf gives, and its version, on stdout', async () => {
+  it('prints the help that formatHelp gives, and its version, on stdout', async () => {
     const [program, command, short, version] = await Promise.all([
       start(['--help']).outcome,
       run('show', '--help'),
       run('-h'),
       run('--version'),
     ]);
-    expect(program).to.deep.equal({ code: 0, stdout: `${await helpOf(sample)}\n`, stderr: '' });
-    expect(command).to.deep.equal({ code: 0, stdout: `${await helpOf(sample, sample.commands[0])}\n`, stderr: '' });
+    expect(program).to.deep.equal({ code: 0, stdout: `${await formatHelp(sample)}\n`, stderr: '' });
+    expect(command).to.deep.equal({ code: 0, stdout: `${await formatHelp(sample, sample.commands[0])}\n`, stderr: '' });
     expect(short.stdout).to.equal(program.stdout);
     expect(await run('help')).to.deep.equal(program);
+    expect(await run()).to.deep.equal(program);
+    expect(await run('-v')).to.deep.equal(program);
     expect(await run('help', 'show')).to.deep.equal(command);
     expect(await run('show', 'help')).to.deep.equal(command);
     expect(version).to.include({ code: 0, stderr: '' });
     expect(version.stdout).to.match(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  it('shows a help with groups, values, and one line for the options of the cluster', async () => {
+    const options = {
+      ...outputOption(['json', 'yaml']),
+      'extra-image': { type: 'string', repeatable: true, required: true, describe: `An image, ${'long '.repeat(20)}` },
+      timeout: { type: 'number', default: 30, describe: 'Seconds to wait' },
+      ...clusterOptions,
+    } as const;
+    const command = defineCommand({
+      details: 'More.',
+      options,
+      examples: [['x', 'Do it']],
+      run: () => Promise.resolve(),
+    });
+    const load = () => Promise.resolve({ command });
+    const program = {
+      ...{ name: 'oc other', describe: 'Do things.' },
+      commands: [{ usage: 'go <where>', describe: 'Go there', group: 'Moves:', load }, optionsCommand],
+    };
+    expect(await formatHelp(program)).to.equal(
+      [
+        ...['Do things.', '', 'Usage:', '  oc other <command> [options]', ''],
+        ...[
+          'Moves:',
+          '  go       Go there',
+          '',
+          'For the shell:',
+          '  options  List the options that choose the cluster',
+          '',
+        ],
+        ...['General:', '      --version  Print the version of this program'],
+        '  -v, --verbose  Print every request, and the full cause of an error',
+        '  -q, --quiet    Print only results, warnings and errors',
+        ...['  -h, --help     Print this help', ''],
+        'Use "oc other <command> --help" for more information about a command.',
+      ].join('\n'),
+    );
+    const help = await formatHelp(program, program.commands[0], 80);
+    expect(help).to.match(
+      /^Go there\.\n\nMore\.\n\nUsage:\n {2}oc other go <where> \[options\]\n\nExamples:\n {2}# Do it\n/,
+    );
+    expect(help).to.include('\n  -o, --output string       Output format (json, yaml)\n');
+    expect(help).to.match(/\n {6}--extra-image string {2}An image, (long\s+)+\(required\) \(repeatable\)\n/);
+    expect(help).to.include('\n      --timeout int         Seconds to wait (default: 30)\n');
+    expect(help).to.include(
+      '\n\nUse "oc other options" for a list of options that choose the cluster, such as --kubeconfig.\n\n',
+    );
+    expect(help).not.to.include('--kubeconfig ');
+    for (const line of help.split('\n')) expect(line).to.have.length.below(100);
   });
 
   describe('shows an error', () => {

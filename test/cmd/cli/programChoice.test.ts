@@ -1,5 +1,15 @@
 import { expect } from 'chai';
-import { chooseProgram, isCompleter } from '../../../cmd/cli/programChoice.ts';
+import { chooseProgram, isCompleter, nameAsCalled } from '../../../cmd/cli/programChoice.ts';
+
+describe('nameAsCalled', () => {
+  it('names kubectl if kubectl calls the program', () => {
+    const program = { name: 'oc adm-upgrade-bundle', describe: '', commands: [] };
+    const called = (...names: string[]): string => nameAsCalled(program, names).name;
+    expect(called('node', '/bin/kubectl-adm_upgrade_bundle')).to.equal('kubectl adm-upgrade-bundle');
+    expect(called('kubectl-adm_upgrade_bundle.exe')).to.equal('kubectl adm-upgrade-bundle');
+    expect(called('/opt/kubectl-tools/oc-adm_upgrade_bundle')).to.equal('oc adm-upgrade-bundle');
+  });
+});
 
 describe('chooseProgram', () => {
   const [first, second] = ['adm-upgrade-bundle', 'adm-mirror-registry'].map((word) => ({

@@ -8,6 +8,7 @@ import {
   runProgram,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle create', () => {
   let workshop: Workshop;
@@ -65,6 +66,15 @@ describe('oc adm-upgrade-bundle create', () => {
     expect((await workshop.create({ arch: 'amd64' })).stdout).to.match(/^Nothing to do/);
   });
 
+  it('takes the version as its argument, and only once', async () => {
+    const run = (version: string | undefined) =>
+      executeProgram('oc-adm_upgrade_bundle', ['create', '4.12.4', ...workshop.options({ version, o: 'json' })]);
+    const { code, stdout, stderr } = await run(undefined);
+    expect(code, stderr).to.equal(0);
+    expect(JSON.parse(stdout)).to.include({ outcome: 'unchanged', version: '4.12.4' });
+    expect((await run('4.12.4')).stderr).to.match(/^error: give a version/);
+  });
+
   it('says nothing but the result with --quiet', async () => {
     const { stdout, stderr } = await workshop.create({ quiet: true, output: `${workshop.output}-quiet` });
     expect(stderr).to.equal('');
@@ -79,8 +89,8 @@ describe('oc adm-upgrade-bundle create', () => {
   });
 
   const wrong: readonly (readonly [what: string, changes: ProgramOptions, message: RegExp])[] = [
-    ['neither a version nor an image', { version: undefined }, /^error: .*--version or --release-image/m],
-    ['both a version and an image', { 'release-image': 'quay.io/a/b:c' }, /^error: .*--version or --release-image/m],
+    ['neither a version nor an image', { version: undefined }, /^error: give a version, or --release-image/m],
+    ['both a version and an image', { 'release-image': 'quay.io/a/b:c' }, /^error: give a version, or --release-image/m],
     ['an architecture that there is not', { arch: 'x86' }, /arch/],
     ['half a version', { version: '4.12' }, /4\.12\.0/],
     ['no output', { output: undefined }, /output/],

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkImage } from '../../../cmd/cli/checks.ts';
 import { defineCommand, type Program } from '../../../cmd/cli/command.ts';
-import { formatOption, registryOptions } from '../../../cmd/cli/options.ts';
+import { outputOption, registryOptions } from '../../../cmd/cli/options.ts';
 import { runMain } from '../../../cmd/main.ts';
 import { execute } from '../../../cmd/execute.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -23,14 +23,14 @@ export const sample: Program = {
             positionals: { thing: { type: 'string', describe: 'What to show', required: true } },
             options: {
               ...registryOptions,
-              ...formatOption(['json', 'yaml']),
+              ...outputOption(['json', 'yaml']),
               version: { type: 'string', required: true, describe: 'Version of the thing' },
               'extra-image': { type: 'string', repeatable: true, check: checkImage, describe: 'One more image' },
             },
             examples: [['box --version=4.12.4', 'Show a box']],
-            run({ thing, version, extraImage, maxPerRegistry, insecure, format, pullSecret }, { terminal }) {
+            run({ thing, version, extraImage, maxPerRegistry, insecure, output, pullSecret }, { terminal }) {
               terminal.print(
-                JSON.stringify({ thing, version, extraImage, maxPerRegistry, insecure, format, pullSecret }),
+                JSON.stringify({ thing, version, extraImage, maxPerRegistry, insecure, output, pullSecret }),
               );
               return Promise.resolve();
             },

@@ -1,5 +1,5 @@
-import { callOf, type CommandEntry, type Program } from '../../../cmd/cli/command.ts';
-import { helpOf } from '../../../cmd/cli/program.ts';
+import type { Program } from '../../../cmd/cli/command.ts';
+import { formatHelp } from '../../../cmd/cli/help.ts';
 import { writeReference } from './reference.ts';
 import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
@@ -14,15 +14,7 @@ export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig,
 export async function generatedDocs(): Promise<Map<string, string>> {
   const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)], ...krewManifests()]);
   for (const program of programs) {
-    texts.set(helpPath(program), `${await helpOf(program)}\n`);
-    for (const entry of program.commands) {
-      texts.set(helpPath(program, entry), `${await helpOf(program, entry)}\n`);
-    }
+    texts.set(`test/golden/help/${program.name.replaceAll(' ', '-')}.txt`, `${await formatHelp(program)}\n`);
   }
   return texts;
-}
-
-function helpPath(program: Program, entry?: CommandEntry): string {
-  const words = entry === undefined ? program.name : callOf(program, entry);
-  return `test/golden/help/${words.replaceAll(' ', '-')}.txt`;
 }

@@ -8,6 +8,8 @@ import {
   type Program,
 } from '../../../cmd/cli/command.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
+import { clusterGroup } from '../../../cmd/cli/help.ts';
+import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
 
 /** The reference of programs and error codes as Markdown, made of the same records as the parser and the help. */
 export async function writeReference(
@@ -22,6 +24,11 @@ export async function writeReference(
     }
   }
   parts.push('## Options of every command', tableOf(commonOptions));
+  parts.push(
+    '## Options of the cluster connection',
+    'Any command that uses a cluster takes these options. `options` lists them.',
+    tableOf(clusterAccessOptions),
+  );
   parts.push(
     '## Exit codes',
     table(
@@ -61,8 +68,11 @@ async function describeEntry(program: Program, entry: CommandEntry): Promise<str
       ),
     );
   }
-  if (Object.keys(command.options).length > 0) {
-    parts.push(tableOf(command.options));
+  const options = Object.entries(command.options);
+  const own = options.filter(([, { group }]) => group !== clusterGroup);
+  if (own.length > 0) parts.push(tableOf(Object.fromEntries(own)));
+  if (own.length < options.length) {
+    parts.push('It also takes the [options of the cluster connection](#options-of-the-cluster-connection).');
   }
   for (const [args, what] of command.examples) {
     parts.push([`${what}:`, '', '```', `${callOf(program, entry)} ${args}`, '```'].join('\n'));

@@ -18,7 +18,7 @@ describe('findCandidates', () => {
   it('offers the commands, with what they do', async () => {
     expect(await wordsOf('Z')).to.deep.equal(upgradeBundle.commands.map(({ usage }) => usage.split(' ')[0]));
     expect((await complete('insp')).candidates).to.deep.equal([
-      { word: 'inspect', describe: 'Show what is inside a bundle' },
+      { word: 'inspect', describe: 'Show the contents of a bundle' },
     ]);
     expect(await wordsOf('help cr')).to.deep.equal(['create']);
     expect(await wordsOf('help create Z')).to.deep.equal([]);
@@ -36,7 +36,7 @@ describe('findCandidates', () => {
     expect(await wordsOf('--ver')).to.deep.equal(['--version', '--verbose']);
     expect(await wordsOf('inspect --vers')).to.deep.equal([]);
     // Nothing else can follow.
-    expect(await wordsOf('create Z')).to.include('--output=');
+    expect(await wordsOf('install Z')).to.include('--timeout=');
   });
 
   it('offers the choices of a value, however it is typed, without the option', async () => {

@@ -1,0 +1,28 @@
+import type { CommandEntry } from '../command.ts';
+
+/** The heading of commands that are about the shell and the program itself. */
+export const shellGroup = 'For the shell:';
+
+/** The commands of every program. */
+export const shellCommands: readonly CommandEntry[] = [
+  {
+    usage: 'completion <shell>',
+    describe: 'Print the completion script for a shell',
+    group: shellGroup,
+    load: () => import('../completion/completion.ts'),
+  },
+  {
+    usage: 'version',
+    describe: 'Print the version of this program',
+    group: shellGroup,
+    load: () => import('./versionCommand.ts'),
+  },
+];
+
+/** The command that lists the options of the cluster connection, which the help of a command only points to. */
+export const optionsCommand: CommandEntry = {
+  usage: 'options',
+  describe: 'List the options that choose the cluster',
+  group: shellGroup,
+  load: () => import('./optionsCommand.ts'),
+};

@@ -1,0 +1,18 @@
+import { defineCommand } from '../command.ts';
+import { formatYaml } from '../format.ts';
+import { outputOption } from '../options.ts';
+import { commit, version, versionText } from '../version.ts';
+
+/** `version`: the version of this program. */
+export const command = defineCommand({
+  options: outputOption(['json', 'yaml']),
+  examples: [
+    ['', 'Print the version'],
+    ['-o json', 'Print version and commit as JSON'],
+  ],
+  async run({ output }, { terminal }) {
+    const result = { version, ...(commit !== undefined && { commit }) };
+    if (output === 'json') terminal.print(JSON.stringify(result, null, 2));
+    else terminal.print(output === 'yaml' ? (await formatYaml(result)).trimEnd() : versionText);
+  },
+});

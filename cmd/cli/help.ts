@@ -1,0 +1,135 @@
+import {
+  callOf,
+  commandNameOf,
+  defaultName,
+  defaultOf,
+  namesOf,
+  usageOf,
+  type Command,
+  type CommandEntry,
+  type Option,
+  type OptionRecord,
+  type Program,
+} from './command.ts';
+import { commonOptions, versionOption } from './commonOptions.ts';
+
+/** The width of a help text that does not go to a terminal, in columns. */
+export const defaultWidth = 100;
+
+/** The group of options that only the command `options` lists. */
+export const clusterGroup = 'Cluster:';
+
+/** The headings of option groups, in their order. */
+const groups = [
+  ...['Options:', 'Destination:', 'Configuration:', 'Registries:', 'Trust:', clusterGroup, 'Certificates:', 'Host:'],
+  'General:',
+];
+
+/** The widest column of names, in characters. A longer name gets a line of its own. */
+const widestName = 40;
+
+/** Returns the help of a program, or of one of its commands, without a line end. */
+export async function formatHelp(program: Program, entry?: CommandEntry, width = defaultWidth): Promise<string> {
+  const shown = entry ?? defaultOf(program);
+  const isRoot = shown === defaultOf(program);
+  const command = await shown?.load().then((loaded) => loaded.command);
+  const sections = [
+    ...(shown ? [`${shown.describe}.`, command?.details ?? ''] : [program.describe]).map((text) => wrap(text, width)),
+    `Usage:\n  ${shown ? usageOf(program, shown) : `${program.name} <command>`} [options]`,
+    shown && command ? formatExamples(callOf(program, shown), command) : '',
+    ...(isRoot ? formatCommands(program, width) : []),
+    formatRows('Arguments:', Object.entries(command?.positionals ?? {}).map(describeArgument), width),
+    ...formatOptions({ ...command?.options, ...(isRoot && versionOption), ...commonOptions }, program, width),
+    isRoot ? `Use "${program.name} <command> --help" for more information about a command.` : '',
+  ];
+  return sections.filter((section) => section !== '').join('\n\n');
+}
+
+/** Returns a list of options under a heading, as a help text shows them. */
+export function formatOptionList(heading: string, options: OptionRecord, width = defaultWidth): string {
+  return formatRows(heading, Object.entries(options).map(describeOption), width);
+}
+
+function formatCommands({ commands }: Program, width: number): string[] {
+  const named = commands.filter((entry) => commandNameOf(entry) !== defaultName);
+  const column = Math.max(...named.map((entry) => commandNameOf(entry).length));
+  return [...Map.groupBy(named, ({ group = 'Commands:' }) => group)].map(([heading, entries]) =>
+    formatRows(
+      heading,
+      entries.map((entry) => [commandNameOf(entry).padEnd(column), entry.describe]),
+      width,
+    ),
+  );
+}
+
+function formatOptions(options: OptionRecord, program: Program, width: number): string[] {
+  const byGroup = Map.groupBy(Object.entries(options), ([, { group = 'Options:' }]) => group);
+  const hasList = program.commands.some((entry) => commandNameOf(entry) === 'options');
+  return groups.map((group) => {
+    const own = byGroup.get(group) ?? [];
+    if (group !== clusterGroup || !hasList || own.length === 0)
+      return formatRows(group, own.map(describeOption), width);
+    return `Use "${program.name} options" for a list of options that choose the cluster, such as --kubeconfig.`;
+  });
+}
+
+/** Examples are never wrapped, so that they can be copied. */
+function formatExamples(call: string, { examples }: Command): string {
+  const lines = examples.flatMap(([args, what]) => [`  # ${what}`, `  ${call} ${args}`.trimEnd(), '']);
+  return ['Examples:', ...lines].join('\n').trimEnd();
+}
+
+type Row = readonly [name: string, text: string];
+
+function describeOption([name, option]: [string, Option]): Row {
+  const [short, ...long] = namesOf([name, option]).sort((a, b) => Number(a.length > 1) - Number(b.length > 1));
+  const names = short?.length === 1 ? [`-${short}`, ...long.map((each) => `--${each}`)] : [`    --${short ?? ''}`];
+  const others = short?.length === 1 ? [] : long.map((each) => `--${each}`);
+  const value = { string: ' string', number: ' int', boolean: '' }[option.type];
+  return [[...names, ...others].join(', ') + value, describe(option)];
+}
+
+function describeArgument([name, { required: _, ...option }]: [string, Option]): Row {
+  return [name, describe(option)];
+}
+
+function describe({ describe: text, choices = [], required, repeatable, default: value }: Option): string {
+  const notes = [
+    choices.join(', '),
+    required ? 'required' : '',
+    repeatable ? 'repeatable' : '',
+    value === undefined || value === false ? '' : `default: ${value}`,
+  ];
+  return [text, ...notes.filter((note) => note !== '').map((note) => `(${note})`)].join(' ');
+}
+
+function formatRows(heading: string, rows: readonly Row[], width: number): string {
+  if (rows.length === 0) return '';
+  const column = Math.min(widestName, Math.max(...rows.map(([name]) => name.length)));
+  const indent = ' '.repeat(column + 4);
+  const lines = rows.map(([name, text]) => {
+    const block = wrap(text, Math.max(20, width - indent.length)).replaceAll('\n', `\n${indent}`);
+    return name.length > column ? `  ${name}\n${indent}${block}` : `  ${name.padEnd(column)}  ${block}`;
+  });
+  return [heading, ...lines].join('\n');
+}
+
+/** Breaks text into lines of a width. An indented line stays as it is. */
+function wrap(text: string, width: number): string {
+  return text
+    .split('\n')
+    .flatMap((line) => (line.startsWith(' ') ? [line] : breakLine(line, width)))
+    .join('\n');
+}
+
+function breakLine(line: string, width: number): string[] {
+  const lines: string[] = [];
+  let current = '';
+  for (const word of line.split(' ')) {
+    if (current !== '' && current.length + 1 + word.length > width) {
+      lines.push(current);
+      current = word;
+    } else current = current === '' ? word : `${current} ${word}`;
+  }
+  return [...lines, current];
+}
