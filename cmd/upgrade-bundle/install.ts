@@ -43,6 +43,10 @@ export const command = defineCommand({
       default: 'main',
       describe: 'Let images go into the nodes’ own stores, or make the nodes know one beside them (OpenShift 4.17)',
     },
+    'keep-images': {
+      type: 'boolean',
+      describe: 'Make CRI-O keep the images of nodes after a power failure; included in --store=additional',
+    },
     overwrite: { type: 'boolean', describe: 'Set what somebody else has changed as it should be' },
     wait: {
       type: 'boolean',
@@ -70,10 +74,11 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { overwrite, output, dryRun, wait } = args;
     const additional = args.store === 'additional';
-    if (additional && !wait && dryRun === 'none') {
+    const changesNodes = additional || args.keepImages;
+    if (changesNodes && !wait && dryRun === 'none') {
       throw new PluginError(
         'usage',
-        '--store=additional has to wait for the nodes: without that they would be rebooted',
+        `${additional ? '--store=additional' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
       );
     }
     const executables = await readExecutables(args.executable);
@@ -83,7 +88,9 @@ export const command = defineCommand({
     try {
       if (output === 'yaml') {
         const objects = await planInstallation(cluster, { executables, admission, trust }, context);
-        const { policy, configs } = additional ? await planStore(cluster) : { policy: undefined, configs: [] };
+        const { policy, configs } = changesNodes
+          ? await planStore(cluster, { additional })
+          : { policy: undefined, configs: [] };
         if (policy) context.log('warn', tooEarly);
         const all = [...(policy ? [policy] : []), ...objects, ...configs];
         terminal.print(
@@ -96,7 +103,7 @@ export const command = defineCommand({
       }
       const patience = { timeout: args.timeout * 1000 };
       const startup = wait ? patience : undefined;
-      const store = additional ? patience : undefined;
+      const store = changesNodes ? { ...patience, additional } : undefined;
       const options = { executables, admission, trust, overwrite, startup, store };
       const uploading = { ...context, onEvent: untilStored(terminal) };
       const tried = dryRun === 'none' ? {} : { dryRun };

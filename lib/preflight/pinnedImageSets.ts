@@ -20,7 +20,8 @@ export const ownership = {
   release: 'upgrade-bundle.openshift.io/release',
 } as const;
 
-const roleLabel = 'machineconfiguration.openshift.io/role';
+/** The label of MachineConfigs and PinnedImageSets that pools select them by. */
+export const roleLabel = 'machineconfiguration.openshift.io/role';
 /** The API takes no more in one set. */
 const largestSet = 500;
 /** The rule of the API: a host with a dot, at most one folder, and a digest (openshift/api, ImageDigestFormat). */
@@ -48,7 +49,7 @@ export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly Kubern
   const images = [...names].sort().map((name) => ({ name }));
   const count = Math.ceil(images.length / largestSet);
   const parts = Array.from({ length: count }, (_, index) => images.slice(index * largestSet, (index + 1) * largestSet));
-  return rolesOf(pools).flatMap((role) =>
+  return poolRoles(pools).flatMap((role) =>
     parts.map((pinnedImages, index) => ({
       ...pinnedImageSetKind,
       metadata: {
@@ -121,8 +122,8 @@ function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>):
   return [`${metadata.name}: ${said[0] ?? degraded.message}`];
 }
 
-/** The roles to make sets for, such that each pool selects those of at least one: custom pools mostly select the role worker too. */
-function rolesOf(pools: readonly KubernetesObject[]): string[] {
+/** Returns roles of which each pool selects at least one: custom pools mostly select the role worker too. */
+export function poolRoles(pools: readonly KubernetesObject[]): string[] {
   const usual = ['master', 'worker'];
   const rank = ({ metadata: { name } }: KubernetesObject): string => `${usual.includes(name) ? '0' : '1'}${name}`;
   const roles: string[] = [];
@@ -133,13 +134,17 @@ function rolesOf(pools: readonly KubernetesObject[]): string[] {
   return roles;
 }
 
-/** What a pool selects machine configurations and sets by: its own role where it does not say. */
-function selectorOf({ spec, metadata }: KubernetesObject): Fields {
+/** Returns the label selector by which a pool selects MachineConfigs and sets; by default its own role. */
+export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
   const selector = fieldsOf(fieldsOf(spec)['machineConfigSelector']);
   return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
 }
 
-function isSelected(labels: Readonly<Record<string, string>> = {}, { matchLabels, matchExpressions }: Fields): boolean {
+/** Whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
+export function isSelected(
+  labels: Readonly<Record<string, string>> = {},
+  { matchLabels, matchExpressions }: Fields,
+): boolean {
   const isEqual = Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value);
   return (
     isEqual &&

@@ -7,6 +7,7 @@ import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
+import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
 import { checkNode } from './nodeCheck.ts';
 import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
@@ -54,6 +55,7 @@ export async function runPreflight(
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
+    ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),
     ...checkWorkloads(templates),

@@ -83,6 +83,24 @@ describe('runPreflight', () => {
     );
   });
 
+  it('warns of pools whose nodes remove their images after a power failure', async () => {
+    await start();
+    const file = (name: string, text: string) => ({
+      path: `/etc/crio/crio.conf.d/${name}`,
+      contents: { source: `data:,${encodeURIComponent(text)}` },
+    });
+    const render = (...files: Json[]): void => {
+      const spec = { config: { storage: { files } } };
+      server.put({ apiVersion: machines, kind: 'MachineConfig', metadata: { name: 'rendered-worker' }, spec });
+    };
+    render(file('00-default', '[crio]\ninternal_wipe = true\ninternal_repair = true\n'));
+    change(machines, 'MachineConfigPool', 'worker', { status: { configuration: { name: 'rendered-worker' } } });
+    expect(await find()).to.deep.equal(['warning pools machineconfigpool/worker']);
+    expect(await messageOf('warning pools machineconfigpool/worker')).to.match(/^CRI-O removes all images of a node/);
+    render(file('99-oc-upgrade-bundle', '[crio]\nclean_shutdown_file = ""\n'), file('00-default', '[crio]\n'));
+    expect(await find()).to.deep.equal([]);
+  });
+
   it('refuses what is no OpenShift', async () => {
     await start();
     const plain = await startApiServer();
@@ -237,7 +255,9 @@ describe('runPreflight', () => {
       const images = [...Array(50).keys()].map((index) => ({ names: [`quay.io/large/image:${index}`] }));
       server.put(node('worker-1', 'worker', { images }));
       expect(await find()).to.deep.equal(['warning images node/worker-0', 'info images node/worker-1']);
-      expect(await messageOf('warning images node/worker-0')).to.equal(`lacks images that pods may need there: ${image}`);
+      expect(await messageOf('warning images node/worker-0')).to.equal(
+        `lacks images that pods may need there: ${image}`,
+      );
       expect(await messageOf('info images node/worker-1')).to.match(
         /^lists its 50 largest images only: whether it has 2 that pods/,
       );

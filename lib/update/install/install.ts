@@ -8,16 +8,17 @@ import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
+import { checkImageRetention } from '../../preflight/imageRetention.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
-import { installStore, type StoreTimeouts } from './storeInstallation.ts';
+import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 
 /** How to install. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {
   /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
   readonly startup: StartupOptions | undefined;
-  /** Make nodes know an additional store, and how long to wait for that; by default images go into the nodes’ own stores. */
-  readonly store?: StoreTimeouts | undefined;
+  /** What to change on the nodes so that they keep their images, and how long to wait for that; by default nothing. */
+  readonly store?: StoreChoice | undefined;
 }
 
 /** What an installation has done. */
@@ -36,6 +37,7 @@ export interface InstallResult {
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
   const store = options.store ? await installStore(cluster, options, options.store, context) : [];
+  if (!options.store) await warnOfLostImages(cluster, context);
   const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
   const others = objects.filter((object) => !sets.includes(object));
   // The agents come last: their pods want the token.
@@ -52,6 +54,15 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   if (options.dryRun || !options.startup) return { objects: all, removed };
   const { pods } = await startAgents(cluster, options.executables, options.startup, context);
   return { objects: all, removed, nodes: pods.length };
+}
+
+async function warnOfLostImages(cluster: Cluster, context: Context): Promise<void> {
+  const pools = await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
+  const findings = await checkImageRetention(cluster, pools);
+  const [first] = findings;
+  if (!first) return;
+  const names = findings.map(({ subject }) => subject.name).join(', ');
+  context.log('warn', `pools ${names}: ${first.message}. ${first.advice}`);
 }
 
 /** Makes the Secret with the token, unless it is there: it is never replaced, since agents that run know the one that they have. */

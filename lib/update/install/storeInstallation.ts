@@ -6,9 +6,16 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
 import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
-import { disruptionPolicy, markerPath, planStore, storeConfigName, storeReferences } from './storeObjects.ts';
+import {
+  disruptionPolicy,
+  isAdditional,
+  listStoreObjects,
+  planStore,
+  policyFiles,
+  storeConfigName,
+} from './storeObjects.ts';
+import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
-import { storageFile } from '../../machine/paths.ts';
 
 /** How long to wait for the machine config operator, in milliseconds. */
 export interface StoreTimeouts {
@@ -17,17 +24,25 @@ export interface StoreTimeouts {
   readonly interval?: number;
 }
 
+/** What to install on the nodes, and how long to wait for it. */
+export interface StoreChoice extends StoreTimeouts {
+  /** An additional store; by default only the setting that keeps images after a power failure. */
+  readonly additional: boolean;
+}
+
 /**
- * Makes the nodes know an additional store, in the order in which no node is rebooted: the policy, which has to be in force, then the files, for which every
+ * Makes the nodes keep their images and, if asked for, know an additional store, in the order in which no node is rebooted: the policy, which has to be in force, then the files, for which every
  * pool has to be up to date. Says which pool it is waiting for. Throws what planStore does, and `not-ready` with the pool or the policy that holds it up.
  */
 export async function installStore(
   cluster: Cluster,
   options: ApplyOptions,
-  patience: StoreTimeouts,
+  patience: StoreChoice,
   context: Context,
 ): Promise<readonly AppliedObject[]> {
-  const { policy, configs } = await planStore(cluster);
+  // A store that is in use stays.
+  const additional = patience.additional || isAdditional(await listStoreObjects(cluster));
+  const { policy, configs } = await planStore(cluster, { additional });
   if (!options.dryRun) {
     const [first] = (await listPools(cluster)).flatMap((pool) => describeUnhealthy(pool) ?? []);
     if (first !== undefined) throw notReady(`Files of nodes are not changed while something is wrong: ${first}`);
@@ -49,7 +64,11 @@ export async function removeStore(
   patience: StoreTimeouts | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
-  const gone = await deleteObjects(cluster, storeReferences, { dryRun }, context);
+  const references = (await listStoreObjects(cluster)).map(({ apiVersion, kind, metadata: { name } }) => ({
+    ...{ apiVersion, kind },
+    metadata: { name },
+  }));
+  const gone = await deleteObjects(cluster, references, { dryRun }, context);
   if (gone.length === 0 || dryRun || !patience) return gone;
   await awaitThat(() => findLatePool(cluster, false), patience, context);
   // What we stated, and state no longer, goes; what others have stated stays.
@@ -77,20 +96,23 @@ async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> 
   const { files } = fieldsOf(fieldsOf(nodeDisruptionPolicyStatus)['clusterPolicies']);
   const paths = listOf(files).map(({ path }) => path);
   const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
-  if (isSeen && [markerPath, storageFile].every((path) => paths.includes(path))) return undefined;
+  if (isSeen && policyFiles.every(({ path }) => paths.includes(path))) return undefined;
   return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
 }
 
 /** Which pool does not have the files yet, or still has them; undefined when all are as they should be. */
 async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
-  for (const pool of await listPools(cluster)) {
+  const pools = await listPools(cluster);
+  const roles = poolRoles(pools);
+  for (const pool of pools) {
     const problem = describeUnhealthy(pool);
     if (problem !== undefined) return problem;
     const { name } = pool.metadata;
     const status = fieldsOf(pool['status']);
     const count = (field: string): number => Number(status[field] ?? 0);
     const sources = listOf(fieldsOf(status['configuration'])['source']).map((source) => textOf(source['name']));
-    const own = storeConfigName(name === 'master' ? 'master' : 'worker');
+    const role = roles.find((each) => isSelected({ [roleLabel]: each }, selectorOf(pool)));
+    const own = role === undefined ? undefined : storeConfigName(role);
     const updated = conditionsOf(pool).get('Updated')?.status === 'True';
     if (updated && sources.includes(own) === wanted) continue;
     return `the pool ${name}: ${count('updatedMachineCount')} of ${count('machineCount')} nodes are up to date`;

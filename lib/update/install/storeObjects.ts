@@ -1,7 +1,8 @@
-import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { PluginError } from '../../errors.ts';
 import { addStore, storeMarker, storesIn } from '../../node/runtime/storeConfig.ts';
+import { readConfigFile, retention } from '../../preflight/imageRetention.ts';
+import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
 import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -9,8 +10,7 @@ import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
-const roleLabel = 'machineconfiguration.openshift.io/role';
-const roles = ['master', 'worker'] as const;
+const runtimeKind = 'ContainerRuntimeConfig';
 
 /** The object that says what a change of which file asks of a node. */
 export const disruptionPolicy = {
@@ -19,68 +19,92 @@ export const disruptionPolicy = {
   metadata: { name: 'cluster' },
 } as const;
 
-/** The first OpenShift that obeys node disruption policies without being told to, and the first whose container runtime configuration knows additional stores. */
+/** The first OpenShift that obeys node disruption policies by default, and the first whose container runtime configuration knows additional stores. */
 const [firstWithPolicies, firstWithStores] = ['4.17.0-0', '4.23.0-0'];
 
-/** The file that makes the machine config operator make the folder of the store, also on nodes that join later. */
-export const markerPath = `${defaultStorePath}/${storeMarker.name}`;
+/** The file that makes the machine config operator create the folder of the store, also on nodes that join later. */
+const markerPath = `${defaultStorePath}/${storeMarker.name}`;
 
-/** What makes nodes know an additional store, without a reboot: first the policy, then the rest. */
+/** The objects that change the nodes without a reboot: the policy has to be in force before the rest. */
 export interface StoreObjects {
   readonly policy: KubernetesObject;
   readonly configs: readonly KubernetesObject[];
 }
 
-/** The policy: nothing happens for the marker, and the container runtime is restarted, with nothing drained, for storage.conf. */
+const restartRuntime = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
+
+/** The files of the policy: nothing happens for the marker, and the container runtime restarts, without a drain, for its own files. */
+export const policyFiles = [
+  { path: markerPath, actions: [{ type: 'None' }] },
+  { path: storageFile, actions: restartRuntime },
+  { path: retention.path, actions: restartRuntime },
+] as const;
+
+/** The node disruption policy. */
 export const storePolicy: KubernetesObject = {
   ...disruptionPolicy,
-  spec: {
-    nodeDisruptionPolicy: {
-      files: [
-        { path: markerPath, actions: [{ type: 'None' }] },
-        { path: storageFile, actions: [{ type: 'Restart', restart: { serviceName: 'crio.service' } }] },
-      ],
-    },
-  },
+  spec: { nodeDisruptionPolicy: { files: policyFiles } },
 };
 
-/** The names of the MachineConfigs, by the roles of their pools. */
+/** The name of the MachineConfig for the pools of a role. */
 export function storeConfigName(role: string): string {
   return `98-${role}-oc-upgrade-bundle-store`;
 }
 
-/** What an installation of the store may have made, for whoever removes it. */
-export const storeReferences: readonly KubernetesObject[] = roles.flatMap((role) => [
-  { apiVersion: machines, kind: 'ContainerRuntimeConfig', metadata: { name: `oc-upgrade-bundle-store-${role}` } },
-  { apiVersion: machines, kind: 'MachineConfig', metadata: { name: storeConfigName(role) } },
-]);
+/** Lists the objects that an installation of the store has made in a cluster, whichever pools it had then. */
+export async function listStoreObjects(cluster: Cluster): Promise<StoredObject[]> {
+  const list = async (kind: string): Promise<StoredObject[]> =>
+    (await cluster.findKind(machines, kind)) ? await cluster.list(machines, kind) : [];
+  const [runtimes, configs] = await Promise.all([list(runtimeKind), list('MachineConfig')]);
+  return [
+    ...runtimes.filter(isOwnRuntime),
+    ...configs.filter(({ metadata }) => /^98-.+-oc-upgrade-bundle-store$/.test(metadata.name)),
+  ];
+}
+
+/** Whether objects of an installation make nodes know an additional store, and not only keep their images. */
+export function isAdditional(objects: readonly KubernetesObject[]): boolean {
+  return objects.some((each) => each.kind === runtimeKind || readConfigFile(each, markerPath) !== undefined);
+}
 
 /**
- * Makes the objects for the additional store, each pool’s own storage.conf with the store added. Throws `unsupported` before OpenShift 4.17, where a change of that
- * file reboots every node, and for a storage.conf that cannot be added to; `conflict` where a later MachineConfig would hide ours.
+ * Makes the objects for each role of pools: the CRI-O setting that keeps images and, for an additional store, each pool’s own storage.conf with the store
+ * added. Throws `unsupported` before OpenShift 4.17, where a change of these files reboots every node, and for a storage.conf that cannot be
+ * added to; `conflict` if a MachineConfig or ContainerRuntimeConfig of another user hides ours.
  */
-export async function planStore(cluster: Cluster): Promise<StoreObjects> {
+export async function planStore(
+  cluster: Cluster,
+  { additional }: { readonly additional: boolean },
+): Promise<StoreObjects> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
   if (version === '' || isOlder(version, firstWithPolicies) || !(await hasPolicies(cluster))) {
     throw new PluginError(
       'unsupported',
-      `${cluster.name} (${version || 'no OpenShift'}) cannot get an additional store without rebooting every node`,
+      `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
       {
-        hint: 'Node disruption policies came with OpenShift 4.17. Without --store=additional the images go into the nodes’ own stores.',
+        hint: 'Node disruption policies came with OpenShift 4.17. Install without --store=additional and --keep-images.',
       },
     );
   }
-  const configs = await cluster.list(machines, 'MachineConfig');
-  const own = roles.map((role) => machineConfig(role, [file(markerPath, storeMarker.content)]));
+  const [pools, configs] = await Promise.all([
+    cluster.list(machines, 'MachineConfigPool'),
+    cluster.list(machines, 'MachineConfig'),
+  ]);
+  const roles = poolRoles(pools);
+  const keeping = file(retention.path, retention.content);
+  if (!additional) return { policy: storePolicy, configs: roles.map((role) => machineConfig(role, [keeping])) };
+  const marker = file(markerPath, storeMarker.content);
   if (!isOlder(version, firstWithStores)) {
-    return { policy: storePolicy, configs: [...own, ...roles.map((role) => runtimeConfig(role))] };
+    const runtimes = await cluster.list(machines, runtimeKind);
+    const own = roles.map((role) => machineConfig(role, [keeping, marker]));
+    const lacking = roles.filter((role) => !hasRuntimeConfig(role, pools, runtimes));
+    return { policy: storePolicy, configs: [...own, ...lacking.map(runtimeConfig)] };
   }
-  const pools = await cluster.list(machines, 'MachineConfigPool');
   return {
     policy: storePolicy,
     configs: roles.map((role) => {
       const text = readStorage(role, pools, configs);
-      return machineConfig(role, [file(markerPath, storeMarker.content), file(storageFile, text)]);
+      return machineConfig(role, [keeping, marker, ...(text === undefined ? [] : [file(storageFile, text)])]);
     }),
   };
 }
@@ -90,42 +114,90 @@ async function hasPolicies(cluster: Cluster): Promise<boolean> {
   return (await cluster.read(disruptionPolicy)) !== undefined;
 }
 
-/** The storage.conf of a pool as it is rendered now, with the store in it. */
-function readStorage(role: string, pools: readonly StoredObject[], configs: readonly StoredObject[]): string {
+/**
+ * Returns the storage.conf of the pools of a role as it is rendered now, with the store in it; undefined if the configuration of another user has the
+ * store in it already.
+ */
+function readStorage(
+  role: string,
+  pools: readonly StoredObject[],
+  configs: readonly StoredObject[],
+): string | undefined {
   const name = storeConfigName(role);
-  const later = configs.find(
-    (config) =>
-      config.metadata.labels?.[roleLabel] === role && config.metadata.name > name && findFile(config) !== undefined,
+  const own = pools.filter((pool) => isSelected({ [roleLabel]: role }, selectorOf(pool)));
+  const later = configs.filter(
+    ({ metadata }) => metadata.name > name && own.some((pool) => isSelected(metadata.labels, selectorOf(pool))),
   );
-  if (later) {
+  const hiding = later.flatMap((config) => {
+    const text = readConfigFile(config, storageFile);
+    return text === undefined ? [] : [{ config, hasStore: storesIn(text)?.includes(defaultStorePath) === true }];
+  });
+  const [other] = hiding.filter(({ hasStore }) => !hasStore);
+  if (other) {
     throw new PluginError(
       'conflict',
-      `MachineConfig ${later.metadata.name} has a ${storageFile} of its own, which would hide ours`,
+      `MachineConfig ${other.config.metadata.name} has a ${storageFile} of its own, which would hide ours`,
       {
-        hint: `It is that of a ContainerRuntimeConfig with overlaySize, perhaps. Without --store=additional ${storageFile} stays as it is.`,
+        hint:
+          `It may come from a ContainerRuntimeConfig (overlaySize, additionalImageStores): add the store ${defaultStorePath} there. ` +
+          `Without --store=additional ${storageFile} stays as it is.`,
       },
     );
   }
-  const pool = pools.find(({ metadata }) => metadata.name === role);
-  const rendered = textOf(fieldsOf(fieldsOf(pool?.['status'])['configuration'])['name']);
-  const config = configs.find(({ metadata }) => metadata.name === rendered);
-  const text = config && findFile(config);
-  if (text === undefined) {
-    throw new PluginError('unsupported', `The pool ${role} has no ${storageFile} in its rendered MachineConfig`, {
-      hint: 'Is the machine config operator well? See oc get machineconfigpool.',
-    });
-  }
-  return addStore(text, storesIn(text) ?? [], defaultStorePath);
+  if (hiding.length > 0) return undefined;
+  const texts = own.map((pool) => {
+    const text = readRendered(pool, configs);
+    return addStore(text, storesIn(text) ?? [], defaultStorePath);
+  });
+  const [first] = texts;
+  if (first === undefined) throw new PluginError('internal', `no pool has the role ${role}`);
+  const odd = texts.findIndex((text) => text !== first);
+  if (odd < 0) return first;
+  throw new PluginError(
+    'conflict',
+    `The pools ${own[0]?.metadata.name ?? role} and ${own[odd]?.metadata.name ?? ''} have different files ${storageFile}`,
+    { hint: `One MachineConfig serves both pools. Without --store=additional ${storageFile} stays as it is.` },
+  );
 }
 
-function findFile(config: KubernetesObject): string | undefined {
-  const { storage } = fieldsOf(fieldsOf(config['spec'])['config']);
-  const found = listOf(fieldsOf(storage)['files']).find(({ path }) => path === storageFile);
-  const { source, compression } = fieldsOf(found?.['contents']);
-  const [, encoding, data = ''] = /^data:[^,]*?(;base64)?,(.*)$/s.exec(textOf(source) ?? '') ?? [];
-  if (found === undefined || textOf(source) === undefined) return undefined;
-  const bytes = encoding === undefined ? Buffer.from(decodeURIComponent(data)) : Buffer.from(data, 'base64');
-  return (compression === 'gzip' ? gunzipSync(bytes) : bytes).toString();
+function readRendered(pool: StoredObject, configs: readonly StoredObject[]): string {
+  const rendered = textOf(fieldsOf(fieldsOf(pool['status'])['configuration'])['name']);
+  const config = configs.find(({ metadata }) => metadata.name === rendered);
+  const text = config && readConfigFile(config, storageFile);
+  if (text !== undefined) return text;
+  throw new PluginError(
+    'unsupported',
+    `The pool ${pool.metadata.name} has no ${storageFile} in its rendered MachineConfig`,
+    {
+      hint: 'Check the machine config operator: oc get machineconfigpool.',
+    },
+  );
+}
+
+/** Whether another user’s ContainerRuntimeConfig brings the store to the pools of a role. Throws `conflict` for one that does not: a pool obeys only one. */
+function hasRuntimeConfig(role: string, pools: readonly StoredObject[], runtimes: readonly StoredObject[]): boolean {
+  const own = pools.filter((pool) => isSelected({ [roleLabel]: role }, selectorOf(pool)));
+  const theirs = runtimes.find(
+    (runtime) =>
+      !isOwnRuntime(runtime) &&
+      own.some(({ metadata }) =>
+        isSelected(metadata.labels, fieldsOf(fieldsOf(runtime['spec'])['machineConfigPoolSelector'])),
+      ),
+  );
+  if (!theirs) return false;
+  const stores = listOf(fieldsOf(fieldsOf(theirs['spec'])['containerRuntimeConfig'])['additionalImageStores']);
+  if (stores.some(({ path }) => path === defaultStorePath)) return true;
+  throw new PluginError(
+    'conflict',
+    `ContainerRuntimeConfig ${theirs.metadata.name} configures the pools of the role ${role}, and a pool obeys only one`,
+    {
+      hint: `Add the store to it: spec.containerRuntimeConfig.additionalImageStores, path ${defaultStorePath}. Then run this again.`,
+    },
+  );
+}
+
+function isOwnRuntime({ kind, metadata }: KubernetesObject): boolean {
+  return kind === runtimeKind && metadata.name.startsWith('oc-upgrade-bundle-store-');
 }
 
 function file(path: string, content: string): object {
@@ -145,7 +217,7 @@ function machineConfig(role: string, files: readonly object[]): KubernetesObject
 function runtimeConfig(role: string): KubernetesObject {
   return {
     apiVersion: machines,
-    kind: 'ContainerRuntimeConfig',
+    kind: runtimeKind,
     metadata: { name: `oc-upgrade-bundle-store-${role}` },
     spec: {
       machineConfigPoolSelector: { matchLabels: { [`pools.operator.machineconfiguration.openshift.io/${role}`]: '' } },

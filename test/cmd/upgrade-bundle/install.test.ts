@@ -76,7 +76,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(site.server.objects.revision).to.equal(revision);
     const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
     expect(additional.stderr).to.match(
-      /^error: .* cannot get an additional store without rebooting every node\nhint: /,
+      /^error: .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,
     );
     const metadata = { name: 'cluster' };
     site.server.put({ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata, spec: {} });
