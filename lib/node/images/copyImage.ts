@@ -65,12 +65,18 @@ export async function prepareWork(images: readonly StoreImage[], { host, work, s
   // Who signed the release has been checked, and each image is compared with the digest that the release gives it.
   const policy = JSON.stringify({ default: [{ type: 'insecureAcceptAnything' }] });
   await writeFile(pathOnHost(host, join(work, 'policy.json')), policy);
+  // CRI-O checks a namespaced policy with the signatures that the store has (server/container_create.go).
+  const attachments = 'default-docker:\n  use-sigstore-attachments: true\n';
+  await mkdir(pathOnHost(host, join(work, 'registries.d')));
+  await writeFile(pathOnHost(host, join(work, 'registries.d', 'bundle.yaml')), attachments);
 }
 
-function skopeoArgs({ name, digest }: StoreImage, { store, server }: CopySetting): string[] {
+function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopySetting): string[] {
   const { repository } = parseReference(name);
   return [
     '--insecure-policy',
+    '--registries.d',
+    join(work, 'registries.d'),
     'copy',
     '--quiet',
     '--preserve-digests',

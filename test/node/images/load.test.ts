@@ -115,6 +115,19 @@ describe('loadBundle', function () {
     expect(result).to.deep.include({ loaded: names.length - 1, skipped: 1 });
   });
 
+  it('keeps the sigstore signatures with the images, by skopeo', async () => {
+    const store = { kind: 'additional', path: join(folder, 'store') } as const;
+    await load({ store, program: 'skopeo' });
+    const index = JSON.parse(await readFile(join(store.path, 'overlay-images/images.json'), 'utf8')) as {
+      names?: string[];
+      'big-data-names': string[];
+    }[];
+    const signed = index
+      .filter((image) => image['big-data-names'].some((name) => name.startsWith('signature')))
+      .flatMap((image) => image.names ?? []);
+    expect(signed).to.include(made.release.pullspec);
+  });
+
   it('loads only the images that are asked for, and adds to a store that is in use', async () => {
     const etcd = made.release.images.get('etcd');
     const first = await load({ images: ['etcd'] });
