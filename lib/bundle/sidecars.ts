@@ -1,9 +1,9 @@
-import { constants } from 'node:fs';
-import { open, rename, rm, stat } from 'node:fs/promises';
+import { rm, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { renameDurably, writeDurably } from '../files/atomicWrite.ts';
 import { describeWriteError, syncFolder } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
 import { RootFolder } from '../files/rootFolder.ts';
@@ -35,7 +35,7 @@ export async function prepareSidecars(
     [`${path}.sha256`, [...lines, lines.length > 0 ? `# ${whole}` : whole, ''].join('\n')],
   ];
   try {
-    for (const [file, text] of texts) await writeDurably(`${file}.partial`, text);
+    for (const [file, text] of texts) await writeDurably(`${file}.partial`, text, { mode: 0o644 });
     for (const [file] of texts.toReversed()) await rm(file, { force: true });
     await syncFolder(dirname(path));
   } catch (error) {
@@ -43,8 +43,7 @@ export async function prepareSidecars(
   }
   return async () => {
     try {
-      for (const [file] of texts) await rename(`${file}.partial`, file);
-      await syncFolder(dirname(path));
+      for (const [file] of texts) await renameDurably(`${file}.partial`, file);
     } catch (error) {
       throw describeWriteError(error, path);
     }
@@ -138,14 +137,6 @@ function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): KubernetesOb
     metadata: { name: upgradeBundleName(metadata) },
     spec: { bundle: { digest } },
   };
-}
-
-async function writeDurably(path: string, content: string): Promise<void> {
-  // What lies there already may be a link that somebody else made.
-  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-  await using file = await open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644);
-  await file.writeFile(content);
-  await file.sync();
 }
 
 async function timeOf(path: string): Promise<number | undefined> {

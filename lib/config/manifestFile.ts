@@ -1,8 +1,9 @@
-import { mkdir, open, readdir, readFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { describeWriteError } from '../files/disk.ts';
-import { partialName, placeFile } from '../files/partials.ts';
+import { partialName } from '../files/partials.ts';
+import { writeAtomically } from '../files/atomicWrite.ts';
 
 /** What became of a file, in the words that kubectl has for objects. */
 export type FileOutcome = 'created' | 'configured' | 'unchanged';
@@ -23,11 +24,7 @@ async function replaceFile(path: string, text: string): Promise<void> {
   try {
     // The reason why the last part cannot be made is told by mkdir without `recursive` only.
     await mkdir(folder, { recursive: true }).catch(() => mkdir(folder));
-    await placeFile(join(folder, partialName(basename(path))), path, async (partial) => {
-      await using file = await open(partial, 'wx', 0o644);
-      await file.writeFile(text);
-      await file.sync();
-    });
+    await writeAtomically(path, text, { mode: 0o644, partial: join(folder, partialName(basename(path))) });
   } catch (error) {
     const described = describeWriteError(error, path);
     if (isPluginError(described)) throw described;

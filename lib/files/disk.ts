@@ -1,5 +1,4 @@
-import { constants } from 'node:fs';
-import { mkdir, open, rename, statfs } from 'node:fs/promises';
+import { open, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
 
@@ -46,26 +45,6 @@ export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r').catch(() => undefined);
   await folder?.sync().catch(() => undefined);
   await folder?.close();
-}
-
-/**
- * Writes a small file in one step, durably, and makes its folder: whoever looks meanwhile finds what was there before. Throws `disk-full` and
- * `not-writable`.
- */
-export async function writeWhole(path: string, content: Buffer | string, mode = 0o666): Promise<void> {
-  try {
-    await mkdir(dirname(path), { recursive: true });
-    const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-    // What lies there already may be a link that somebody else made.
-    const flag = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
-    await using file = await open(`${path}.partial`, flag, mode);
-    await file.writeFile(content);
-    await file.sync();
-    await rename(`${path}.partial`, path);
-    await syncFolder(dirname(path));
-  } catch (error) {
-    throw describeWriteError(error, path);
-  }
 }
 
 /** Throws `disk-full` unless the file system of `path` has room for `needed` more bytes. */

@@ -1,9 +1,9 @@
-import { readFileSync, readlinkSync } from 'node:fs';
 import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from './disk.ts';
 import { isMissing } from './fileContent.ts';
+import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './process.ts';
 
 /**
  * Takes a lock file for this process and returns how to let go of it. A lock whose process has ended is taken over.
@@ -14,7 +14,7 @@ export async function takeLock(path: string, what: string): Promise<() => Promis
     host: whereabouts(),
     kernel: kernelOf(),
     pid: process.pid,
-    started: startOf(process.pid),
+    started: startTimeOf(process.pid),
   });
   try {
     while (!(await create(path, mine))) {
@@ -86,7 +86,7 @@ function isHeld(content: string): boolean {
     // machine see each other’s, whatever their host names: those of pods change.
     const isSeen = host === whereabouts() || (kernel !== undefined && kernel !== '' && kernel === kernelOf());
     if (!isSeen) return true;
-    return started === startOf(pid) && isRunning(pid);
+    return started === startTimeOf(pid) && isRunning(pid);
   } catch {
     return false;
   }
@@ -94,27 +94,13 @@ function isHeld(content: string): boolean {
 
 /** Tells the processes that are seen from here from those of other machines and containers, which may have the same name and the same folder. */
 function whereabouts(): string {
-  const machine = attempt(() => readFileSync('/etc/machine-id', 'utf8'));
-  return [hostname(), machine, processSpace()].filter((part) => part !== '').join(' ');
+  return [hostname(), machineId(), processNamespace()].filter((part) => part !== '').join(' ');
 }
 
 /** Tells which processes there are to see, by the kernel that runs now; '' where that is not known. */
 function kernelOf(): string {
-  const boot = attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
-  const space = processSpace();
+  const [boot, space] = [bootId(), processNamespace()];
   return boot === '' || space === '' ? '' : `${boot} ${space}`;
-}
-
-function processSpace(): string {
-  return attempt(() => readlinkSync('/proc/self/ns/pid'));
-}
-
-function attempt(ask: () => string): string {
-  try {
-    return ask().trim();
-  } catch {
-    return '';
-  }
 }
 
 /** Whether there is a symbolic link: one that leads nowhere is in the way, and yet cannot be read. */
@@ -126,27 +112,6 @@ async function isLink(path: string): Promise<boolean> {
 async function isFresh(path: string): Promise<boolean> {
   const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
   return Date.now() - mtimeMs < 10_000;
-}
-
-/** When a process started, in the kernel’s own words: process numbers are used again. */
-function startOf(pid: number): string {
-  try {
-    return (
-      readFileSync(`/proc/${pid}/stat`, 'utf8')
-        .replace(/^.*\) /s, '')
-        .split(' ')[19] ?? ''
-    );
-  } catch {
-    return '';
-  }
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
 }
 
 function busy(path: string, what: string): PluginError {

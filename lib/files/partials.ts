@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { constants, readlinkSync } from 'node:fs';
+import { constants } from 'node:fs';
 import { copyFile, link, lstat, readdir, rename, rm, symlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
 import { digestOf, hexOf } from '../oci/digest.ts';
+import { isRunning, processNamespace } from './process.ts';
 
 const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
 const linkAttempts = 10;
@@ -78,21 +79,6 @@ export async function removeAbandoned(folder: string): Promise<string[]> {
   return removed;
 }
 
-// Process numbers mean something within one process namespace only: containers may share a host name and a folder.
 function machine(): string {
-  let namespace = '';
-  try {
-    namespace = readlinkSync('/proc/self/ns/pid');
-  } catch {
-    // Not Linux: the host name has to do.
-  }
-  return hexOf(digestOf(`${hostname()} ${namespace}`)).slice(0, 8);
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
+  return hexOf(digestOf(`${hostname()} ${processNamespace()}`)).slice(0, 8);
 }

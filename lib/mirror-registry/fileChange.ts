@@ -1,8 +1,9 @@
 import { constants } from 'node:fs';
-import { open, rename } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isPluginError } from '../errors.ts';
-import { describeWriteError, syncFolder } from '../files/disk.ts';
+import { writeAtomically } from '../files/atomicWrite.ts';
+import { describeWriteError } from '../files/disk.ts';
 import type { HostFiles } from '../machine/hostFiles.ts';
 import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 
@@ -46,24 +47,16 @@ export async function replaceFile(
     const { folder, name } = await HostFolder.openParent(files, target, true);
     await using _open = folder;
     const old = attributes ?? (await folder.find(name));
-    const partial = `${name}.partial`;
-    await folder.remove(partial);
-    try {
-      {
-        // Until its owner is known, only this user may read it.
-        await using file = await open(folder.at(partial), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
-        await file.writeFile(content);
+    await writeAtomically(folder.at(name), content, {
+      // Until its owner is known, only this user may read it.
+      mode: 0o600,
+      name: files.locate(target.path),
+      prepare: async (file) => {
         if (old && (old.uid !== process.geteuid?.() || old.gid !== process.getegid?.()))
           await file.chown(old.uid, old.gid);
         await file.chmod(old ? old.mode & 0o777 : mode);
-        await file.sync();
-      }
-      await rename(folder.at(partial), folder.at(name));
-    } catch (error) {
-      await folder.remove(partial).catch(() => undefined);
-      throw error;
-    }
-    await syncFolder(folder.at('.'));
+      },
+    });
   } catch (error) {
     throw describeWriteError(error, files.locate(target.path));
   }

@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
-import { mkdir, open, rename, stat, type FileHandle } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { mkdir, open, stat, type FileHandle } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
 import { servedTar } from '../bundle/deliver/serve.ts';
@@ -8,7 +8,8 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../http/connections.ts';
-import { checkSpace, describeWriteError, syncFolder } from '../files/disk.ts';
+import { renameDurably } from '../files/atomicWrite.ts';
+import { checkSpace, describeWriteError } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
 import type { RetryOptions } from '../http/retry.ts';
 import type { Authorizer } from '../registry/auth/tokens.ts';
@@ -145,8 +146,7 @@ async function download(
       start = 0;
     }
     await file.sync();
-    await rename(partial, path);
-    await syncFolder(dirname(path));
+    await renameDurably(partial, path);
   } catch (error) {
     throw describeWriteError(error, partial);
   }

@@ -11,7 +11,7 @@ import { isPluginError, messageOf } from '../errors.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import { writeWhole } from '../files/disk.ts';
+import { writeAtomically } from '../files/atomicWrite.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
 
@@ -50,7 +50,7 @@ export async function gatherFacts(
   const content = keepContent(bundle.content, contents);
   const signed = await checkRelease({ path, metadata, content, signatures }, trust, context);
   const evidence = { digest, metadata: Buffer.from(JSON.stringify(metadata)), signatures, contents };
-  await writeWhole(file, formatEvidence(evidence), 0o600);
+  await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
   return { digest, metadata, signatures: signed.signatures };
 }
 

@@ -1,9 +1,8 @@
 import { expect } from 'chai';
-import { mkdir, mkdtemp, readdir, readFile, rm, rmdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import { checkSpace, describeWriteError, syncFolder, writeWhole } from '../../lib/files/disk.ts';
+import { checkSpace, describeWriteError, syncFolder } from '../../lib/files/disk.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 describe('describeWriteError', () => {
@@ -42,26 +41,6 @@ describe('checkSpace', () => {
     await checkSpace(path, -1);
     const error = await failureOf(checkSpace(path, 2 ** 52), 'disk-full');
     expect(error.message).to.match(/needs 4194304\.0 GiB more, and .* has [\d.]+ [MG]iB free/);
-  });
-});
-
-describe('writeWhole', () => {
-  it('makes the folder and the file, or leaves the file as it was', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'disk-'));
-    try {
-      const path = join(folder, 'below', 'file');
-      await writeWhole(path, 'old', 0o600);
-      expect([await readFile(path, 'utf8'), (await stat(path)).mode & 0o777]).to.deep.equal(['old', 0o600]);
-      await mkdir(`${path}.partial`);
-      await failureOf(writeWhole(path, 'new'), 'not-writable');
-      expect(await readFile(path, 'utf8')).to.equal('old');
-      await rmdir(`${path}.partial`);
-      await writeWhole(path, 'new');
-      expect(await readFile(path, 'utf8')).to.equal('new');
-      expect(await readdir(join(folder, 'below'))).to.deep.equal(['file']);
-    } finally {
-      await rm(folder, { recursive: true });
-    }
   });
 });
 

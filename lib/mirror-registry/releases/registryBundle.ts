@@ -13,7 +13,8 @@ import { hexOf, type Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference } from '../../oci/reference.ts';
 import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
 import { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { describeWriteError, writeWhole } from '../../files/disk.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
+import { describeWriteError } from '../../files/disk.ts';
 import { takeLock } from '../../files/lock.ts';
 import { readContent } from '../../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
@@ -75,7 +76,7 @@ export async function createRegistryBundle(
     try {
       const { digests, fetched } = await fillBundle(writer, contents, origin, context);
       await writer.finish();
-      await writeWhole(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, 0o644);
+      await writeAtomically(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, { mode: 0o644 });
       return { path, digest: digests.digest, metadata, fetched };
     } catch (error) {
       await writer.close();

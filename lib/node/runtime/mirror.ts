@@ -6,7 +6,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { parseReference } from '../../oci/reference.ts';
-import { writeWhole } from '../../files/disk.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
 import type { ServedAnswer } from '../../server/server.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { mirrorFile, registriesFile } from '../../machine/paths.ts';
@@ -73,7 +73,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const path = pathOnHost(host, mirrorFile);
   try {
     // Files of that folder that do not end in .conf are not read: nobody sees half of it.
-    await writeWhole(path, formatDropIn(prefixes, server.port));
+    await writeAtomically(path, formatDropIn(prefixes, server.port));
   } catch (error) {
     await server.close();
     throw error;

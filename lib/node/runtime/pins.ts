@@ -1,7 +1,8 @@
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { describeWriteError, syncFolder } from '../../files/disk.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
+import { describeWriteError } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { crioFile, pinFile } from '../../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
@@ -87,12 +88,9 @@ async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<Pin
     if (text === '') {
       await rm(path, { force: true });
     } else if (text !== before) {
-      await mkdir(dirname(path), { recursive: true });
       // CRI-O reads every file of the folder: what is not whole yet has no place there.
       const partial = `${dirname(dirname(path))}/.oc-upgrade-bundle-pins`;
-      await writeFile(partial, text, { flush: true });
-      await rename(partial, path);
-      await syncFolder(dirname(path));
+      await writeAtomically(path, text, { partial });
     }
   } catch (error) {
     throw describeWriteError(error, path);

@@ -1,7 +1,8 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { describeWriteError, writeWhole } from '../../files/disk.ts';
+import { writeAtomically } from '../../files/atomicWrite.ts';
+import { describeWriteError } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
@@ -77,7 +78,7 @@ export async function configureStore(host: Host, store: string): Promise<boolean
   }
   const text = await describeStorage(host, store);
   await writeMarker(host, store);
-  await writeWhole(pathOnHost(host, storageFile), text.startsWith(header) ? text : header + text);
+  await writeAtomically(pathOnHost(host, storageFile), text.startsWith(header) ? text : header + text);
   return true;
 }
 

@@ -1,0 +1,60 @@
+import { constants } from 'node:fs';
+import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { describeWriteError, syncFolder } from './disk.ts';
+
+/** How a file is replaced. */
+export interface AtomicWriteOptions {
+  /** Permissions, before the umask. */
+  readonly mode?: number;
+  /** Path of the incomplete file, on the same file system; `<path>.partial` by default. */
+  readonly partial?: string;
+  /** Sets what the file needs before it gets its name, such as its owner. */
+  readonly prepare?: (file: FileHandle) => Promise<void>;
+  /** What an error calls the file; its path by default. */
+  readonly name?: string;
+}
+
+/**
+ * Writes a small file in one step, durably, and makes its folder: a reader finds the old content or the new one. Throws `disk-full` and
+ * `not-writable`.
+ */
+export async function writeAtomically(
+  path: string,
+  content: Buffer | string,
+  { mode, partial = `${path}.partial`, prepare, name = path }: AtomicWriteOptions = {},
+): Promise<void> {
+  try {
+    await mkdir(dirname(path), { recursive: true });
+    try {
+      await writeDurably(partial, content, { mode, prepare });
+      await renameDurably(partial, path);
+    } catch (error) {
+      await rm(partial, { force: true }).catch(() => undefined);
+      throw error;
+    }
+  } catch (error) {
+    throw describeWriteError(error, name);
+  }
+}
+
+/** Writes a new file durably, in place of any file or link of that name. Throws the system’s errors. */
+export async function writeDurably(
+  path: string,
+  content: Buffer | string,
+  { mode = 0o666, prepare }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
+): Promise<void> {
+  // Another user may have made a link there, which must not be written through.
+  await rm(path, { force: true });
+  const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+  await using file = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+  await file.writeFile(content);
+  await prepare?.(file);
+  await file.sync();
+}
+
+/** Gives a file its final name, durably. Throws the system’s errors. */
+export async function renameDurably(from: string, to: string): Promise<void> {
+  await rename(from, to);
+  await syncFolder(dirname(to));
+}

@@ -1,0 +1,39 @@
+import { readFileSync, readlinkSync } from 'node:fs';
+
+/** Tells whether a process of this machine and process namespace runs. */
+export function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** Returns when a process started, in the units of the kernel, because process numbers are reused; '' if unknown. */
+export function startTimeOf(pid: number): string {
+  const fields = readOrEmpty(() => readFileSync(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /s, '');
+  return fields.split(' ')[19] ?? '';
+}
+
+/** Identifies the process namespace: process numbers are unique in one only, and containers may share a host name. '' if unknown. */
+export function processNamespace(): string {
+  return readOrEmpty(() => readlinkSync('/proc/self/ns/pid'));
+}
+
+/** Identifies the machine across restarts; '' if unknown. */
+export function machineId(): string {
+  return readOrEmpty(() => readFileSync('/etc/machine-id', 'utf8'));
+}
+
+/** Identifies the run of the kernel, which ends with a restart of the machine; '' if unknown. */
+export function bootId(): string {
+  return readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
+}
+
+function readOrEmpty(read: () => string): string {
+  try {
+    return read().trim();
+  } catch {
+    return '';
+  }
+}
