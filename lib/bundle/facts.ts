@@ -1,4 +1,5 @@
 import type { SignedRelease } from '../release/load.ts';
+import type { Release } from '../release/release.ts';
 import type { BundleMetadata } from './metadata.ts';
 
 /** What a bundle says of its release, before its blobs are known. */
@@ -10,16 +11,16 @@ export function describeRelease(
   extras: readonly string[],
   tool: string,
 ): MetadataFacts {
-  const { version, arch, pullspec, images, osImages, previous } = release;
-  const pullspecs = new Map([...images].map(([name, image]) => [name, image.pullspec]));
+  const { version, arch, pullspec, osImages, previous } = release;
+  const components = describeComponents(release);
   return {
     version,
     arch,
     release: pullspec,
-    images: [...new Set([pullspec, ...pullspecs.values(), ...extras])],
-    components: Object.fromEntries(pullspecs),
+    images: [...new Set([pullspec, ...Object.values(components), ...extras])],
+    components,
     extraImages: extras,
-    osImages: osImages.flatMap((name) => pullspecs.get(name) ?? []),
+    osImages: osImages.flatMap((name) => components[name] ?? []),
     previous,
     signatures: Object.fromEntries(
       [...signatures].map(([digest, good]) => [
@@ -29,4 +30,9 @@ export function describeRelease(
     ),
     tool,
   };
+}
+
+/** What metadata.json says of the components of a release: their pullspecs by name. */
+export function describeComponents({ images }: Pick<Release, 'images'>): BundleMetadata['components'] {
+  return Object.fromEntries([...images].map(([name, { pullspec }]) => [name, pullspec]));
 }

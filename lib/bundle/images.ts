@@ -2,6 +2,7 @@ import type { Digest } from '../oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import type { SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
+import type { BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
 
 /** Finds the digests of extra images, each image once, in an order that depends on the images alone. Throws what `resolve` does. */
@@ -45,6 +46,30 @@ export function listImages(
     ...components,
     ...extras,
   ];
+}
+
+/** An image by the name that metadata.json or a release gives it: a component’s, `release`, or the pullspec of an extra image. */
+export interface MetadataImage {
+  readonly name: string;
+  readonly pullspec: string;
+}
+
+/**
+ * Lists the names of all images of a bundle: the release, each component, and those images that are neither. `images` may have any of
+ * them. A pullspec that several components have is there several times.
+ */
+export function listNamedImages({
+  release,
+  components,
+  images,
+}: Pick<BundleMetadata, 'release' | 'components' | 'images'>): MetadataImage[] {
+  const named = [
+    { name: 'release', pullspec: release },
+    ...Object.entries(components).map(([name, pullspec]) => ({ name, pullspec })),
+  ];
+  const known = new Set(named.map(({ pullspec }) => pullspec));
+  const others = [...new Set(images)].filter((pullspec) => !known.has(pullspec));
+  return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];
 }
 
 /** An image that goes in besides those of the release, before it has a tag. */

@@ -8,6 +8,7 @@ import { ImageGraphReader, walkManifests, type ImageGraph } from '../store/image
 import type { ContentSource } from '../store/store.ts';
 import { readBundledConfig, type BundledConfig } from './bundledConfig.ts';
 import { describedSubject, judgeConfig } from './configCheck.ts';
+import { listNamedImages } from './images.ts';
 import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
 import { readDigestFile } from './sidecars.ts';
@@ -188,19 +189,22 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
 }
 
 /** The images of a bundle, each digest once: the release, the components by name, the extra images. */
-function listSubjects({ release, components, extraImages, osImages, images }: BundleMetadata): Iterable<Subject> {
+function listSubjects(metadata: BundleMetadata): Iterable<Subject> {
+  const { components, extraImages, osImages, images } = metadata;
+  const sorted = Object.fromEntries(Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1)));
+  const named = listNamedImages({ ...metadata, components: sorted, images: [...extraImages, ...images] });
   const subjects = new Map<Digest, Subject>();
-  const add = (name: string, kind: Subject['kind'], pullspec: string): void => {
+  for (const { name, pullspec } of named) {
     const digest = digestIn(pullspec);
-    const known = isDigest(digest) ? subjects.get(digest) : undefined;
-    if (kind === 'component') known?.aliases.push(name);
-    if (!known && isDigest(digest)) subjects.set(digest, { name, aliases: [], kind, pullspec, digest });
-  };
-  add('release', 'release', release);
-  const named = Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1));
-  for (const [name, pullspec] of named)
-    add(name, osImages.includes(pullspec) ? 'operating-system' : 'component', pullspec);
-  for (const pullspec of [...extraImages, ...images]) add(pullspec, 'extra', pullspec);
+    if (!isDigest(digest)) continue;
+    const isComponent = components[name] === pullspec;
+    const known = subjects.get(digest);
+    if (known && isComponent) known.aliases.push(name);
+    if (known) continue;
+    const component = osImages.includes(pullspec) ? 'operating-system' : 'component';
+    const kind = pullspec === metadata.release ? 'release' : isComponent ? component : 'extra';
+    subjects.set(digest, { name, aliases: [], kind, pullspec, digest });
+  }
   return subjects.values();
 }
 

@@ -10,8 +10,10 @@ import { isReleaseTag } from '../../release/version.ts';
 import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
 import { checkPolicies, findRefusedImages } from '../policyCheck.ts';
 import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
+import { describeComponents } from '../facts.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { listSignedImages } from '../bundleTags.ts';
+import { listNamedImages } from '../images.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
 import { metadataPath, type BundleMetadata } from '../metadata.ts';
@@ -101,7 +103,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   walk.visit(digest, 'release');
   problems.push(ofRelease);
 
-  const roots = listImages(metadata, digest, release);
+  const roots = listExpectedImages(metadata, digest, release);
   const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
   const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
     const subject = attachedTo(tag);
@@ -254,25 +256,22 @@ async function findRelease(
 }
 
 /** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
-function listImages(
+function listExpectedImages(
   metadata: BundleMetadata,
   digest: Digest,
-  release: Release | undefined,
+  signed: Release | undefined,
 ): ReadonlyMap<Digest, readonly string[]> {
-  const components = release
-    ? [...release.images].map(([name, image]) => [name, image.pullspec] as const)
-    : Object.entries(metadata.components);
-  const named = [['release', `${repositoryIn(metadata.release)}@${digest}`] as const, ...components];
-  const known = new Set(named.map(([, pullspec]) => pullspec));
-  const extras = (release ? metadata.extraImages : metadata.images).filter((pullspec) => !known.has(pullspec));
-  const all = [...named, ...extras.map((pullspec) => [pullspec, pullspec] as const)];
-  const images = new Map<Digest, string[]>();
-  for (const [name, pullspec] of all) {
+  const { images, components } = signed
+    ? { images: metadata.extraImages, components: describeComponents(signed) }
+    : metadata;
+  const release = `${repositoryIn(metadata.release)}@${digest}`;
+  const found = new Map<Digest, string[]>();
+  for (const { name, pullspec } of listNamedImages({ release, components, images })) {
     const image = digestIn(pullspec);
     // What is not by digest was reported with the other lies of metadata.json.
-    if (isDigest(image)) images.set(image, [...(images.get(image) ?? []), name]);
+    if (isDigest(image)) found.set(image, [...(found.get(image) ?? []), name]);
   }
-  return images;
+  return found;
 }
 
 function tagsOf(bundle: Bundle, release: Release): ReadonlyMap<string, Digest> {

@@ -1,6 +1,6 @@
 import { arch } from 'node:os';
 import { gatherContents } from '../../bundle/create/contents.ts';
-import { type BundleImage } from '../../bundle/images.ts';
+import { listNamedImages, type BundleImage } from '../../bundle/images.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
@@ -74,11 +74,8 @@ export function storeImagesOf(bundle: Pick<Bundle, 'metadata' | 'path'>): StoreI
 
 /** Every name of every image once: an image that is in two repositories is looked up by both names. */
 function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): BundleImage[] {
-  const labels = new Map<string, string>([[metadata.release, 'release']]);
-  for (const [name, pullspec] of Object.entries(metadata.components)) {
-    if (!labels.has(pullspec)) labels.set(pullspec, name);
-  }
-  for (const pullspec of metadata.images) if (!labels.has(pullspec)) labels.set(pullspec, pullspec);
+  const labels = new Map<string, string>();
+  for (const { name, pullspec } of listNamedImages(metadata)) if (!labels.has(pullspec)) labels.set(pullspec, name);
   return [...labels].map(([pullspec, name]) => {
     const { digest, ...reference } = parseReference(pullspec);
     if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which is not by digest`);
