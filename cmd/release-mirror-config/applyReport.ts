@@ -33,7 +33,8 @@ export function toPlainOutcome({ manifest, outcome, differences, error, warning 
 
 /** Throws one `partial` error for all objects that were not applied. */
 export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun): void {
-  const failed = outcomes.filter(({ outcome }) => outcome === 'failed' || outcome === 'conflict');
+  const isSkipped = outcomes.every(({ outcome }) => outcome === 'skipped');
+  const failed = outcomes.filter(({ outcome }) => isSkipped || outcome === 'failed' || outcome === 'conflict');
   if (failed.length === 0) return;
   const names = failed.map(({ manifest, outcome }) => `${formatObjectName(manifest.object)} ${outcome}`);
   const were = dryRun === 'none' ? 'were not' : 'would not be';

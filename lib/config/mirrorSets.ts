@@ -20,7 +20,8 @@ interface KindTraits {
   readonly installField: string;
 }
 
-const kinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
+/** Both kinds as an API server has them. */
+export const mirrorSetKinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
   idms: {
     apiVersion: 'config.openshift.io/v1',
     kind: 'ImageDigestMirrorSet',
@@ -35,6 +36,17 @@ const kinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
   },
 };
 
+/** Returns a mirror set as one of the other kind; undefined if that lacks some of its fields. */
+export function convertMirrorSet({ path, object }: ConfigManifest, kind: MirrorSetKind): ConfigManifest | undefined {
+  const from = mirrorSetKinds[kind === 'idms' ? 'icsp' : 'idms'];
+  const { apiVersion, kind: name, field } = mirrorSetKinds[kind];
+  const entries = entriesOf(object['spec'], from.field);
+  if (entries.some((entry) => Object.keys(entry).some((key) => key !== 'source' && key !== 'mirrors')))
+    return undefined;
+  const { apiVersion: _, kind: __, spec: ___, ...rest } = object;
+  return { path, object: { ...rest, apiVersion, kind: name, spec: { [field]: entries } } };
+}
+
 /** The name of mirror sets, or how it begins. */
 const sharedName = 'release-mirror';
 
@@ -44,14 +56,14 @@ const sharedName = 'release-mirror';
  */
 export function mirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
   const id = hexOf(digestOf(Buffer.from(JSON.stringify(mergeSources(sources))))).slice(0, 8);
-  const path = `config/mirrors/${kinds[kind].kind.toLowerCase()}-${id}.yaml`;
+  const path = `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}-${id}.yaml`;
   return { path, object: makeObject(kind, sources, `${sharedName}-${id}`) };
 }
 
 /** Makes the object as earlier versions named it: one for all mirrors. */
 export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
   return {
-    path: `config/mirrors/${kinds[kind].kind.toLowerCase()}.yaml`,
+    path: `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}.yaml`,
     object: makeObject(kind, sources, sharedName),
   };
 }
@@ -79,7 +91,7 @@ export function keepMirrors(
  * YAML out between the blank lines. Without the empty line that comes first and the line break that comes last.
  */
 export function formatMirrorInstructions(kind: MirrorSetKind, sources: readonly MirroredSource[]): string {
-  const { kind: name, installField } = kinds[kind];
+  const { kind: name, installField } = mirrorSetKinds[kind];
   return [
     'To use the new mirrored repository to install, add the following section to the install-config.yaml:\n',
     // As oc indents it.
@@ -106,7 +118,7 @@ function entriesOf(
 }
 
 function makeObject(kind: MirrorSetKind, sources: readonly MirroredSource[], name: string): KubernetesObject {
-  const { field, apiVersion, kind: kindName } = kinds[kind];
+  const { field, apiVersion, kind: kindName } = mirrorSetKinds[kind];
   return { apiVersion, kind: kindName, metadata: { name }, spec: { [field]: mergeSources(sources) } };
 }
 

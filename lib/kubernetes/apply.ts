@@ -7,7 +7,7 @@ import { findDifferences, overlay } from './difference.ts';
 import type { StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import {
-  findIncompatibility,
+  checkCompatibility,
   formatObjectName,
   readClusterVersionInfo,
   type ClusterVersionInfo,
@@ -83,10 +83,9 @@ async function applyOne(application: Application, object: KubernetesObject): Pro
     };
   }
   try {
-    const incompatibility = await findIncompatibility(cluster, info, object);
-    if (incompatibility?.applicable === false) return { outcome: 'skipped', warning: incompatibility.warning };
+    const warning = await checkCompatibility(cluster, info, object);
     const outcome = await compareAndWrite(application, object);
-    return { ...outcome, ...(incompatibility && { warning: incompatibility.warning }) };
+    return { ...outcome, ...(warning !== undefined && { warning }) };
   } catch (error) {
     checkInterrupted(context.signal);
     if (isPluginError(error, 'interrupted')) throw error;

@@ -1,16 +1,10 @@
 import { signatureLabel } from '../config/signatures.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { isPluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { isOlder } from '../release/version.ts';
 import type { Cluster } from './client.ts';
 import type { ClusterVersion } from './clusterVersion.ts';
 import type { ObjectReference } from './discovery.ts';
-
-/** Why a manifest is of no use to this cluster; it can be applied nevertheless, without harm, where `applicable`. */
-export interface Incompatibility {
-  readonly warning: string;
-  readonly applicable: boolean;
-}
 
 /** What a cluster is, as far as it can be told: `unknown` when we are not allowed to read its ClusterVersion, undefined for no OpenShift. */
 export type ClusterVersionInfo = ClusterVersion | 'unknown' | undefined;
@@ -25,21 +19,22 @@ export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterV
   }
 }
 
-/** Tells what a cluster cannot do with a manifest: its kind is not served, or nothing reads it yet. Undefined when all is well. */
-export async function findIncompatibility(
+/**
+ * Returns a warning if nothing in the cluster uses a manifest; undefined if all is well. Throws `not-served` if the cluster does not
+ * serve its kind.
+ */
+export async function checkCompatibility(
   cluster: Cluster,
   age: ClusterVersionInfo,
   manifest: KubernetesObject,
-): Promise<Incompatibility | undefined> {
-  const name = formatObjectName(manifest);
+): Promise<string | undefined> {
   if (await cluster.findKind(manifest.apiVersion, manifest.kind)) {
-    const warning = isSignature(manifest) ? warnOfSignature(name, age) : undefined;
-    return warning === undefined ? undefined : { warning, applicable: true };
+    return isSignature(manifest) ? warnOfSignature(formatObjectName(manifest), age) : undefined;
   }
   const where = `${cluster.name}${typeof age === 'object' ? ` (OpenShift ${age.version})` : ''}`;
-  const advice = await adviceFor(cluster, manifest);
-  const warning = `${name}: ${where} does not serve ${manifest.kind} (${manifest.apiVersion}). ${advice}`;
-  return { warning, applicable: false };
+  throw new PluginError('not-served', `${where} does not serve ${manifest.kind} (${manifest.apiVersion})`, {
+    hint: adviceFor(manifest),
+  });
 }
 
 /** How people name an object: `imagedigestmirrorset/release`. */
@@ -64,19 +59,8 @@ function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefi
   );
 }
 
-async function adviceFor(cluster: Cluster, { kind }: KubernetesObject): Promise<string> {
-  const mirrors = {
-    ImageContentSourcePolicy: 'operator.openshift.io/v1alpha1',
-    ImageDigestMirrorSet: 'config.openshift.io/v1',
-  };
-  if (kind === 'ImageDigestMirrorSet' || kind === 'ImageTagMirrorSet') {
-    const older = await cluster.findKind(mirrors.ImageContentSourcePolicy, 'ImageContentSourcePolicy');
-    return `It came with OpenShift 4.13${older ? '; make an ImageContentSourcePolicy with --print-mirror-instructions=icsp' : ''}.`;
-  }
-  if (kind === 'ImageContentSourcePolicy') {
-    const newer = await cluster.findKind(mirrors.ImageDigestMirrorSet, 'ImageDigestMirrorSet');
-    return newer ? 'Use an ImageDigestMirrorSet: --print-mirror-instructions=idms.' : 'Is this an OpenShift cluster?';
-  }
+function adviceFor({ kind }: KubernetesObject): string {
+  if (/^Image.*(?:MirrorSet|SourcePolicy)$/.test(kind)) return 'Check that this is an OpenShift cluster.';
   if (kind === 'UpdateService') {
     return 'Install the OpenShift Update Service operator (cincinnati-operator) first, then apply this again.';
   }

@@ -18,6 +18,7 @@ import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { parseLocation } from '../location.ts';
 import { withResumeHint } from './interruption.ts';
+import { adaptMirrorSets } from './mirrorSetKind.ts';
 import type { MirroringAccess } from './request.ts';
 
 /** Which configuration to apply, and how. */
@@ -46,7 +47,8 @@ export function applyConfiguration(
     const manifests = await readChecked(path, trust, access, context);
     const cluster = await access.openCluster();
     try {
-      return await applyManifests(cluster, manifests, options, context);
+      const adapted = await adaptMirrorSets(cluster, manifests, context);
+      return await applyManifests(cluster, adapted, options, context);
     } finally {
       cluster.close();
     }

@@ -24,6 +24,7 @@ import { mirrorImages } from './copy.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
+import { chooseMirrorSetKind } from './mirrorSetKind.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
 /** What a run did, or would do. */
@@ -136,14 +137,12 @@ async function load(
 async function carryOut(run: Run): Promise<MirrorOutcome> {
   const { request, registries, source, signed, context } = run;
   const { destination, configFolder, signatureFolder } = request;
-  // It may be hours until something is applied to the cluster.
-  if (request.apply !== 'nothing') await withCluster(run, (cluster) => cluster.version());
+  const kind = await checkCluster(run);
   const images = destination ? await listMirrorImages(signed, source, destination, request.skipReleaseImage) : [];
   const graphData =
     destination && (await findGraphData(request.graphData, signed, source, destination, run.fetchFile, context));
   if (graphData) images.push(graphData);
 
-  const kind = request.mirrorSet;
   const sources = destination && kind !== undefined ? listMirrors(signed.release, destination, context) : [];
   const mirrors = kind === undefined || sources.length === 0 ? undefined : { kind, sources };
   const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
@@ -168,6 +167,17 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
     // What was done before may have taken hours, so the caller reports it.
     return { ...outcome, applied: [], failure };
   }
+}
+
+/** Checks that the cluster answers, hours before anything is applied to it, and returns the kind of mirror set to make. */
+async function checkCluster(run: Run): Promise<MirrorSetKind | undefined> {
+  const { apply, mirrorSet } = run.request;
+  if (apply === 'nothing') return mirrorSet;
+  return withCluster(run, async (cluster) => {
+    await cluster.version();
+    const isApplied = mirrorSet !== undefined && apply === 'configuration' && run.request.destination !== undefined;
+    return isApplied ? chooseMirrorSetKind(cluster, mirrorSet, run.context) : mirrorSet;
+  });
 }
 
 function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {

@@ -217,23 +217,17 @@ describe('applyManifests', () => {
       expect(stored(signature.object.metadata.name)).to.not.equal(undefined);
     });
 
-    it('skips mirror sets that it does not serve, and says what it serves', async () => {
+    it('fails for mirror sets and an update service that it does not serve, and applies the rest', async () => {
       await start({ openshift: '4.12.4' });
-      const [outcome] = await apply([mirrorSet('release')]);
-      expect(outcome?.outcome).to.equal('skipped');
-      expect(outcome?.warning).to.match(
-        /^imagedigestmirrorset\/release: test \(OpenShift 4\.12\.4\) does not serve ImageDigestMirrorSet/,
+      const [set, service, other] = await apply([mirrorSet('release'), updateService, signature]);
+      for (const outcome of [set, service]) {
+        expect(outcome?.outcome).to.equal('failed');
+        expect(outcome?.error).to.include({ code: 'not-served' });
+      }
+      expect(set?.error?.message).to.equal(
+        'test (OpenShift 4.12.4) does not serve ImageDigestMirrorSet (config.openshift.io/v1)',
       );
-      expect(outcome?.warning).to.contain('4.13').and.contain('--print-mirror-instructions=icsp');
-    });
-
-    it('skips an update service without its operator', async () => {
-      await start();
-      const [outcome, other] = await apply([updateService, signature]);
-      expect(outcome?.outcome).to.equal('skipped');
-      expect(outcome?.warning)
-        .to.contain('updateservice/service')
-        .and.contain('Install the OpenShift Update Service operator');
+      expect(service?.error?.hint).to.contain('Install the OpenShift Update Service operator');
       expect(other?.outcome).to.equal('created');
     });
 

@@ -309,16 +309,59 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(outcomes[0]).to.include({ object: `configmap/${nameOf()}`, outcome: 'created' });
   });
 
-  it('warns of what the cluster is too old for', async () => {
+  it('makes the kind of mirror set that the cluster accepts, and says which', async () => {
     await open({ openshift: '4.12.0' });
     const { registry } = workshop;
-    const args = [`--to=${registry.host}/site/release`, '--apply-config', kubeconfig];
-    const { code, stdout, stderr } = await mirroring.run(args);
-    expect(code, stderr).to.equal(0);
-    expect(stdout).to.match(/^imagedigestmirrorset\/release-mirror-\w{8} skipped$/m);
-    expect(stderr).to.match(/warning: imagedigestmirrorset\/release-mirror-\w{8}: .*does not serve.*icsp/);
-    await mirroring.succeed([...args, '--print-mirror-instructions=icsp']);
-    expect(mirrorSets('ImageContentSourcePolicy')).to.have.length(1);
+    const to = `--to=${registry.host}/site/release`;
+    const old = await mirroring.run([to, '--apply-config', '--config-to-dir=config', kubeconfig]);
+    expect(old.code, old.stderr).to.equal(0);
+    expect(old.stdout).to.match(/^imagecontentsourcepolicy\/release-mirror-\w{8} created$/m);
+    expect(old.stderr).to.match(
+      /does not serve ImageDigestMirrorSet: ImageContentSourcePolicy takes the place of Image/,
+    );
+    expect(await readdir(mirroring.path('config/mirrors'))).to.match(/^imagecontentsourcepolicy/);
+    // An older cluster refuses both together; a newer one takes what is asked for.
+    await mirroring.succeed(['--to-dir=mirror']);
+    await mirroring.succeed([`${to}-next`, '--config-to-dir=mirror/config']);
+    for (const [version, kind] of [
+      ['4.14.3', 'imagecontentsourcepolicy'],
+      ['4.18.3', 'imagedigestmirrorset'],
+    ] as const) {
+      const newer = await startApiServer({ openshift: version });
+      try {
+        newer.put({
+          ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
+          ...{ metadata: { name: 'earlier' }, spec: { repositoryDigestMirrors: [] } },
+        });
+        kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: newer.url } })}`;
+        const created = new RegExp(`^${kind}/release-mirror-\\w{8} created$`, 'm');
+        expect(await mirroring.succeed([to, '--apply-config', kubeconfig])).to.match(created);
+        const applied = await apply('mirror', `--mirror-registry=${registry.host}`);
+        expect(applied.stdout, applied.stderr).to.match(created);
+      } finally {
+        await newer.stop();
+      }
+    }
+  });
+
+  it('exits with 1 for a kind that the cluster does not serve, and for a folder of which nothing is applied', async () => {
+    await open({ kinds: [] });
+    await mkdir(mirroring.path('config'));
+    const metadata = { name: 'service', namespace: 'openshift-update-service' };
+    const service = { apiVersion: 'updateservice.operator.openshift.io/v1', kind: 'UpdateService', metadata, spec: {} };
+    await writeFile(mirroring.path('config/a.json'), JSON.stringify(service));
+    const { code, stdout, stderr } = await apply('config', '--allow-unsigned');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal('updateservice/service failed\n');
+    expect(stderr).to.contain('does not serve UpdateService').and.contain('cincinnati-operator');
+    const operators = { name: 'signatures-managed', namespace: managed };
+    await writeFile(
+      mirroring.path('config/a.json'),
+      JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: operators }),
+    );
+    const skipped = await apply('config', '--allow-unsigned');
+    expect(skipped.stderr).to.contain('error: 1 of 1 objects were not applied: configmap/signatures-managed skipped');
+    expect(skipped.code).to.equal(1);
   });
 
   it('has the cluster import the images into an image stream', async () => {

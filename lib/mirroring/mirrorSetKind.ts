@@ -1,0 +1,63 @@
+import type { ConfigManifest } from '../config/manifest.ts';
+import { convertMirrorSet, mirrorSetKinds, type MirrorSetKind } from '../config/mirrorSets.ts';
+import type { Context } from '../context.ts';
+import { isPluginError } from '../errors.ts';
+import type { Cluster } from '../kubernetes/client.ts';
+import { formatObjectName, readClusterVersionInfo } from '../kubernetes/compatibility.ts';
+import { isOlder } from '../release/version.ts';
+
+/** The first version whose nodes accept both kinds in one cluster; before, pools degrade. */
+const firstWithBoth = '4.16.0-0';
+
+/**
+ * Returns the kind of mirror set that a cluster accepts, `preferred` if it accepts both. Older clusters serve the older kind only, and
+ * refuse the newer one beside objects of the older. Logs why it is not the preferred one.
+ */
+export async function chooseMirrorSetKind(
+  cluster: Cluster,
+  preferred: MirrorSetKind,
+  context: Context,
+): Promise<MirrorSetKind> {
+  const other = preferred === 'idms' ? 'icsp' : 'idms';
+  const [own, others] = [mirrorSetKinds[preferred], mirrorSetKinds[other]];
+  if (!(await cluster.findKind(others.apiVersion, others.kind))) return preferred;
+  const isServed = (await cluster.findKind(own.apiVersion, own.kind)) !== undefined;
+  if (isServed && !(await hasObjects(cluster, other))) return preferred;
+  const info = await readClusterVersionInfo(cluster);
+  if (isServed && (typeof info !== 'object' || !isOlder(info.version, firstWithBoth))) return preferred;
+  const where = `${cluster.name}${typeof info === 'object' ? ` (OpenShift ${info.version})` : ''}`;
+  const why = isServed
+    ? `has objects of ${others.kind}, and refuses both kinds together`
+    : `does not serve ${own.kind}`;
+  context.log('info', `${where} ${why}: ${others.kind} takes the place of ${own.kind}`);
+  return other;
+}
+
+/** Converts mirror sets to the kind that the cluster accepts. */
+export async function adaptMirrorSets(
+  cluster: Cluster,
+  manifests: readonly ConfigManifest[],
+  context: Context,
+): Promise<ConfigManifest[]> {
+  const adapted: ConfigManifest[] = [];
+  for (const manifest of manifests) {
+    const kind = (['idms', 'icsp'] as const).find((each) => mirrorSetKinds[each].kind === manifest.object.kind);
+    const accepted = kind && (await chooseMirrorSetKind(cluster, kind, context));
+    const converted = accepted && accepted !== kind ? convertMirrorSet(manifest, accepted) : manifest;
+    if (!converted) context.log('warn', `${formatObjectName(manifest.object)} has fields that the other kind lacks`);
+    adapted.push(converted ?? manifest);
+  }
+  return adapted;
+}
+
+async function hasObjects(cluster: Cluster, kind: MirrorSetKind): Promise<boolean> {
+  const names = kind === 'icsp' ? [mirrorSetKinds.icsp.kind] : [mirrorSetKinds.idms.kind, 'ImageTagMirrorSet'];
+  for (const name of names) {
+    const found = await cluster.list(mirrorSetKinds[kind].apiVersion, name, { pageSize: 1 }).catch((error: unknown) => {
+      if (isPluginError(error, 'denied') || isPluginError(error, 'not-served')) return [];
+      throw error;
+    });
+    if (found.length > 0) return true;
+  }
+  return false;
+}
