@@ -13,11 +13,11 @@ import type { PlacedEntry, TarLayout } from './tarLayout.ts';
 import {
   checkPartials,
   journalOf,
-  nameFinally,
+  renamePartials,
   openPartials,
   partialOf,
   removePartials,
-  takeBack,
+  restorePartials,
 } from './unfinished.ts';
 import { planVolumes, type Volume, type Volumes } from './volumes.ts';
 import { WriteTurn } from './writeTurn.ts';
@@ -63,7 +63,7 @@ export class ArchiveWriter {
       const identity = identify(layout);
       const volumes = planVolumes(path, layout.size, layout.volumeSize);
       journal = await Journal.resume(journalOf(path), identity);
-      if (journal && isFilled(layout, journal)) await takeBack(volumes);
+      if (journal && isFilled(layout, journal)) await restorePartials(volumes);
       const isBegun = await checkPartials(path, volumes);
       if (!journal || !isBegun) {
         journal?.close();
@@ -75,7 +75,7 @@ export class ArchiveWriter {
         if (journal) context.log('info', `going on with ${partialOf(path)}: ${journal.finished.size} blobs are there`);
         journal ??= Journal.create(journalOf(path), identity);
         // Even of a file that is gone on with a power failure may have taken some.
-        await writeKnown(file, layout);
+        await writeHeaders(file, layout);
         return new ArchiveWriter(path, layout, file, journal, context.signal);
       } catch (error) {
         await file.close();
@@ -165,7 +165,7 @@ export class ArchiveWriter {
       if (this.#flushFailure) throw this.#flushFailure.error;
       await this.#file.datasync();
       await this.close();
-      await nameFinally(this.name, this.#file.files);
+      await renamePartials(this.name, this.#file.files);
       await rm(journalOf(this.name), { force: true });
     } catch (error) {
       throw describeWriteError(error, this.name);
@@ -197,7 +197,7 @@ function isFilled({ entries }: TarLayout, { finished }: Journal): boolean {
   return entries.every(({ entry }) => !('descriptor' in entry) || finished.has(entry.descriptor.digest));
 }
 
-async function writeKnown(file: Volumes, layout: TarLayout): Promise<void> {
+async function writeHeaders(file: Volumes, layout: TarLayout): Promise<void> {
   for (const { entry, header, position, start } of layout.entries) {
     await writeFully(file, header, position);
     if ('content' in entry) await writeFully(file, entry.content, start);

@@ -52,7 +52,7 @@ async function listPartials(path: string): Promise<string[]> {
 }
 
 /** Takes volumes back that an earlier run had begun to give their final names, when it was ended. */
-export async function takeBack(volumes: readonly Volume[]): Promise<void> {
+export async function restorePartials(volumes: readonly Volume[]): Promise<void> {
   if (volumes.length === 1) return;
   for (const { path, size } of volumes) {
     const isRenamed = (await measure(partialOf(path))).size < 0 && (await measure(path)).size === size;
@@ -64,7 +64,7 @@ export async function takeBack(volumes: readonly Volume[]): Promise<void> {
  * Gives the files of an archive their final names, the first volume last, since without it nothing looks finished. No file
  * of a former archive of that name stays among them.
  */
-export async function nameFinally(path: string, volumes: readonly Volume[]): Promise<void> {
+export async function renamePartials(path: string, volumes: readonly Volume[]): Promise<void> {
   const isSplit = volumes.length > 1;
   if (isSplit) {
     await rm(path, { force: true });

@@ -1,6 +1,6 @@
 const [free, taken] = [0, 1];
 /** After so many milliseconds nobody waits any longer. */
-const patience = 100;
+const waitLimit = 100;
 
 /**
  * Whose turn it is to write, among threads that fill one file. A file system lets one of them write at a time, and has the
@@ -22,7 +22,7 @@ export class WriteTurn {
     const isFirst = this.#tryTake();
     if (!isFirst) {
       other();
-      while (!this.#tryTake()) if (Atomics.wait(this.#state, 0, taken, patience) === 'timed-out') break;
+      while (!this.#tryTake()) if (Atomics.wait(this.#state, 0, taken, waitLimit) === 'timed-out') break;
     }
     try {
       write();

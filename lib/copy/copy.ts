@@ -31,9 +31,9 @@ export interface CopyOptions {
   readonly moveBlob?: (blob: Descriptor, source: ContentSource, signal: AbortSignal) => Promise<void>;
 }
 
-const usualConcurrency = 6;
-// Some only wait for what they share with others, and the slots should not be idle meanwhile.
-const imagesPerSlot = 3;
+const defaultConcurrency = 6;
+// Some only wait for what they share with others, and the limit should still be used meanwhile.
+const imagesPerRequest = 3;
 
 /**
  * Copies images whose manifests were read to a store, byte for byte: what a manifest points to first, then the manifest, then its tags, so that an
@@ -55,7 +55,7 @@ export async function copyImages(
   const work = async (): Promise<void> => {
     for (const [index, image] of waiting) results[index] = await copy.copyImage(image);
   };
-  await Promise.all(Array.from({ length: imagesPerSlot * (options.concurrency ?? usualConcurrency) }, work));
+  await Promise.all(Array.from({ length: imagesPerRequest * (options.concurrency ?? defaultConcurrency) }, work));
   // Told in the order of the images, whichever failed first.
   const failed = new Map<CopyFailure, string[]>();
   for (const [index, { name }] of images.entries()) {
@@ -72,41 +72,41 @@ class Copy {
   readonly #destination: ContentStore & Partial<Mounting>;
   readonly #options: CopyOptions;
   readonly #context: Context;
-  readonly #slots: RequestLimiter;
+  readonly #limiter: RequestLimiter;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
-  readonly #claims = new Map<string, Promise<CopyFailure[]>>();
+  readonly #copies = new Map<string, Promise<CopyFailure[]>>();
 
   constructor(destination: ContentStore, options: CopyOptions, context: Context) {
     this.#destination = destination;
     this.#options = options;
     this.#context = context;
-    this.#slots = new RequestLimiter(options.concurrency ?? usualConcurrency);
+    this.#limiter = new RequestLimiter(options.concurrency ?? defaultConcurrency);
     this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
   }
 
   /** Copies an image and tags it; returns what failed of it. Failures of what images share are the same objects. */
   async copyImage(image: Image): Promise<CopyFailure[]> {
     const { name, root, tags = [], isAttachment = false } = image;
-    const failures = [...new Set(await this.#claim(root, image))];
+    const failures = [...new Set(await this.#copyOnce(root, image))];
     if (failures.length > 0) return failures;
     const untagged = await this.#collect(async () => {
       for (const tag of tags) {
-        await this.#at('destination', this.#destination, root, () => this.#destination.tag(root, tag));
+        await this.#attempt('destination', this.#destination, root, () => this.#destination.tag(root, tag));
       }
     });
     if (untagged.length === 0 && !isAttachment) this.#context.onEvent({ kind: 'image', name });
     return untagged;
   }
 
-  #claim(node: Descriptor, image: Image): Promise<CopyFailure[]> {
+  #copyOnce(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const key = `${isManifest(node) ? 'manifest' : 'blob'} ${node.digest}`;
-    let claim = this.#claims.get(key);
-    if (!claim) {
-      claim = this.#collect(() => this.#copy(node, image));
-      this.#claims.set(key, claim);
+    let copy = this.#copies.get(key);
+    if (!copy) {
+      copy = this.#collect(() => this.#copy(node, image));
+      this.#copies.set(key, copy);
     }
-    return claim;
+    return copy;
   }
 
   async #collect(action: () => Promise<CopyFailure[] | void>): Promise<CopyFailure[]> {
@@ -120,7 +120,7 @@ class Copy {
 
   async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const { digest, size } = node;
-    if (await this.#at('destination', this.#destination, node, () => this.#destination.exists(node))) {
+    if (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node))) {
       this.#context.onEvent({ kind: 'skipped', digest, size });
       return [];
     }
@@ -128,7 +128,7 @@ class Copy {
     if (isManifest(node)) {
       const { bytes, manifest } = manifestOf(node, image);
       const children = childrenOf(manifest);
-      const below = await Promise.all(children.map((child) => this.#claim(child, image)));
+      const below = await Promise.all(children.map((child) => this.#copyOnce(child, image)));
       const failures = below.flat();
       if (failures.length > 0) return failures;
       await this.#putManifest(node, bytes, children, image);
@@ -143,7 +143,7 @@ class Copy {
     try {
       await this.#pushManifest(node, bytes);
     } catch (error) {
-      if (!(error instanceof CopyFailure) || !error.saysBlobUnknown) throw error;
+      if (!(error instanceof CopyFailure) || !error.isBlobUnknown) throw error;
       // Some registries report a child as present, and yet refuse its parent until it is pushed again (oras-go #1212).
       for (const child of children) {
         if (isManifest(child)) await this.#pushManifest(child, manifestOf(child, image).bytes);
@@ -155,7 +155,7 @@ class Copy {
 
   #pushManifest(node: Descriptor, bytes: Buffer): Promise<void> {
     const push = (): Promise<void> => this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])));
-    return this.#at('destination', this.#destination, node, push);
+    return this.#attempt('destination', this.#destination, node, push);
   }
 
   /** Mounts or moves a blob; returns whether it was mounted. */
@@ -164,11 +164,11 @@ class Copy {
     if (this.#destination.mount) {
       for (const repository of mountFrom?.(blob) ?? []) {
         const mount = (): Promise<boolean> | undefined => this.#destination.mount?.(blob, repository);
-        if (await this.#at('destination', this.#destination, blob, mount)) return true;
+        if (await this.#attempt('destination', this.#destination, blob, mount)) return true;
       }
     }
-    if (moveBlob) await this.#at('source', source, blob, () => moveBlob(blob, source, this.#signal));
-    else await this.#at('destination', this.#destination, blob, () => this.#push(blob, source));
+    if (moveBlob) await this.#attempt('source', source, blob, () => moveBlob(blob, source, this.#signal));
+    else await this.#attempt('destination', this.#destination, blob, () => this.#push(blob, source));
     return false;
   }
 
@@ -209,15 +209,15 @@ class Copy {
   }
 
   /** Does something at one side when there is a free slot, and says of an error where it happened. */
-  async #at<T>(
+  async #attempt<T>(
     side: 'source' | 'destination',
     store: ContentSource,
     { digest }: Descriptor,
     action: () => Promise<T> | T,
   ): Promise<T> {
-    let free: (() => void) | undefined;
+    let release: (() => void) | undefined;
     try {
-      free = await this.#slots.take('plain', this.#signal);
+      release = await this.#limiter.take('plain', this.#signal);
       return await action();
     } catch (error) {
       const failure = error instanceof CopyFailure ? error : new CopyFailure(side, store.name, digest, error);
@@ -227,7 +227,7 @@ class Copy {
       }
       throw failure;
     } finally {
-      free?.();
+      release?.();
     }
   }
 }

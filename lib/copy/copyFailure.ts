@@ -29,7 +29,7 @@ export class CopyFailure extends Error {
   }
 
   /** Whether a registry refused a manifest because it misses something below it. */
-  get saysBlobUnknown(): boolean {
+  get isBlobUnknown(): boolean {
     for (let error: unknown = this.cause; error instanceof Error; error = error.cause) {
       if (/MANIFEST_BLOB_UNKNOWN|blob unknown/i.test(error.message)) return true;
     }

@@ -11,8 +11,8 @@ import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './p
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
   const mine = JSON.stringify({
-    host: whereabouts(),
-    kernel: kernelOf(),
+    host: machineIdentity(),
+    kernel: bootIdentity(),
     pid: process.pid,
     started: startTimeOf(process.pid),
   });
@@ -40,7 +40,7 @@ export async function checkLock(path: string, what: string): Promise<void> {
 async function readLock(path: string, what: string): Promise<string | undefined> {
   const content = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
-  if (isHeld(content) || (content === '' && (await isFresh(path)))) throw busy(path, what);
+  if (isHeld(content) || (content === '' && (await isRecent(path)))) throw busy(path, what);
   return content;
 }
 
@@ -84,7 +84,7 @@ function isHeld(content: string): boolean {
     };
     // Of the processes of another machine, or another container, nothing is known. Containers that see all processes of the same
     // machine see each other’s, whatever their host names: those of pods change.
-    const isSeen = host === whereabouts() || (kernel !== undefined && kernel !== '' && kernel === kernelOf());
+    const isSeen = host === machineIdentity() || (kernel !== undefined && kernel !== '' && kernel === bootIdentity());
     if (!isSeen) return true;
     return started === startTimeOf(pid) && isRunning(pid);
   } catch {
@@ -93,12 +93,12 @@ function isHeld(content: string): boolean {
 }
 
 /** Tells the processes that are seen from here from those of other machines and containers, which may have the same name and the same folder. */
-function whereabouts(): string {
+function machineIdentity(): string {
   return [hostname(), machineId(), processNamespace()].filter((part) => part !== '').join(' ');
 }
 
 /** Tells which processes there are to see, by the kernel that runs now; '' where that is not known. */
-function kernelOf(): string {
+function bootIdentity(): string {
   const [boot, space] = [bootId(), processNamespace()];
   return boot === '' || space === '' ? '' : `${boot} ${space}`;
 }
@@ -109,7 +109,7 @@ async function isLink(path: string): Promise<boolean> {
 }
 
 /** Whether a lock that says nothing may still be about to be written. */
-async function isFresh(path: string): Promise<boolean> {
+async function isRecent(path: string): Promise<boolean> {
   const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
   return Date.now() - mtimeMs < 10_000;
 }

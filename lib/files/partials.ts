@@ -14,7 +14,7 @@ const abandonedAfter = 60 * 60 * 1000;
  * A name for content on its way into a folder, which no other writer ever uses: `.<what>.<machine>-<process>-<random>.partial`.
  */
 export function partialName(what: string): string {
-  return `.${what}.${machine()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
+  return `.${what}.${machineHash()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
 }
 
 /** Makes a file or link as `partial` and gives it its final name in one step; when anything fails, nothing is left. */
@@ -71,7 +71,7 @@ export async function removeAbandoned(folder: string): Promise<string[]> {
     if (owner === undefined) continue;
     const path = join(folder, name);
     const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: Date.now() }));
-    const ended = owner === machine() && !isRunning(Number(pid));
+    const ended = owner === machineHash() && !isRunning(Number(pid));
     if (!ended && Date.now() - mtimeMs < abandonedAfter) continue;
     await rm(path, { force: true });
     removed.push(name);
@@ -79,6 +79,6 @@ export async function removeAbandoned(folder: string): Promise<string[]> {
   return removed;
 }
 
-function machine(): string {
+function machineHash(): string {
   return hexOf(digestOf(`${hostname()} ${processNamespace()}`)).slice(0, 8);
 }

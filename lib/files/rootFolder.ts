@@ -25,7 +25,7 @@ export interface ListLimits {
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 const isLinux = process.platform === 'linux';
 /** O_PATH of open(2): the descriptor tells what is there and opens nothing, neither a pipe nor a device. */
-const placeOnly = 0o10000000;
+const pathOnly = 0o10000000;
 const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
 
 /**
@@ -203,7 +203,7 @@ async function openPlace(path: string, flags: number): Promise<Place> {
     const stats = await (flags === O_NOFOLLOW ? lstat : stat)(path);
     return { path, stats, [Symbol.asyncDispose]: () => Promise.resolve() };
   }
-  const handle = await open(path, placeOnly | flags);
+  const handle = await open(path, pathOnly | flags);
   try {
     const stats = await handle.stat();
     return { path: `/proc/self/fd/${handle.fd}`, stats, [Symbol.asyncDispose]: () => handle.close() };

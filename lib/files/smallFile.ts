@@ -5,7 +5,7 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from './fileContent.ts';
 
 /** How long the writer of a pipe may be silent, in milliseconds. */
-const pipePatience = 30_000;
+const pipeTimeout = 30_000;
 const pipeInterval = 20;
 
 /**
@@ -44,7 +44,7 @@ export async function readWhole(file: FileHandle, path: string, limit: number): 
 
 async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(size);
-  for (let waited = 0; waited < pipePatience; waited += pipeInterval) {
+  for (let waited = 0; waited < pipeTimeout; waited += pipeInterval) {
     try {
       const { bytesRead } = await file.read(buffer, 0, size, null);
       return buffer.subarray(0, bytesRead);
@@ -55,6 +55,6 @@ async function readChunk(file: FileHandle, size: number, path: string): Promise<
   }
   throw new PluginError(
     'not-readable',
-    `${path} is a pipe, and nothing has come through it for ${pipePatience / 1000} s`,
+    `${path} is a pipe, and nothing has come through it for ${pipeTimeout / 1000} s`,
   );
 }

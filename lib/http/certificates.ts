@@ -59,7 +59,7 @@ export class Certificates {
     const { ca = [], ...client } = await readRegistryFolder(folders, registry);
     // Whoever verifies nothing needs no authorities, which take a while to read.
     if (insecure) return { ...client, rejectUnauthorized: false };
-    const trusted = await (this.#trusted ??= readTrusted(certificateAuthority));
+    const trusted = await (this.#trusted ??= readAllAuthorities(certificateAuthority));
     return {
       ca: [...trusted, ...ca],
       ...client,
@@ -71,7 +71,7 @@ export class Certificates {
 
 const defaultFolders = ['/etc/containers/certs.d', '/etc/docker/certs.d'];
 
-async function readTrusted(certificateAuthority: string | undefined): Promise<string[]> {
+async function readAllAuthorities(certificateAuthority: string | undefined): Promise<string[]> {
   const extra = certificateAuthority === undefined ? [] : await readAuthorities(certificateAuthority);
   return [...new Set([...getCACertificates('default'), ...getCACertificates('system'), ...extra])];
 }

@@ -4,7 +4,7 @@ import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError } from '../errors.ts';
 import { errorBodyLimit, explainErrors, readBody } from './responseBody.ts';
-import { announcementLimit, endlessAnnouncements, UnsupportedResponse } from './responseHead.ts';
+import { informationalLimit, tooManyInformational, UnsupportedResponse } from './responseHead.ts';
 import type { Certificates } from './certificates.ts';
 import { explainNetworkError, interrupted } from './networkErrors.ts';
 import { proxyFor, type Environment } from './proxy.ts';
@@ -13,19 +13,19 @@ import { RequestLimiter } from './requestLimiter.ts';
 import { Sockets, type SocketTls } from './socket.ts';
 import { Trace } from './trace.ts';
 
-/** How connections are made. There is no limit to how long a whole exchange may take. */
+/** Options of connections. An exchange has no time limit of its own. */
 export interface ConnectionsOptions extends IdleTimeoutOptions {
   readonly certificates: Pick<Certificates, 'for'>;
-  /** Where HTTPS_PROXY, HTTP_PROXY and NO_PROXY are looked up; default: no proxy. */
+  /** Contains HTTPS_PROXY, HTTP_PROXY and NO_PROXY; default: no proxy. */
   readonly environment?: Environment;
   /** Concurrent exchanges with one host; default 6. */
   readonly maxPerRegistry?: number;
   readonly userAgent?: string;
-  /** Is told of every request what became of it, in one line without secrets. */
+  /** Gets one line without secrets for each request. */
   readonly log?: (message: string) => void;
 }
 
-/** One HTTP request. A body that is a function is opened when its turn has come; it needs a Content-Length among the headers. */
+/** One HTTP request. A body that is a function is called when the limit of concurrent requests allows it, and needs a Content-Length header. */
 export interface ExchangeRequest {
   readonly method: string;
   readonly url: URL;
@@ -34,14 +34,14 @@ export interface ExchangeRequest {
   readonly signal: AbortSignal;
 }
 
-/** The answer to a request. The body must be read to its end or destroyed: it holds a slot until then. */
+/** A response. Its body must be read to the end or destroyed, because it counts as a concurrent request until then. */
 export interface ExchangeResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: Readable;
 }
 
-/** The answer to a request, with as much of its body as anybody wants to see. */
+/** A response with its body, up to the limit that the caller gave. */
 export interface ReadResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -51,13 +51,13 @@ export interface ReadResponse {
 type Accept = (status: number, headers: IncomingHttpHeaders) => ((chunk: Buffer) => void) | undefined;
 
 /**
- * HTTP exchanges over keep-alive connections, one at a time each: no retry, no redirect, no credentials. Every exchange
- * throws PluginError: `unreachable`, `tls`, or `interrupted` when the signal was aborted.
+ * HTTP exchanges over keep-alive connections, one at a time on each: no retry, no redirect, no credentials. Each throws `unreachable`, `tls`,
+ * or `interrupted` if the signal is aborted.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #agents = new Map<string, Promise<http.Agent>>();
-  readonly #slots = new Map<string, RequestLimiter>();
+  readonly #limiters = new Map<string, RequestLimiter>();
   readonly #trusted = new Map<string, Promise<SocketTls>>();
   readonly #sockets = new Sockets();
 
@@ -65,9 +65,9 @@ export class Connections {
     this.#options = options;
   }
 
-  /** Sends a request and resolves with the answer's head. Errors of the body are PluginErrors too. */
+  /** Sends a request, and returns once the head of the response is received. The body fails with PluginErrors too. */
   async exchange(request: ExchangeRequest): Promise<ExchangeResponse> {
-    const release = await this.#slot(request);
+    const release = await this.#take(request);
     const trace = this.#trace(request);
     let body: Readable | undefined;
     try {
@@ -91,9 +91,8 @@ export class Connections {
   }
 
   /**
-   * Sends a GET whose body is handed over chunk by chunk, synchronously, when `accept` returns a receiver for it; a chunk is
-   * valid during the call only. Otherwise the body is returned, cut at 64 KiB. What a receiver throws ends the exchange
-   * and is thrown as it is.
+   * Sends a GET and passes the body to the receiver that `accept` returns, synchronously, chunk by chunk. A chunk is valid during the call
+   * only. Without a receiver, returns the first 64 KiB of the body. Throws what a receiver throws.
    */
   async receive(request: ExchangeRequest, accept: Accept): Promise<ReadResponse> {
     const direct = await this.#receiveDirectly(request, accept);
@@ -117,11 +116,11 @@ export class Connections {
     this.#sockets.close();
   }
 
-  /** As receive, by a leaner way that goes through no proxy; undefined where the answer is not for it, and has to be asked for again. */
+  /** Does the same with less CPU, but without proxies. Returns undefined if the request must be repeated through node:http. */
   async #receiveDirectly(request: ExchangeRequest, accept: Accept): Promise<ReadResponse | undefined> {
     const { url, signal } = request;
     if (proxyFor(url, this.#options.environment ?? {})) return undefined;
-    const release = await this.#slot(request);
+    const release = await this.#take(request);
     const trace = this.#trace(request);
     const begin: Accept = (status, headers) => {
       trace.begin(status);
@@ -143,10 +142,10 @@ export class Connections {
         explain: (error: unknown) => explainNetworkError(error, url),
       };
       const headers = { ...this.#headers(request) };
-      const asked = await this.#sockets.get(url, headers, options, (head) => begin(head.status, head.headers), signal);
-      trace.count(asked.body.length);
+      const read = await this.#sockets.get(url, headers, options, (head) => begin(head.status, head.headers), signal);
+      trace.count(read.body.length);
       trace.end();
-      return asked;
+      return read;
     } catch (error) {
       trace.end(error);
       if (signal.aborted) throw interrupted();
@@ -157,7 +156,7 @@ export class Connections {
     }
   }
 
-  /** How to verify a host: one context for all its connections, because reading hundreds of authorities anew costs more than a handshake. */
+  /** Returns one TLS context for all connections to a host, because loading hundreds of CAs takes longer than a handshake. */
   #trust(url: URL): Promise<SocketTls> {
     const made =
       this.#trusted.get(url.host) ??
@@ -178,11 +177,11 @@ export class Connections {
     return new Trace({ ...request, headers: this.#headers(request) }, this.#options.log ?? (() => undefined));
   }
 
-  async #slot({ url, body, signal }: ExchangeRequest): Promise<() => void> {
-    const slots = this.#slots.get(url.host) ?? new RequestLimiter(this.#options.maxPerRegistry ?? 6);
-    this.#slots.set(url.host, slots);
+  async #take({ url, body, signal }: ExchangeRequest): Promise<() => void> {
+    const limiter = this.#limiters.get(url.host) ?? new RequestLimiter(this.#options.maxPerRegistry ?? 6);
+    this.#limiters.set(url.host, limiter);
     try {
-      return await slots.take(typeof body === 'function' ? 'upload' : 'plain', signal);
+      return await limiter.take(typeof body === 'function' ? 'upload' : 'plain', signal);
     } catch {
       throw interrupted();
     }
@@ -225,9 +224,9 @@ export class Connections {
         reject(explained);
         (incoming ?? outgoing).destroy(explained);
       };
-      const report = (silence: string): void => {
+      const report = (problem: string): void => {
         const hint = 'Check the network, then try again.';
-        fail(new PluginError('unreachable', `${url.host} ${silence}`, { hint }));
+        fail(new PluginError('unreachable', `${url.host} ${problem}`, { hint }));
       };
       const unwatch = watchIdleTime(outgoing, () => incoming ?? body, this.#options, report);
       signal.addEventListener('abort', fail, { once: true });
@@ -238,14 +237,14 @@ export class Connections {
 
       outgoing.once('socket', (socket) => {
         if (outgoing.reusedSocket || !(socket instanceof TLSSocket)) return;
-        // Where verification fails, the socket is gone before anybody can ask it for the certificate.
+        // If verification fails, the socket is closed before its certificate can be read.
         socket.prependOnceListener('secure', () => {
           expiry = socket.getPeerX509Certificate()?.validTo;
         });
       });
-      let announcements = 0;
+      let informational = 0;
       outgoing.on('information', () => {
-        if ((announcements += 1) > announcementLimit) fail(endlessAnnouncements(url.host));
+        if ((informational += 1) > informationalLimit) fail(tooManyInformational(url.host));
       });
       outgoing.on('error', fail).once('close', () => {
         if (!incoming) settle();
@@ -256,7 +255,7 @@ export class Connections {
         explainErrors(response, explain);
         response.once('close', () => {
           settle();
-          // An answer that came before the whole request was sent leaves the connection in the middle of it.
+          // A response before the end of the request leaves the connection in the middle of the request.
           if (!outgoing.writableFinished) outgoing.destroy();
         });
         if ((response.statusCode ?? 0) >= 300) body?.destroy();
@@ -269,7 +268,7 @@ export class Connections {
       body.pipe(outgoing);
       finished(body, { writable: false }, (error) => {
         if (!error || incoming) return;
-        // The source's own words: it is not this server that failed.
+        // The source failed, not this server.
         reject(error);
         outgoing.destroy();
       });
@@ -291,7 +290,7 @@ export class Connections {
   #headers({ headers, body }: ExchangeRequest): Record<string, string> {
     return {
       'User-Agent': this.#options.userAgent ?? 'oc-disconnected',
-      // A body that was compressed on the way is not what its digest names.
+      // A compressed body has another digest.
       'Accept-Encoding': 'identity',
       ...(Buffer.isBuffer(body) && { 'Content-Length': String(body.length) }),
       ...headers,

@@ -21,12 +21,12 @@ export function watchIdleTime(
   outgoing: ClientRequest,
   stream: () => Readable | undefined,
   { connectTimeout = 30_000, idleTimeout = 60_000 }: IdleTimeoutOptions,
-  report: (silence: string) => void,
+  report: (problem: string) => void,
 ): () => void {
   let connected: Socket | undefined;
   let seen = 0;
   let since = performance.now();
-  const pace = new MinimumThroughput(idleTimeout);
+  const throughput = new MinimumThroughput(idleTimeout);
   let before = 0;
   outgoing.once('socket', (socket) => {
     const connect = (): void => {
@@ -53,14 +53,14 @@ export function watchIdleTime(
       }
       // How long it thinks before it answers is not a matter of pace, nor is what nobody has taken yet.
       const read = connected?.bytesRead ?? before;
-      if (read === before || ours) pace.restart(read);
-      else if (pace.isTooSlow(read)) report(pace.words);
+      if (read === before || ours) throughput.restart(read);
+      else if (throughput.isTooSlow(read)) report(throughput.description);
       const limit = connected ? idleTimeout : connectTimeout;
       if (performance.now() - since < limit) return;
       const seconds = String(Math.ceil(limit / 1000));
       report(connected ? `was silent for ${seconds} s` : `did not accept a connection for ${seconds} s`);
     },
-    Math.min(connectTimeout / 4, pace.interval),
+    Math.min(connectTimeout / 4, throughput.interval),
   );
   // The connection keeps the process alive, not the watch over it.
   timer.unref();

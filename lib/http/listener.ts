@@ -34,7 +34,7 @@ export interface Listener {
 }
 
 /** How many requests a client may send ahead on one connection. */
-const mostAhead = 16;
+const pipelineLimit = 16;
 /** How often refused connections are logged, in milliseconds. */
 const logInterval = 60_000;
 
@@ -79,7 +79,7 @@ function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerR
     const { socket } = request;
     const queue = queues.get(socket) ?? { last: Promise.resolve(), length: 0 };
     queues.set(socket, queue);
-    if (queue.length >= mostAhead) return void socket.destroy();
+    if (queue.length >= pipelineLimit) return void socket.destroy();
     queue.length += 1;
     queue.last = queue.last
       .then(() => (socket.destroyed ? undefined : handle(request, response)))

@@ -1,5 +1,5 @@
 /** What an answer has to bring on average, in bytes per second: nothing that is worth waiting for comes more slowly. */
-const leastRate = 1024;
+const minimumRate = 1024;
 
 /** Notices an answer that comes in drops, each in time, so that no limit on silence ever ends it. */
 export class MinimumThroughput {
@@ -8,7 +8,7 @@ export class MinimumThroughput {
   readonly #window: number;
   #bytes = 0;
   #since = performance.now();
-  #looked = this.#since;
+  #checked = this.#since;
 
   /** `window` is the time over which the average is taken, in milliseconds. */
   constructor(window: number) {
@@ -19,7 +19,7 @@ export class MinimumThroughput {
   /** Begins anew, from so many bytes on: what went before says nothing about the server. */
   restart(bytes: number): void {
     this.#bytes = bytes;
-    this.#since = this.#looked = performance.now();
+    this.#since = this.#checked = performance.now();
   }
 
   /**
@@ -28,17 +28,17 @@ export class MinimumThroughput {
    */
   isTooSlow(bytes: number): boolean {
     const now = performance.now();
-    const late = now - this.#looked > 2 * this.interval;
-    this.#looked = now;
+    const late = now - this.#checked > 2 * this.interval;
+    this.#checked = now;
     if (late) this.restart(bytes);
     if (now - this.#since < this.#window) return false;
     const come = bytes - this.#bytes;
     this.restart(bytes);
-    return come > 0 && come < (leastRate * this.#window) / 1000;
+    return come > 0 && come < (minimumRate * this.#window) / 1000;
   }
 
   /** What the server did, for a message that begins with its name. */
-  get words(): string {
+  get description(): string {
     return `sent less than 1 KiB/s for ${Math.ceil(this.#window / 1000)} s`;
   }
 }

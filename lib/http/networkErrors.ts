@@ -48,7 +48,7 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
   ) {
     return explainTls(error, code, url, expiry);
   }
-  if (code.startsWith('HPE_')) return explainNonsense(error, url);
+  if (code.startsWith('HPE_')) return explainInvalidHttp(error, url);
   const refusal = code === 'ERR_PROXY_TUNNEL' && explainProxy(error, url);
   if (refusal) return refusal;
   const reason = reasons[code] ?? messageOf(error).replace(/\s+/g, ' ').slice(0, 200);
@@ -89,7 +89,7 @@ const reasons: Readonly<Record<string, string | undefined>> = {
   EPIPE: 'the connection was closed in the middle',
 };
 
-function explainNonsense(error: unknown, url: URL): PluginError {
+function explainInvalidHttp(error: unknown, url: URL): PluginError {
   const why = messageOf(error).replace(/^Parse Error: /, '');
   const { rawPacket } = error as { rawPacket?: Buffer };
   const [line = ''] = rawPacket?.toString('latin1', 0, 80).split(/\r?\n/) ?? [];

@@ -1,7 +1,7 @@
 import { PluginError } from '../errors.ts';
 
 /** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
-export interface AnswerHead {
+export interface ResponseHead {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 }
@@ -14,7 +14,7 @@ export class UnsupportedResponse extends Error {
 }
 
 /** Reads the head of an HTTP/1.1 answer, without the empty line at its end (RFC 9112). Throws UnplainAnswer. */
-export function parseHead(head: string): AnswerHead {
+export function parseHead(head: string): ResponseHead {
   const [first = '', ...lines] = head.split('\r\n');
   const status = /^HTTP\/1\.1 (\d{3})(?: |$)/.exec(first)?.[1];
   if (status === undefined) throw new UnsupportedResponse();
@@ -29,7 +29,7 @@ export function parseHead(head: string): AnswerHead {
 }
 
 /** How many bytes the body of an answer to a GET has. Throws UnplainAnswer where one Content-Length does not say it. */
-export function bodyLength({ status, headers }: AnswerHead): number {
+export function bodyLength({ status, headers }: ResponseHead): number {
   if (status === 204 || status === 304) return 0;
   const length = headers['content-length'];
   if (headers['transfer-encoding'] !== undefined || length === undefined || !/^\d{1,15}$/.test(length))
@@ -38,9 +38,9 @@ export function bodyLength({ status, headers }: AnswerHead): number {
 }
 
 /** More answers than this that only announce one (100 Continue, 103 Early Hints) lead nowhere. */
-export const announcementLimit = 10;
+export const informationalLimit = 10;
 
 /** The error of a server that announces an answer without end. */
-export function endlessAnnouncements(host: string): PluginError {
+export function tooManyInformational(host: string): PluginError {
   return new PluginError('server-error', `${host} announces an answer again and again, and does not give it`);
 }

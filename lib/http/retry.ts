@@ -30,7 +30,7 @@ const systemClock: Clock = {
   sleep: (time, signal) => sleepFor(time, undefined, { signal }),
 };
 
-/** An error that another attempt may well not meet; `retryAfter` is what the server asked for, in milliseconds. */
+/** An error that another attempt may well not meet; `retryAfter` is the wait that the server requested, in milliseconds. */
 export class TransientError extends PluginError {
   readonly retryAfter: number | undefined;
 
@@ -45,10 +45,10 @@ export class TransientError extends PluginError {
 }
 
 /** The longest time that a timer knows, in milliseconds. */
-const longestTimer = 2 ** 31 - 1;
+const timerLimit = 2 ** 31 - 1;
 
 /** After how long a wait that servers ask for is warned of, and how often again, in milliseconds. */
-const quietWait = 10_000;
+const warningDelay = 10_000;
 const warningInterval = 60_000;
 
 /** When it was last warned of waits, which all operations on one server share: each of them waits. */
@@ -66,7 +66,7 @@ export class RetryBudget {
   #failures = 0;
   readonly #clock: Clock;
   readonly #warnings: WaitWarnings;
-  /** When a server first asked this operation to wait. */
+  /** When a server first requested a wait of this operation. */
   #since: number | undefined;
   #moved = 0;
 
@@ -92,41 +92,41 @@ export class RetryBudget {
   async waitAfter(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
     if (!isTransient(error)) throw error;
     const { baseDelay = 1000, longestDelay = 30_000 } = this.#options;
-    const asked = error instanceof TransientError ? (error.retryAfter ?? 0) : 0;
+    const retryAfter = error instanceof TransientError ? (error.retryAfter ?? 0) : 0;
     this.#moved = 0;
-    // A pause that the server asked for is no failure; those are bounded by their time.
-    if (asked === 0) this.#failures += 1;
+    // A wait that the server requested is no failure: its total time has a limit.
+    if (retryAfter === 0) this.#failures += 1;
     if (attempts <= 1 || this.#failures >= attempts) throw error;
     const delay = Math.min(longestDelay, baseDelay * 2 ** Math.max(0, this.#failures - 1));
     // The random part keeps transfers that failed together from coming back together.
-    const wait = asked + delay * (0.5 + Math.random() / 2);
-    const isTold = asked > 0 && this.#checkWait(error, asked, wait);
-    const level = isTold || wait < 5000 ? 'debug' : 'info';
+    const wait = retryAfter + delay * (0.5 + Math.random() / 2);
+    const isWarned = retryAfter > 0 && this.#checkWait(error, retryAfter, wait);
+    const level = isWarned || wait < 5000 ? 'debug' : 'info';
     this.#context.log(level, `${error.message}; trying again in ${formatTime(wait)}`);
     try {
-      await this.#clock.sleep(Math.min(wait, longestTimer), this.#context.signal);
+      await this.#clock.sleep(Math.min(wait, timerLimit), this.#context.signal);
     } catch {
       throw interrupted();
     }
   }
 
   /** Throws `rate-limited` if a wait would last too long, and warns of one that lasts; tells whether it has. */
-  #checkWait(error: PluginError, asked: number, wait: number): boolean {
+  #checkWait(error: PluginError, retryAfter: number, wait: number): boolean {
     const { longestWait = 10 * 60_000 } = this.#options;
     const now = this.#clock.now();
     this.#since ??= now;
     const end = this.#since + longestWait;
     if (now + wait > end) {
       const why =
-        asked > longestWait
-          ? `it asks to wait ${formatTime(asked)}, longer than the limit of ${formatTime(longestWait)}`
+        retryAfter > longestWait
+          ? `it asks to wait ${formatTime(retryAfter)}, longer than the limit of ${formatTime(longestWait)}`
           : `it has asked to wait since ${timeOf(this.#since)}, for the limit of ${formatTime(longestWait)}`;
       throw new PluginError('rate-limited', `${error.message}; ${why}`, {
         hint: 'Run the command again later: it resumes where it stopped.',
         cause: error,
       });
     }
-    if (now + wait - this.#since < quietWait || now - this.#warnings.last < warningInterval) return false;
+    if (now + wait - this.#since < warningDelay || now - this.#warnings.last < warningInterval) return false;
     this.#warnings.last = now;
     const until = Number.isFinite(end) ? `, until ${timeOf(end)} (${formatTime(longestWait)}) at most` : '';
     this.#context.log('warn', `${error.message}; waiting since ${timeOf(this.#since)}${until}`);

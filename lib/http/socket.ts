@@ -2,30 +2,30 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type ConnectionOptions, type SecureContext } from 'node:tls';
 import { PluginError } from '../errors.ts';
 import {
-  announcementLimit,
+  informationalLimit,
   bodyLength,
-  endlessAnnouncements,
+  tooManyInformational,
   parseHead,
   UnsupportedResponse,
-  type AnswerHead,
+  type ResponseHead,
 } from './responseHead.ts';
 import { MinimumThroughput } from './minimumThroughput.ts';
 
-/** What became of a request: the head of the answer, and its body where it was not handed over. */
-export interface Answer extends AnswerHead {
+/** The head of a response, and its body unless a receiver got it. */
+export interface SocketResponse extends ResponseHead {
   readonly body: Buffer;
 }
 
-/** Takes a chunk of a body. The chunk’s memory is used again after the call. */
+/** Gets a chunk of a body. Its memory is reused after the call. */
 export type Receiver = (chunk: Buffer) => void;
 
-/** How to verify a server. */
+/** TLS settings of a connection. */
 export interface SocketTls extends Pick<ConnectionOptions, 'pskCallback' | 'checkServerIdentity'> {
   readonly secureContext: SecureContext;
   readonly rejectUnauthorized: boolean;
 }
 
-/** How to reach a server, how long it may be silent (milliseconds), and the words for what the network says. */
+/** Options of a connection, times in milliseconds. `explain` turns a network error into one for the user. */
 export interface SocketOptions {
   readonly tls: SocketTls | undefined;
   readonly connectTimeout: number;
@@ -36,32 +36,29 @@ export interface SocketOptions {
 const headLimit = 64 * 1024;
 const bodyLimit = 64 * 1024;
 const plainStart = 'HTTP/1.1 ';
-// One buffer a connection, filled again and again: reading through the http module costs twice the CPU and
-// memory, since it copies every 64 KiB into a buffer of its own (measured; see docs/performance.md).
+// One buffer for each connection. node:http copies each 64 KiB into a new buffer, which costs twice the CPU and memory (docs/performance.md).
 const bufferSize = 256 * 1024;
 const empty = Buffer.alloc(0);
 
 /**
- * GET over keep-alive connections of our own, for the large bodies: read into one buffer for each connection and handed
- * over from there. Speaks just enough HTTP/1.1 for answers that state their Content-Length (RFC 9112); any other
- * ends in UnplainAnswer.
+ * Sends GET requests over own keep-alive connections, for large bodies. Reads the part of HTTP/1.1 (RFC 9112) that responses with a
+ * Content-Length need, and throws UnsupportedResponse for others.
  */
 export class Sockets {
   readonly #idle = new Map<string, Connection[]>();
   readonly #all = new Set<Connection>();
 
   /**
-   * Asks for a URL. `accept` is given the head and returns the receiver of the body, or undefined for a body that is to
-   * be returned instead, cut at 64 KiB. Rejects with what the network said, with the signal's reason, or with what the
-   * receiver threw.
+   * Requests a URL. `accept` gets the head and returns the receiver of the body; without one, the first 64 KiB of the body are returned.
+   * Throws network errors, the reason of the signal, and what the receiver throws.
    */
   async get(
     url: URL,
     headers: Readonly<Record<string, string>>,
     options: SocketOptions,
-    accept: (head: AnswerHead) => Receiver | undefined,
+    accept: (head: ResponseHead) => Receiver | undefined,
     signal: AbortSignal,
-  ): Promise<Answer> {
+  ): Promise<SocketResponse> {
     signal.throwIfAborted();
     const lines = Object.entries({ Host: url.host, Accept: '*/*', ...headers }).map(
       ([name, value]) => `${name}: ${value}`,
@@ -72,11 +69,11 @@ export class Sockets {
       const idle = this.#takeIdle(url.origin);
       const connection = idle ?? this.#connect(url, options);
       try {
-        const answer = await connection.ask(request, accept, signal);
+        const answer = await connection.request(request, accept, signal);
         if (connection.reusable) this.#keep(url.origin, connection);
         return answer;
       } catch (error) {
-        // A server may close an idle connection just as we use it again; nothing of the answer was lost.
+        // A server may close an idle connection at the moment of its reuse. No part of a response is lost then.
         if (idle && connection.isStale) continue;
         connection.destroy();
         throw error;
@@ -114,28 +111,28 @@ export class Sockets {
   }
 }
 
-/** One connection, with at most one request under way. */
+/** One connection, with at most one request at a time. */
 class Connection {
   /** Whether another request may follow on this connection. */
   reusable = false;
   readonly #host: string;
   readonly #socket: Socket;
-  #accept: (head: AnswerHead) => Receiver | undefined = () => undefined;
-  #resolve: (answer: Answer) => void = () => undefined;
+  #accept: (head: ResponseHead) => Receiver | undefined = () => undefined;
+  #resolve: (answer: SocketResponse) => void = () => undefined;
   #reject: (error: unknown) => void = () => undefined;
-  /** Whether any byte of the current answer has come. */
-  #answered = false;
-  /** Whether it was us who ended it. */
+  /** Whether any byte of the current response was received. */
+  #responded = false;
+  /** Whether this side closed it. */
   #ended = false;
-  /** How many heads have come that only announce an answer. */
-  #announcements = 0;
+  /** The number of informational responses (1xx) to the current request. */
+  #informational = 0;
   #pending = empty;
-  #head: AnswerHead | undefined;
+  #head: ResponseHead | undefined;
   #receiver: Receiver | undefined;
   #remaining = 0;
   #body: Buffer[] = [];
   #kept = 0;
-  readonly #pace: MinimumThroughput;
+  readonly #throughput: MinimumThroughput;
 
   constructor(url: URL, options: SocketOptions, onClose: () => void) {
     const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
@@ -147,25 +144,25 @@ class Connection {
         return true;
       },
     };
-    // The declared types lack onread for TLS; Node documents it for both.
+    // The declared types lack onread for TLS, but Node.js documents it for both.
     const target = { host, port, onread, ...options.tls, ...(isIP(host) === 0 && { servername: host }) };
     this.#host = url.host;
-    this.#pace = new MinimumThroughput(options.idleTimeout);
+    this.#throughput = new MinimumThroughput(options.idleTimeout);
     this.#socket = url.protocol === 'https:' ? connectTls(target) : connectTcp(target);
     const connected = url.protocol === 'https:' ? 'secureConnect' : 'connect';
-    let silence = `did not accept a connection for ${seconds(options.connectTimeout)}`;
+    let problem = `did not accept a connection for ${seconds(options.connectTimeout)}`;
     this.#socket
       .setNoDelay(true)
       .setTimeout(options.connectTimeout)
       .once(connected, () => {
-        silence = `was silent for ${seconds(options.idleTimeout)}`;
+        problem = `was silent for ${seconds(options.idleTimeout)}`;
         this.#socket.setTimeout(options.idleTimeout);
       })
       .on('timeout', () => {
         const { bytesRead, timeout = 0 } = this.#socket;
-        // While a slow disk held the thread up, bytes may have come that nobody has read yet.
+        // Bytes that arrived while a slow disk blocked the thread are not read yet.
         setImmediate(() => {
-          if (this.#socket.bytesRead === bytesRead) this.#fail(unreachable(`${url.host} ${silence}`));
+          if (this.#socket.bytesRead === bytesRead) this.#fail(unreachable(`${url.host} ${problem}`));
           else this.#socket.setTimeout(timeout);
         });
       })
@@ -182,26 +179,31 @@ class Connection {
     return !this.#socket.destroyed;
   }
 
-  /** Whether the server ended it before it answered anything. */
+  /** Whether the server closed it before any byte of a response. */
   get isStale(): boolean {
-    return !this.#answered && !this.#ended;
+    return !this.#responded && !this.#ended;
   }
 
-  ask(request: string, accept: (head: AnswerHead) => Receiver | undefined, signal: AbortSignal): Promise<Answer> {
-    this.#answered = this.reusable = false;
+  request(
+    request: string,
+    accept: (head: ResponseHead) => Receiver | undefined,
+    signal: AbortSignal,
+  ): Promise<SocketResponse> {
+    this.#responded = this.reusable = false;
     this.#accept = accept;
     this.#head = this.#receiver = undefined;
     this.#body = [];
-    this.#kept = this.#announcements = 0;
+    this.#kept = this.#informational = 0;
     const abort = (): void => {
       this.#fail(signal.reason);
     };
     const watch = setInterval(() => {
       const { bytesRead } = this.#socket;
-      if (!this.#answered) this.#pace.restart(bytesRead);
-      else if (this.#pace.isTooSlow(bytesRead)) this.#fail(unreachable(`${this.#host} ${this.#pace.words}`));
-    }, this.#pace.interval).unref();
-    return new Promise<Answer>((resolve, reject) => {
+      if (!this.#responded) this.#throughput.restart(bytesRead);
+      else if (this.#throughput.isTooSlow(bytesRead))
+        this.#fail(unreachable(`${this.#host} ${this.#throughput.description}`));
+    }, this.#throughput.interval).unref();
+    return new Promise<SocketResponse>((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
       signal.addEventListener('abort', abort, { once: true });
@@ -209,7 +211,7 @@ class Connection {
     }).finally(() => {
       signal.removeEventListener('abort', abort);
       clearInterval(watch);
-      // An idle connection keeps nothing alive.
+      // An idle connection must not keep the process running.
       this.#socket.unref();
     });
   }
@@ -225,7 +227,7 @@ class Connection {
   }
 
   #take(chunk: Buffer): void {
-    this.#answered = true;
+    this.#responded = true;
     try {
       const body = this.#head ? chunk : this.#readHead(chunk);
       if (body) this.#readBody(body);
@@ -234,11 +236,11 @@ class Connection {
     }
   }
 
-  /** Reads up to the end of the head; returns what follows it, or undefined while there is more of it to come. */
+  /** Reads the head, and returns the bytes after it; undefined if the head is incomplete. */
   #readHead(chunk: Buffer): Buffer | undefined {
     let bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
     for (;;) {
-      // What is no HTTP may never come to an empty line.
+      // Bytes that are not HTTP may never contain an empty line.
       if (!plainStart.startsWith(bytes.toString('latin1', 0, plainStart.length))) throw new UnsupportedResponse();
       const end = bytes.indexOf('\r\n\r\n');
       if ((end < 0 ? bytes.length : end) > headLimit) {
@@ -250,9 +252,9 @@ class Connection {
       }
       const head = parseHead(bytes.toString('latin1', 0, end));
       bytes = bytes.subarray(end + 4);
-      // 100 (Continue), 103 (Early Hints): the answer is yet to come.
+      // 100 (Continue), 103 (Early Hints): the response follows.
       if (head.status < 200) {
-        if ((this.#announcements += 1) > announcementLimit) throw endlessAnnouncements(this.#host);
+        if ((this.#informational += 1) > informationalLimit) throw tooManyInformational(this.#host);
         continue;
       }
       this.#pending = empty;
@@ -276,7 +278,7 @@ class Connection {
     }
     const isCut = this.#remaining > 0 && this.#kept >= bodyLimit;
     if (this.#remaining > 0 && !isCut) return;
-    // What follows the announced body belongs to no answer, and must not pass for the next one.
+    // Bytes after the body must not be taken for the next response.
     const hasMore = isCut || chunk.length > body.length;
     this.reusable = !hasMore && !/\bclose\b/i.test(head.headers['connection'] ?? '');
     if (!this.reusable) this.destroy();

@@ -23,22 +23,22 @@ export class Trace {
     this.#log = log;
   }
 
-  /** Notes the status of the answer. */
+  /** Notes the status of the response. */
   begin(status: number): void {
     this.#status = status;
   }
 
-  /** Notes that so many bytes of the answer’s body have come. */
+  /** Notes that so many bytes of the response’s body have come. */
   count(bytes: number): void {
     this.#bytes += bytes;
   }
 
-  /** Notes all that comes of an answer. */
-  watch(answer: IncomingMessage): void {
-    this.begin(answer.statusCode ?? 0);
+  /** Notes all that comes of an response. */
+  watch(response: IncomingMessage): void {
+    this.begin(response.statusCode ?? 0);
     // A listener for the body would make it flow.
-    const push = answer.push.bind(answer);
-    answer.push = (chunk: Buffer | null, encoding) => {
+    const push = response.push.bind(response);
+    response.push = (chunk: Buffer | null, encoding) => {
       this.count(chunk?.length ?? 0);
       return push(chunk, encoding);
     };

@@ -6,7 +6,7 @@ export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new SyntaxError(`malformed at ${describePlace(text, findFault(text))}`);
+    throw new SyntaxError(`malformed at ${describePosition(text, findError(text))}`);
   }
 }
 
@@ -17,7 +17,7 @@ export function withoutText(error: unknown): SyntaxError {
 }
 
 /** The length of the longest beginning that could go on as JSON. V8 does not tell it in every case. */
-function findFault(text: string): number {
+function findError(text: string): number {
   let [low, high] = [0, text.length];
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
@@ -39,7 +39,7 @@ function isBeginning(text: string): boolean {
   }
 }
 
-function describePlace(text: string, position: number): string {
+function describePosition(text: string, position: number): string {
   const lines = text.slice(0, position).split('\n');
   return `line ${lines.length}, column ${(lines.at(-1)?.length ?? 0) + 1}`;
 }

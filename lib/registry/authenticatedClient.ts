@@ -33,7 +33,7 @@ export class AuthenticatedClient {
   readonly #insecure: boolean;
   /** The schemes that registries were found to speak. */
   readonly #schemes = new Map<string, 'http' | 'https'>();
-  readonly #answered = new Set<string>();
+  readonly #responded = new Set<string>();
   /** Those that did not speak https when they were asked. */
   readonly #plain = new Set<string>();
 
@@ -45,8 +45,8 @@ export class AuthenticatedClient {
   }
 
   /** Tells whether a registry has answered anything in this run. */
-  hasAnswered(registry: string): boolean {
-    return this.#answered.has(registry);
+  hasResponded(registry: string): boolean {
+    return this.#responded.has(registry);
   }
 
   /** Sends a request with the Authorization it needs, and once more where the registry wants another. */
@@ -57,7 +57,7 @@ export class AuthenticatedClient {
     const authorization = await this.#authorizer.authorize(subject);
     const reply = await this.#follow(request, authorization, perform);
     const challenge = reply.headers['www-authenticate'];
-    if (reply.status !== 401 || reply.elsewhere || challenge === undefined) return reply;
+    if (reply.status !== 401 || reply.isCrossOrigin || challenge === undefined) return reply;
     const rejected = reply.authorization;
     const renewed = await this.#authorizer.authorize({
       ...subject,
@@ -83,14 +83,14 @@ export class AuthenticatedClient {
       sameOrigin: own,
       response: await sendTo(target, own),
     }));
-    this.#answered.add(request.registry);
+    this.#responded.add(request.registry);
     const { url, sameOrigin, response } = await followRedirects(method, first, sendTo, (from, to, hops) => {
       if (hops === 10)
         throw new PluginError('server-error', `${request.registry} redirects without end (${printable(from)})`);
       this.#checkRedirect(from, to);
       return true;
     });
-    return { ...response, url, elsewhere: !sameOrigin, authorization: sameOrigin ? authorization : undefined };
+    return { ...response, url, isCrossOrigin: !sameOrigin, authorization: sameOrigin ? authorization : undefined };
   }
 
   /** Finds the scheme of a registry with the first request to it: https, or http where that is allowed and all it speaks. */

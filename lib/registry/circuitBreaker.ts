@@ -9,7 +9,7 @@ const defaultPause = 60_000;
  */
 export class CircuitBreaker {
   readonly #pause: number;
-  readonly #answers = new Map<string, number>();
+  readonly #responses = new Map<string, number>();
   readonly #registries = new Map<string, { error: PluginError; until: number }>();
 
   constructor(pause: number = defaultPause) {
@@ -17,34 +17,34 @@ export class CircuitBreaker {
   }
 
   /** How many answers of use a registry has given. */
-  answersOf(registry: string): number {
-    return this.#answers.get(registry) ?? 0;
+  responsesOf(registry: string): number {
+    return this.#responses.get(registry) ?? 0;
   }
 
   /** Notes an answer of use, or a part of one. */
-  noteAnswer(registry: string): void {
-    this.#answers.set(registry, this.answersOf(registry) + 1);
+  noteResponse(registry: string): void {
+    this.#responses.set(registry, this.responsesOf(registry) + 1);
     this.#registries.delete(registry);
   }
 
   /** Gives a registry up, unless it has answered since it had given so many answers. */
-  giveUp(registry: string, error: PluginError, answers: number): void {
-    if (this.answersOf(registry) > answers) return;
+  open(registry: string, error: PluginError, responses: number): void {
+    if (this.responsesOf(registry) > responses) return;
     this.#registries.set(registry, { error, until: performance.now() + this.#pause });
   }
 
-  has(registry: string): boolean {
+  isOpen(registry: string): boolean {
     return this.#registries.has(registry);
   }
 
   /** Throws what a registry was given up for; now and then it lets a request find out whether that is still so. */
   check(registry: string): void {
-    const given = this.#registries.get(registry);
-    if (!given) return;
-    if (performance.now() < given.until) {
-      const { code, message, hint } = given.error;
-      throw new PluginError(code, `${registry} is not asked any more: ${message}`, { hint, cause: given.error });
+    const failure = this.#registries.get(registry);
+    if (!failure) return;
+    if (performance.now() < failure.until) {
+      const { code, message, hint } = failure.error;
+      throw new PluginError(code, `${registry} is not asked any more: ${message}`, { hint, cause: failure.error });
     }
-    given.until = performance.now() + this.#pause;
+    failure.until = performance.now() + this.#pause;
   }
 }

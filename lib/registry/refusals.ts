@@ -19,7 +19,7 @@ export interface Reply extends ReadResponse {
   readonly url: URL;
   readonly authorization: string | undefined;
   /** Whether redirects led away from the registry’s own origin. */
-  readonly elsewhere: boolean;
+  readonly isCrossOrigin: boolean;
 }
 
 /** The error codes that a registry's answer gives (distribution-spec, “Error Codes”): `MANIFEST_UNKNOWN`. */
@@ -31,11 +31,11 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
 export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
-  const words = wordsOf(reply);
+  const words = summarize(reply);
   const said = words && ` (${words})`;
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
-  if (reply.elsewhere && [401, 403].includes(status)) {
+  if (reply.isCrossOrigin && [401, 403].includes(status)) {
     // Signed locations expire; the registry gives a new one.
     return new TransientError('denied', `${url.host}, where ${registry} keeps ${what}, refuses to give it${said}`, {});
   }
@@ -65,7 +65,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${said}`);
-  const where = reply.elsewhere ? `${printable(url)} (for ${whole})` : whole;
+  const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
   const message = `${where} answered ${status} when asked to ${verb(method)} ${what}${said}`;
   return explainStatus(reply, message, code);
 }
@@ -85,20 +85,20 @@ export function refuseEncoding({ registry, repository, what }: RequestSubject, h
 
 function codeOf(reply: ReadResponse): ErrorCode {
   for (const code of errorCodesOf(reply)) {
-    const meaning = meanings[code];
+    const meaning = codesByName[code];
     if (meaning && reply.status >= 400 && reply.status < 500) return meaning;
   }
-  return statuses[reply.status] ?? 'server-error';
+  return codesByStatus[reply.status] ?? 'server-error';
 }
 
-const statuses: Readonly<Record<number, ErrorCode>> = {
+const codesByStatus: Readonly<Record<number, ErrorCode>> = {
   401: 'unauthorized',
   403: 'denied',
   404: 'not-found',
   429: 'rate-limited',
 };
 
-const meanings: Readonly<Record<string, ErrorCode | undefined>> = {
+const codesByName: Readonly<Record<string, ErrorCode | undefined>> = {
   MANIFEST_BLOB_UNKNOWN: 'not-found',
   MANIFEST_INVALID: 'invalid-manifest',
   DIGEST_INVALID: 'digest-mismatch',
@@ -131,7 +131,7 @@ function errorsOf(body: Buffer): RegistryError[] {
 }
 
 /** What an answer says, as one short line that holds no secret: a registry's errors, S3's code and message, or the title of a page. */
-function wordsOf({ body, authorization }: Reply): string {
+function summarize({ body, authorization }: Reply): string {
   const text = body.toString();
   const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
   const words =

@@ -26,7 +26,7 @@ export class Registries {
   readonly #context: Context;
   readonly #tokens = Promise.withResolvers<Tokens>();
   readonly #session: RegistrySession;
-  readonly #doubted = new Set<string>();
+  readonly #warned = new Set<string>();
   #threads: Promise<DownloadThreads> | undefined;
 
   constructor(access: RegistryAccess, context: Context) {
@@ -53,10 +53,10 @@ export class Registries {
   sourceOf(reference: Reference): ContentSource {
     const [first, ...others] = this.#locationsOf(reference).map((location) => this.repository(location));
     if (first) {
-      const doubt = (reason: PluginError): void => {
-        this.#doubt(reference, reason);
+      const warn = (reason: PluginError): void => {
+        this.#warnOfAbsence(reference, reason);
       };
-      return others.length === 0 ? first : new FallbackSource([first, ...others], doubt);
+      return others.length === 0 ? first : new FallbackSource([first, ...others], warn);
     }
     throw new PluginError('not-found', `${formatReference(reference)} must not be asked for itself and has no mirror`, {
       hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',
@@ -87,8 +87,8 @@ export class Registries {
   ): Promise<void> {
     const locations = references.flatMap((reference) => this.#access.mirrors.locationsOf(reference));
     const transfer = { descriptor, repositories: distinct(locations) };
-    const whither = 'pieces' in place ? { place } : { destination: place };
-    await (await this.startThreads()).download({ ...transfer, ...whither }, onProgress);
+    const target = 'pieces' in place ? { place } : { destination: place };
+    await (await this.startThreads()).download({ ...transfer, ...target }, onProgress);
   }
 
   /** Ends the threads and closes every connection. */
@@ -98,10 +98,10 @@ export class Registries {
   }
 
   /** Warns, once for each repository, that what its mirrors lack is taken for absent, though it cannot be asked itself. */
-  #doubt({ registry, repository }: Reference, { message }: PluginError): void {
+  #warnOfAbsence({ registry, repository }: Reference, { message }: PluginError): void {
     const name = formatReference({ registry, repository });
-    if (this.#doubted.has(name)) return;
-    this.#doubted.add(name);
+    if (this.#warned.has(name)) return;
+    this.#warned.add(name);
     const what = `sigstore signatures and other things that the mirrors of ${name} lack`;
     this.#context.log('warn', `${what} are taken for absent, though they may be there: ${message}`);
   }

@@ -14,10 +14,10 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 const accepted = Object.values(mediaTypes).join(', ');
 
 /** What is not there, as registries say of it that know no HEAD, too: to push it once more does no harm. */
-const absences = [404, 405, 501];
+const absentStatuses = [404, 405, 501];
 
 /** How much of the manifests that were read or pushed is kept for a fetch or a tag of them, in bytes. */
-const manifestsKept = 8 * 1024 * 1024;
+const manifestCacheSize = 8 * 1024 * 1024;
 
 /** A repository in a registry (distribution-spec, version 2). The transport and its connections are the caller’s to close. */
 export class Registry implements ContentStore {
@@ -82,11 +82,11 @@ export class Registry implements ContentStore {
   }
 
   async exists(descriptor: Descriptor): Promise<boolean> {
-    const ask = (actions: RegistryRequest['actions']): Promise<Reply> =>
-      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absences });
-    const reply = await ask('pull').catch((error: unknown) => {
+    const head = (actions: RegistryRequest['actions']): Promise<Reply> =>
+      this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absentStatuses });
+    const reply = await head('pull').catch((error: unknown) => {
       // A repository that does not exist yet cannot be read by anybody, but by those who may create it.
-      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return ask('pull,push');
+      if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return head('pull,push');
       throw error;
     });
     const size = reply.headers['content-length'];
@@ -159,7 +159,7 @@ export class Registry implements ContentStore {
 
   async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
     const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
-    const reply = await this.#send('HEAD', request, { accept: absences });
+    const reply = await this.#send('HEAD', request, { accept: absentStatuses });
     return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
   }
 
@@ -176,7 +176,7 @@ export class Registry implements ContentStore {
     this.#manifests.set(digest, bytes);
     let size = [...this.#manifests.values()].reduce((sum, { length }) => sum + length, 0);
     for (const [oldest, { length }] of this.#manifests) {
-      if (size <= manifestsKept) return;
+      if (size <= manifestCacheSize) return;
       this.#manifests.delete(oldest);
       size -= length;
     }

@@ -46,8 +46,8 @@ export function openSession(
       context.log('debug', message);
     },
   });
-  const asked = typeof authorizer === 'function' ? authorizer(connections) : authorizer;
-  const transport = new Transport(connections, asked, context, {
+  const authorize = typeof authorizer === 'function' ? authorizer(connections) : authorizer;
+  const transport = new Transport(connections, authorize, context, {
     insecure,
     ...(retryTimeout !== undefined && { longestWait: retryTimeout }),
   });

@@ -7,7 +7,7 @@ import type { Transport } from './transport.ts';
 const pageSize = 1000;
 const pageLimit = 16 * 1024 * 1024;
 /** No repository has this many pages of tags; a server that makes them up would go on for ever. */
-const mostPages = 1000;
+const pageCountLimit = 1000;
 
 /** Reads the tags of a repository, page by page; none where it does not exist. Throws `server-error`, and `too-large` for endless lists. */
 export async function readTags(
@@ -18,7 +18,7 @@ export async function readTags(
   const tags = new Set<string>();
   let target: string | URL | undefined = `tags/list?n=${pageSize}`;
   for (let page = 0; target !== undefined; page += 1) {
-    if (page === mostPages) throw new PluginError('too-large', `${registry}/${repository} has an endless ${what}`);
+    if (page === pageCountLimit) throw new PluginError('too-large', `${registry}/${repository} has an endless ${what}`);
     const request = { method: 'GET', registry, repository, what, target, actions: 'pull', limit: pageLimit } as const;
     const reply: Reply = await transport.send({ ...request, accept: [404] });
     if (reply.status === 404) break;

@@ -76,7 +76,7 @@ export class DownloadThreads {
   }
 
   // Only here, where the thread is no more, can it be said that nothing will be written any more.
-  #lose(thread: Thread): void {
+  #remove(thread: Thread): void {
     this.#threads.delete(thread);
     const reason = this.#end ?? thread.failure ?? new PluginError('internal', 'a download thread has ended');
     for (const task of thread.tasks.values()) task.done.reject(reason);
@@ -105,33 +105,33 @@ export class DownloadThreads {
     }
     const thread: Thread = { worker, share, tasks: new Map() };
     worker.on('message', (message: FromWorker) => {
-      this.#hear(thread, message);
+      this.#receive(thread, message);
     });
     worker.on('error', (error) => {
       thread.failure = new PluginError('internal', `a download thread failed: ${messageOf(error)}`, { cause: error });
     });
     worker.on('exit', () => {
-      this.#lose(thread);
+      this.#remove(thread);
     });
     return thread;
   }
 
-  #hear(thread: Thread, message: FromWorker): void {
+  #receive(thread: Thread, message: FromWorker): void {
     switch (message.kind) {
       case 'log':
         this.#context.log(message.level, message.message);
         return;
       case 'authorize': {
-        const answer = (reply: ToWorker): void => {
+        const respond = (reply: ToWorker): void => {
           thread.worker.postMessage(reply);
         };
         const { id, request } = message;
         this.#authorizer.authorize(request).then(
           (header) => {
-            answer({ kind: 'authorized', id, header });
+            respond({ kind: 'authorized', id, header });
           },
           (error: unknown) => {
-            answer({ kind: 'refused', id, error: toPlainError(error) });
+            respond({ kind: 'refused', id, error: toPlainError(error) });
           },
         );
         return;

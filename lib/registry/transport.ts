@@ -28,21 +28,21 @@ export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' 
  */
 export class Transport {
   readonly #connections: Connections;
-  readonly #conversations: AuthenticatedClient;
+  readonly #client: AuthenticatedClient;
   readonly #context: Context;
   readonly #options: TransportOptions;
-  readonly #givenUp: CircuitBreaker;
+  readonly #circuitBreaker: CircuitBreaker;
   /** When each registry was last warned of. */
   readonly #warnings = new Map<string, WaitWarnings>();
-  /** How many answers a registry had given when patience with a request was tried first. */
-  readonly #answers = new WeakMap<RetryBudget, number>();
+  /** How many responses a registry had given when budget with a request was tried first. */
+  readonly #responses = new WeakMap<RetryBudget, number>();
 
   constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
     this.#connections = connections;
-    this.#conversations = new AuthenticatedClient(authorizer, context, options.insecure ?? false);
+    this.#client = new AuthenticatedClient(authorizer, context, options.insecure ?? false);
     this.#context = context;
     this.#options = options;
-    this.#givenUp = new CircuitBreaker(options.pause);
+    this.#circuitBreaker = new CircuitBreaker(options.pause);
   }
 
   /** Sends a request, again when that may help, and reads the answer's body. */
@@ -52,27 +52,27 @@ export class Transport {
 
   /** Sends a request a single time (a login and redirects aside): a part of what `persist` repeats as a whole. */
   async sendOnce(request: RegistryRequest): Promise<Reply> {
-    const reply = await this.#conversations.send(request, async (exchange) => {
+    const reply = await this.#client.send(request, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
       const limit = isSuccess(response.status) ? (request.limit ?? errorBodyLimit) : errorBodyLimit;
       return { ...response, body: await readBody(response, limit) };
     });
     if (isSuccess(reply.status)) refuseEncoding(request, reply.headers);
     else if (!request.accept?.includes(reply.status)) throw explainRegistryRefusal(request, reply);
-    this.#givenUp.noteAnswer(request.registry);
+    this.#circuitBreaker.noteResponse(request.registry);
     return reply;
   }
 
   /**
-   * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the patience of
+   * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the budget of
    * its progress.
    */
-  async persist<T>(registry: string, action: (patience: RetryBudget) => Promise<T>): Promise<T> {
-    this.#givenUp.check(registry);
-    const patience = this.#patienceWith(registry);
+  async persist<T>(registry: string, action: (budget: RetryBudget) => Promise<T>): Promise<T> {
+    this.#circuitBreaker.check(registry);
+    const budget = this.#budgetFor(registry);
     return await retry(
-      () => action(patience),
-      (error) => this.#endure(patience, registry, error),
+      () => action(budget),
+      (error) => this.#waitAfter(budget, registry, error),
     );
   }
 
@@ -82,32 +82,32 @@ export class Transport {
    */
   async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
-    const patience = this.#patienceWith(request.registry);
-    const endure = (error: unknown): Promise<void> =>
-      this.#endure(patience, request.registry, resumption.explain(error));
-    const noteAnswer = (): void => {
-      this.#givenUp.noteAnswer(request.registry);
+    const budget = this.#budgetFor(request.registry);
+    const waitAfter = (error: unknown): Promise<void> =>
+      this.#waitAfter(budget, request.registry, resumption.explain(error));
+    const noteResponse = (): void => {
+      this.#circuitBreaker.noteResponse(request.registry);
     };
-    const connect = (): Promise<Readable> => retry(() => this.#openOnce(request, resumption), endure);
+    const connect = (): Promise<Readable> => retry(() => this.#openOnce(request, resumption), waitAfter);
     async function* read(): AsyncGenerator<Buffer> {
       for (;;) {
         try {
           for await (const chunk of body as AsyncIterable<Buffer>) {
             const fresh = resumption.take(chunk);
-            patience.progress(fresh.length);
-            noteAnswer();
+            budget.progress(fresh.length);
+            noteResponse();
             if (fresh.length > 0) yield fresh;
           }
           resumption.finish();
         } catch (error) {
-          if (!resumption.isComplete) await endure(error);
+          if (!resumption.isComplete) await waitAfter(error);
         }
         if (resumption.isComplete) return;
         body = await connect();
       }
     }
     if (start > 0 && resumption.isComplete) return Readable.from([]);
-    this.#givenUp.check(request.registry);
+    this.#circuitBreaker.check(request.registry);
     let body = await connect();
     // A reader who leaves before the first byte has not entered the loop that would end the answer.
     return Readable.from(read(), { objectMode: false }).once('close', () => {
@@ -127,13 +127,13 @@ export class Transport {
   ): Promise<void> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
     if (start > 0 && resumption.isComplete) return;
-    this.#givenUp.check(request.registry);
-    const patience = this.#patienceWith(request.registry);
+    this.#circuitBreaker.check(request.registry);
+    const budget = this.#budgetFor(request.registry);
     let thrown: { error: unknown } | undefined;
     const take = (chunk: Buffer): void => {
       const fresh = resumption.take(chunk);
-      patience.progress(fresh.length);
-      this.#givenUp.noteAnswer(request.registry);
+      budget.progress(fresh.length);
+      this.#circuitBreaker.noteResponse(request.registry);
       try {
         if (fresh.length > 0) receive(fresh);
       } catch (error) {
@@ -144,7 +144,7 @@ export class Transport {
     const receiveOnce = async (): Promise<void> => {
       const content = toGet(request, resumption);
       try {
-        const reply = await this.#conversations.send(content, (exchange) =>
+        const reply = await this.#client.send(content, (exchange) =>
           this.#connections.receive(exchange, (...head) => (this.#begin(request, resumption, head) ? take : undefined)),
         );
         if (![200, 206].includes(reply.status)) throw explainRegistryRefusal(content, reply);
@@ -157,11 +157,11 @@ export class Transport {
     await retry(receiveOnce, (error) => {
       // An error of the receiver (a full disk) is not one of the server.
       if (thrown) throw thrown.error;
-      return this.#endure(patience, request.registry, resumption.explain(error));
+      return this.#waitAfter(budget, request.registry, resumption.explain(error));
     });
   }
 
-  #patienceWith(registry: string): RetryBudget {
+  #budgetFor(registry: string): RetryBudget {
     const warnings = this.#warnings.get(registry) ?? { last: -Infinity };
     this.#warnings.set(registry, warnings);
     return new RetryBudget(this.#options, this.#context, warnings);
@@ -170,7 +170,7 @@ export class Transport {
   async #openOnce(request: ContentRequest, resumption: Resumption): Promise<Readable> {
     const content = toGet(request, resumption);
     let stream: Readable | undefined;
-    const reply = await this.#conversations.send(content, async (exchange) => {
+    const reply = await this.#client.send(content, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
       try {
         if (this.#begin(request, resumption, [response.status, response.headers])) stream = response.body;
@@ -186,31 +186,31 @@ export class Transport {
 
   #begin({ registry }: ContentRequest, resumption: Resumption, head: Parameters<Resumption['begin']>): boolean {
     const begun = resumption.begin(...head);
-    if (begun) this.#givenUp.noteAnswer(registry);
+    if (begun) this.#circuitBreaker.noteResponse(registry);
     return begun;
   }
 
-  /** Endures a failure; not for long where nothing answers under a name that may well be misspelt, or the registry was given up. */
-  async #endure(patience: RetryBudget, registry: string, error: unknown): Promise<void> {
+  /** Endures a failure; not for long where nothing responses under a name that may well be misspelt, or the registry was given up. */
+  async #waitAfter(budget: RetryBudget, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
-    const answers = this.#answers.get(patience) ?? this.#givenUp.answersOf(registry);
-    this.#answers.set(patience, answers);
-    const dubious = !this.#conversations.hasAnswered(registry) && absent.includes(networkCode(error));
-    const most = this.#givenUp.has(registry) ? 1 : dubious ? Math.min(3, attempts) : attempts;
+    const responses = this.#responses.get(budget) ?? this.#circuitBreaker.responsesOf(registry);
+    this.#responses.set(budget, responses);
+    const isDoubtful = !this.#client.hasResponded(registry) && unreachableCodes.includes(networkCode(error));
+    const most = this.#circuitBreaker.isOpen(registry) ? 1 : isDoubtful ? Math.min(3, attempts) : attempts;
     try {
-      await patience.waitAfter(error, most);
+      await budget.waitAfter(error, most);
     } catch (final) {
       // Whoever refuses something is at work.
-      if (!isTransient(error)) this.#givenUp.noteAnswer(registry);
+      if (!isTransient(error)) this.#circuitBreaker.noteResponse(registry);
       else if (final === error || isPluginError(final, 'rate-limited')) {
-        this.#givenUp.giveUp(registry, isPluginError(final) ? final : error, answers);
+        this.#circuitBreaker.open(registry, isPluginError(final) ? final : error, responses);
       }
       throw final;
     }
   }
 }
 
-const absent = ['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH'];
+const unreachableCodes = ['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH'];
 
 function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;

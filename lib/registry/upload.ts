@@ -18,7 +18,7 @@ export interface UploadOptions {
 }
 
 const defaultChunkSize = 64 * 1024 * 1024;
-const leastChunkSize = 1024 * 1024;
+const minimumChunkSize = 1024 * 1024;
 
 /**
  * The upload of one blob: whole, in one PUT of a stream, or in PATCH chunks where the registry refuses that or the connection
@@ -61,9 +61,9 @@ export class BlobUpload {
   /** Does all of it. Throws what `open` and its stream do, `digest-mismatch`, `size-mismatch`, and what the registry says. */
   async run(): Promise<void> {
     try {
-      await this.#transport.persist(this.#subject.registry, async (patience) => {
+      await this.#transport.persist(this.#subject.registry, async (budget) => {
         try {
-          if (this.#chunked || !(await this.#sendWhole())) await this.#sendChunks(patience);
+          if (this.#chunked || !(await this.#sendWhole())) await this.#sendChunks(budget);
         } catch (error) {
           if (!this.#broken) throw error;
         }
@@ -98,7 +98,7 @@ export class BlobUpload {
     }
   }
 
-  async #sendChunks(patience: RetryBudget): Promise<void> {
+  async #sendChunks(budget: RetryBudget): Promise<void> {
     await this.#resume();
     const bytes = await this.#read();
     try {
@@ -107,7 +107,7 @@ export class BlobUpload {
       await rest.skip(this.#offset);
       while (this.#offset < this.#descriptor.size) {
         await this.#sendChunk(rest, Math.min(this.#chunkSize, this.#descriptor.size - this.#offset));
-        patience.progress(Math.max(0, this.#offset - this.#furthest));
+        budget.progress(Math.max(0, this.#offset - this.#furthest));
         this.#furthest = Math.max(this.#furthest, this.#offset);
       }
       // The verdict on the bytes comes at the end of the stream.
@@ -136,8 +136,8 @@ export class BlobUpload {
     });
     if (reply.status >= 400) {
       const refusal = explainRegistryRefusal({ ...this.#subject, method: 'PATCH' }, reply);
-      if (reply.status === 413 && length <= leastChunkSize) throw refusal;
-      if (reply.status === 413) this.#chunkSize = Math.max(leastChunkSize, Math.floor(length / 8));
+      if (reply.status === 413 && length <= minimumChunkSize) throw refusal;
+      if (reply.status === 413) this.#chunkSize = Math.max(minimumChunkSize, Math.floor(length / 8));
       throw new TransientError(refusal.code, refusal.message, {});
     }
     this.#location = locationOf(reply) ?? this.#location;

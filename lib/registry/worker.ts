@@ -68,37 +68,37 @@ export function fromPlainError({ atDestination, code, message, hint, transient }
   return atDestination ? new DestinationError(error) : error;
 }
 
-/** What a download thread does: downloads side by side as they are asked for; credentials stay with the main thread. */
+/** What a download thread does: downloads side by side as they are requested; credentials stay with the main thread. */
 function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
-  const say = (message: FromWorker): void => {
+  const post = (message: FromWorker): void => {
     port.postMessage(message);
   };
   const waiting = new Map<number, PromiseWithResolvers<string | undefined>>();
   const context: Context = {
     signal: new AbortController().signal,
     log: (level, message) => {
-      say({ kind: 'log', level, message });
+      post({ kind: 'log', level, message });
     },
     onEvent: () => undefined,
   };
-  let asked = 0;
+  let authorizations = 0;
   // What is remembered here saves a message for every request; a registry that no longer accepts it says so.
-  const remembered = new Map<string, Promise<string | undefined>>();
+  const headers = new Map<string, Promise<string | undefined>>();
   const authorizer: Authorizer = {
     authorize(request) {
       const key = `${request.registry} ${request.scope}`;
-      const known = request.challenge === undefined ? remembered.get(key) : undefined;
-      const header = known ?? ask(request);
-      remembered.set(key, header);
-      header.catch(() => remembered.delete(key));
+      const known = request.challenge === undefined ? headers.get(key) : undefined;
+      const header = known ?? requestHeader(request);
+      headers.set(key, header);
+      header.catch(() => headers.delete(key));
       return header;
     },
   };
-  const ask = (request: AuthorizationRequest): Promise<string | undefined> => {
-    const answer = Promise.withResolvers<string | undefined>();
-    waiting.set((asked += 1), answer);
-    say({ kind: 'authorize', id: asked, request });
-    return answer.promise;
+  const requestHeader = (request: AuthorizationRequest): Promise<string | undefined> => {
+    const pending = Promise.withResolvers<string | undefined>();
+    waiting.set((authorizations += 1), pending);
+    post({ kind: 'authorize', id: authorizations, request });
+    return pending.promise;
   };
   const session = openSession(settings, authorizer, context);
   port.on('message', (message: ToWorker) => {
@@ -107,26 +107,26 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
       const { descriptor, repositories } = download;
       const sources = repositories.map((reference) => session.repository(reference));
       const report = (present: number): void => {
-        say({ kind: 'progress', id, present });
+        post({ kind: 'progress', id, present });
       };
-      const bringing =
+      const transfer =
         'place' in download
           ? downloadInto(download.place, descriptor, sources, report)
           : relayInto(session.repository(download.destination), descriptor, sources, report);
-      bringing.then(
+      transfer.then(
         () => {
-          say({ kind: 'finished', id });
+          post({ kind: 'finished', id });
         },
         (error: unknown) => {
-          say({ kind: 'failed', id, error: toPlainError(error) });
+          post({ kind: 'failed', id, error: toPlainError(error) });
         },
       );
       return;
     }
-    const answer = waiting.get(message.id);
+    const pending = waiting.get(message.id);
     waiting.delete(message.id);
-    if (message.kind === 'authorized') answer?.resolve(message.header);
-    else answer?.reject(fromPlainError(message.error));
+    if (message.kind === 'authorized') pending?.resolve(message.header);
+    else pending?.reject(fromPlainError(message.error));
   });
 }
 

@@ -4,11 +4,11 @@ import { PluginError } from '../errors.ts';
 /** How slow the clients of a server may be. */
 export interface SendLimits {
   /** Milliseconds for which a client may take nothing; default 60 s. */
-  readonly grace?: number;
+  readonly idleTimeout?: number;
   /** Bytes per second that a client has to take; default 4 KiB. */
-  readonly leastRate?: number;
+  readonly minimumRate?: number;
   /** Milliseconds for one answer; by default as long as it takes. */
-  readonly longest?: number;
+  readonly maximumTime?: number;
 }
 
 /** Reads bytes of some content, `size` of them from `start` on. A chunk may be overwritten when the one after it has been read. */
@@ -18,15 +18,19 @@ export type ReadPart = (start: number, size: number) => AsyncIterable<Buffer>;
 // at a time go on with large ones, which hold two chunks of a megabyte.
 const smallPart = 128 * 1024;
 const largePart = 16 * 1024 * 1024;
-const mostLarge = 16;
+const largeLimit = 16;
 
 /** Sends content to the clients of one server: in memory that does not grow with their number, and not for ever. */
 export class ContentSender {
   readonly #limits: Required<SendLimits>;
   #large = 0;
 
-  constructor({ grace = 60_000, leastRate = 4096, longest = Infinity }: SendLimits = {}) {
-    this.#limits = { grace, leastRate, longest };
+  constructor({
+    idleTimeout: grace = 60_000,
+    minimumRate: leastRate = 4096,
+    maximumTime: longest = Infinity,
+  }: SendLimits = {}) {
+    this.#limits = { idleTimeout: grace, minimumRate: leastRate, maximumTime: longest };
   }
 
   /**
@@ -40,9 +44,9 @@ export class ContentSender {
     response: ServerResponse,
     check: (part: Buffer, left: number) => void = () => undefined,
   ): Promise<void> {
-    const end = performance.now() + this.#limits.longest;
+    const end = performance.now() + this.#limits.maximumTime;
     for (let done = 0; done < size && !response.destroyed;) {
-      const isLarge = done > 0 && this.#large < mostLarge;
+      const isLarge = done > 0 && this.#large < largeLimit;
       if (isLarge) this.#large += 1;
       try {
         const length = Math.min(isLarge ? largePart : smallPart, size - done);
@@ -60,7 +64,7 @@ export class ContentSender {
   /** Ends an answer, and waits until it is out or the client has gone away. Throws `unreachable` for a client that is too slow. */
   async finish(response: ServerResponse): Promise<void> {
     if (!response.writableFinished) {
-      await this.#within(this.#limits.grace, response, (done) => void response.end(done));
+      await this.#within(this.#limits.idleTimeout, response, (done) => void response.end(done));
     }
   }
 
@@ -71,7 +75,7 @@ export class ContentSender {
     end: number,
     check: (chunk: Buffer, left: number) => void,
   ): Promise<void> {
-    const { grace, leastRate } = this.#limits;
+    const { idleTimeout: grace, minimumRate: leastRate } = this.#limits;
     let left = size;
     let written = Promise.resolve();
     for await (const each of chunks) {

@@ -38,7 +38,7 @@ export interface ServeOptions {
   /** Is told of the bytes of blobs as they are sent, and how many they are. */
   readonly onSent?: (digest: Digest, bytes: number) => void;
   /** Is told of every request when its answer has ended. */
-  readonly onAnswer?: (answer: ServedAnswer) => void;
+  readonly onResponse?: (response: ServedResponse) => void;
 }
 
 /** A file that is served as it is, in one piece or in ranges. */
@@ -48,11 +48,11 @@ export interface ServedFile {
   /** Its bytes from `start` on, unverified, as LocalContent gives them. */
   chunks(start: number, size: number): AsyncIterable<Buffer>;
   /** To how many clients it is sent at a time; others are asked to come back (503). */
-  readonly mostClients?: number;
+  readonly maxClients?: number;
 }
 
 /** A request and what became of it. */
-export interface ServedAnswer {
+export interface ServedResponse {
   readonly method: string;
   /** With the query. */
   readonly path: string;
@@ -113,7 +113,7 @@ class Handler {
       const end = response.writableFinished ? '' : ', broken off';
       this.#context.log('debug', `serve: ${line} → ${response.statusCode}${end}`);
       const { method = '', url: path = '', headers } = request;
-      this.#options.onAnswer?.({ method, path, status: response.statusCode, client: headers['user-agent'] ?? '' });
+      this.#options.onResponse?.({ method, path, status: response.statusCode, client: headers['user-agent'] ?? '' });
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');
@@ -172,9 +172,9 @@ class Handler {
   }
 
   async #sendFile(file: ServedFile, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { size, mostClients = Infinity } = file;
+    const { size, maxClients = Infinity } = file;
     const clients = this.#clients.get(file) ?? 0;
-    if (request.method === 'GET' && clients >= mostClients) {
+    if (request.method === 'GET' && clients >= maxClients) {
       response.setHeader('Retry-After', '5');
       throw new RequestRefusal(503, 'TOOMANYREQUESTS', 'it is being sent to as many as it may be');
     }

@@ -31,12 +31,12 @@ export interface Page {
 export function readPage(list: readonly string[], query: string): Page {
   const parameters = new URLSearchParams(query);
   const last = parameters.get('last');
-  const asked = Number.parseInt(parameters.get('n') ?? '', 10);
+  const limit = Number.parseInt(parameters.get('n') ?? '', 10);
   const rest = list.toSorted().filter((item) => last === null || item > last);
-  const items = asked > 0 ? rest.slice(0, asked) : rest;
+  const items = limit > 0 ? rest.slice(0, limit) : rest;
   const end = items.at(-1);
   if (items.length === rest.length || end === undefined) return { items };
-  return { items, next: new URLSearchParams({ n: String(asked), last: end }).toString() };
+  return { items, next: new URLSearchParams({ n: String(limit), last: end }).toString() };
 }
 
 /** Tells whether an Authorization header has a token, in a time that says nothing about the token. */

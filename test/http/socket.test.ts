@@ -2,11 +2,11 @@ import { expect } from 'chai';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UnsupportedResponse, type AnswerHead } from '../../lib/http/responseHead.ts';
+import { UnsupportedResponse, type ResponseHead } from '../../lib/http/responseHead.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
 import { explainNetworkError } from '../../lib/http/networkErrors.ts';
-import { Sockets, type Answer, type Receiver, type SocketOptions } from '../../lib/http/socket.ts';
+import { Sockets, type SocketResponse, type Receiver, type SocketOptions } from '../../lib/http/socket.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { generatedBody } from '../fakes/registry/content.ts';
 import { failureOf } from '../support/program/failure.ts';
@@ -47,9 +47,9 @@ describe('Sockets', () => {
 
   const get = (
     url: string,
-    accept: (head: AnswerHead) => Receiver | undefined = () => undefined,
+    accept: (head: ResponseHead) => Receiver | undefined = () => undefined,
     { signal = never, ...options }: Partial<SocketOptions> & { signal?: AbortSignal } = {},
-  ): Promise<Answer> => {
+  ): Promise<SocketResponse> => {
     const target = new URL(url);
     const explain = (error: unknown): Error => explainNetworkError(error, target);
     const defaults = { tls: undefined, connectTimeout: 2000, idleTimeout: 2000, explain };
@@ -126,7 +126,7 @@ describe('Sockets', () => {
       '\nhel',
       'lo',
     ]);
-    let head: AnswerHead | undefined;
+    let head: ResponseHead | undefined;
     const chunks: string[] = [];
     await get(server.url, (given) => {
       head = given;

@@ -7,7 +7,7 @@ const subject = { method: 'GET', registry: 'q.io', repository: 'a/b', what: 'blo
 function replyOf(status: number, body: string | object = '', more: Partial<Reply> = {}): Reply {
   const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
   const url = new URL('https://q.io/v2/a/b/blobs/sha256:1?X-Amz-Signature=secret');
-  return { status, headers: {}, body: bytes, url, authorization: undefined, elsewhere: false, ...more };
+  return { status, headers: {}, body: bytes, url, authorization: undefined, isCrossOrigin: false, ...more };
 }
 
 const errors = (code: string, message: string, detail: unknown = null) => ({ errors: [{ code, message, detail }] });
@@ -67,7 +67,7 @@ describe('explainRefusal', () => {
       '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Request has expired</Message><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>';
     const elsewhere = explainRegistryRefusal(
       subject,
-      replyOf(403, s3, { elsewhere: true, url: new URL('https://cdn/x?sig=1') }),
+      replyOf(403, s3, { isCrossOrigin: true, url: new URL('https://cdn/x?sig=1') }),
     );
     expect(elsewhere.message).to.contain('AccessDenied: Request has expired').and.not.contain('AKIA');
     expect(elsewhere).to.be.instanceOf(TransientError);
@@ -85,7 +85,7 @@ describe('explainRefusal', () => {
     const auth = Buffer.from('me:pa:ss').toString('base64');
     const echo = replyOf(401, `you sent ${auth}, that is pa:ss of me`, { authorization: `Basic ${auth}` });
     expect(explainRegistryRefusal(subject, echo).message).to.contain('(you sent …, that is … of me)');
-    const other = explainRegistryRefusal(subject, replyOf(500, '', { elsewhere: true }));
+    const other = explainRegistryRefusal(subject, replyOf(500, '', { isCrossOrigin: true }));
     expect(other.message).to.not.contain('secret');
   });
 });

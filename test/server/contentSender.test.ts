@@ -97,12 +97,12 @@ describe('ContentSender', () => {
   });
 
   it('gives a client up that takes nothing for too long, or takes too long for everything', async () => {
-    for (const limits of [{ grace: 100, leastRate: 2 ** 30 }, { longest: 100 }]) {
+    for (const limits of [{ idleTimeout: 100, minimumRate: 2 ** 30 }, { maximumTime: 100 }]) {
       await begin((response) => new ContentSender(limits).send(zeros, size, response));
       expect((await failureOf(sent, 'unreachable')).message).to.contain('in time');
       server?.close().closeAllConnections();
     }
-    const small = { grace: 100, leastRate: 2 ** 30 };
+    const small = { idleTimeout: 100, minimumRate: 2 ** 30 };
     await begin((response) => {
       response.write(Buffer.alloc(size));
       return new ContentSender(small).finish(response);

@@ -7,7 +7,7 @@ import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { parseReference } from '../../oci/reference.ts';
 import { writeAtomically } from '../../files/atomicWrite.ts';
-import type { ServedAnswer } from '../../server/server.ts';
+import type { ServedResponse } from '../../server/server.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { mirrorFile, registriesFile } from '../../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
@@ -62,14 +62,14 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const prefixes = [...new Set([...own, ...also])].sort();
   await checkOthers(host, prefixes);
   const counted = new Map<string, RuntimeMirrorRequest>();
-  const onAnswer = ({ method, path, status, client }: ServedAnswer): void => {
+  const onResponse = ({ method, path, status, client }: ServedResponse): void => {
     const key = [method, path, status, client].join(' ');
     // A program that asks for something else each time must not fill the memory.
     if (counted.size < mostCounted || counted.has(key))
       counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
     context.log('info', `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${status} (${client})`);
   };
-  const server = await serveBundle(bundle, { host: '127.0.0.1', port, onAnswer, tags }, context);
+  const server = await serveBundle(bundle, { host: '127.0.0.1', port, onResponse, tags }, context);
   const path = pathOnHost(host, mirrorFile);
   try {
     // Files of that folder that do not end in .conf are not read: nobody sees half of it.

@@ -15,14 +15,14 @@ export type Challenge =
     };
 
 /** What is longer was made to keep a reader busy. */
-const longest = 8 * 1024;
+const lengthLimit = 8 * 1024;
 
 /**
  * Reads a WWW-Authenticate header (RFC 9110, 11.6.1) with one challenge or several, and takes Bearer before Basic. Throws
  * `server-error`, naming the registry, when it offers neither or its token server has no http or https address.
  */
 export function parseChallenge(header: string, registry: string): Challenge {
-  const challenges = splitChallenges(header.slice(0, longest));
+  const challenges = splitChallenges(header.slice(0, lengthLimit));
   const offered = (scheme: string) => challenges.find((challenge) => schemeOf(challenge) === scheme);
   const bearer = offered('bearer');
   const fields = bearer === undefined ? {} : fieldsOf(bearer);

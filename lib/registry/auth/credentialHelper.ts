@@ -3,7 +3,7 @@ import { PluginError } from '../../errors.ts';
 import type { Environment } from '../../http/proxy.ts';
 
 /** How long a helper may take, in milliseconds: some open a keyring that has to be unlocked first. */
-const patience = 60_000;
+const timeout = 60_000;
 
 /** Tells whether a text can be the name of a credential helper: the part of its file name after `docker-credential-`. */
 export function isHelperName(text: unknown): text is string {
@@ -15,7 +15,7 @@ export function isHelperName(text: unknown): text is string {
  * docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Undefined where it has none. Throws
  * `bad-credentials-file` when it cannot be run, fails or answers something else; what it wrote is never shown.
  */
-export async function askHelper(
+export async function runHelper(
   name: string,
   server: string,
   environment: Environment,
@@ -25,12 +25,12 @@ export async function askHelper(
     new PluginError('bad-credentials-file', `The credential helper ${program} ${why} when asked about ${server}`, {
       hint: 'Log in again with the tool that set the helper up, or give the credentials in a file with --pull-secret.',
     });
-  const { error, output } = await run(program, server, environment);
+  const { error, output } = await execHelper(program, server, environment);
   // The helpers of docker say so on stdout, others on stderr, all with exit code 1.
   if (error && /credentials not found/i.test(output)) return undefined;
   if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
-  if (error) throw fail(error.killed ? `did not answer within ${patience / 1000} seconds` : 'failed');
-  const { Username: username, Secret: secret } = parseAnswer(output);
+  if (error) throw fail(error.killed ? `did not answer within ${timeout / 1000} seconds` : 'failed');
+  const { Username: username, Secret: secret } = parseOutput(output);
   if (typeof username !== 'string' || typeof secret !== 'string') throw fail('did not answer with a credential');
   if (secret === '') return undefined;
   const from = `the credential helper ${program}`;
@@ -42,9 +42,9 @@ interface Outcome {
   readonly output: string;
 }
 
-async function run(program: string, input: string, environment: Environment): Promise<Outcome> {
+async function execHelper(program: string, input: string, environment: Environment): Promise<Outcome> {
   return await new Promise((resolve) => {
-    const options = { env: { ...environment }, timeout: patience, maxBuffer: 1024 * 1024 };
+    const options = { env: { ...environment }, timeout, maxBuffer: 1024 * 1024 };
     const child = execFile(program, ['get'], options, (error, stdout, stderr) => {
       if (!error) resolve({ output: stdout });
       else resolve({ error: { code: error.code, killed: error.killed ?? false }, output: `${stdout}\n${stderr}` });
@@ -55,7 +55,7 @@ async function run(program: string, input: string, environment: Environment): Pr
   });
 }
 
-function parseAnswer(output: string): Partial<Record<string, unknown>> {
+function parseOutput(output: string): Partial<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(output);
     return typeof value === 'object' && value !== null ? value : {};

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { askHelper, type Credential, isHelperName } from './credentialHelper.ts';
+import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 import type { Environment } from '../../http/proxy.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 
@@ -32,7 +32,7 @@ interface CredentialsFile {
  */
 export class Credentials {
   readonly #options: CredentialsOptions;
-  readonly #answers = new Map<string, Promise<Credential | undefined>>();
+  readonly #credentials = new Map<string, Promise<Credential | undefined>>();
   #files: readonly CredentialsFile[] = [];
   #loading: Promise<void> | undefined;
 
@@ -60,9 +60,9 @@ export class Credentials {
     const host = canonicalHost(registry);
     for (const file of this.#files) {
       const credential =
-        (await this.#ask(file, file.helpers.get(host), host)) ??
+        (await this.#runHelper(file, file.helpers.get(host), host)) ??
         findEntry(file, host, repository) ??
-        (await this.#ask(file, file.store, host));
+        (await this.#runHelper(file, file.store, host));
       if (credential) return credential;
     }
     return undefined;
@@ -76,15 +76,15 @@ export class Credentials {
     this.#files = files.filter((each) => each !== undefined);
   }
 
-  async #ask(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
+  async #runHelper(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
     if (helper === undefined || helper === '') return undefined;
     if (!isHelperName(helper)) throw unusable(file.path, `names a credential helper for ${host} that cannot be one`);
     // Docker keeps its own registry’s credentials under this address.
     const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
     const key = `${helper} ${server}`;
-    const answer = this.#answers.get(key) ?? askHelper(helper, server, this.#options.environment);
-    this.#answers.set(key, answer);
-    return await answer;
+    const credential = this.#credentials.get(key) ?? runHelper(helper, server, this.#options.environment);
+    this.#credentials.set(key, credential);
+    return await credential;
   }
 }
 

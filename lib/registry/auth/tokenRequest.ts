@@ -41,17 +41,17 @@ const redirectLimit = 5;
 export async function requestToken(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<Token> {
   const { username, password, identityToken } = request.credential ?? {};
   const since = Date.now();
-  let answer: ReadResponse;
+  let response: ReadResponse;
   if (identityToken !== undefined) {
-    answer = await post(request, { grant_type: 'refresh_token', refresh_token: identityToken }, connections, signal);
+    response = await post(request, { grant_type: 'refresh_token', refresh_token: identityToken }, connections, signal);
   } else {
-    answer = await get(request, connections, signal);
-    if (username !== undefined && password !== undefined && wantsOAuth(answer)) {
-      answer = await post(request, { grant_type: 'password', username, password }, connections, signal);
+    response = await get(request, connections, signal);
+    if (username !== undefined && password !== undefined && wantsOAuth(response)) {
+      response = await post(request, { grant_type: 'password', username, password }, connections, signal);
     }
   }
-  if (answer.status !== 200) throw explainFailure(request, answer);
-  return readToken(request, answer, since);
+  if (response.status !== 200) throw explainFailure(request, response);
+  return readToken(request, response, since);
 }
 
 /** The Authorization header of a user name and a password, undefined where the credential has none. */

@@ -8,7 +8,7 @@ import { printable } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
 
-/** What an Authorization header is wanted for. Plain data, so that it can come from another thread. */
+/** What an Authorization header is for. Plain data, so that it can come from another thread. */
 export interface AuthorizationRequest {
   /** Host, with its port where one is given. */
   readonly registry: string;
@@ -65,11 +65,11 @@ export class Tokens implements Authorizer {
   async authorize(request: AuthorizationRequest): Promise<string | undefined> {
     const { registry, repository, challenge, rejected } = request;
     if (challenge !== undefined) this.#challenges.set(registry, parseChallenge(challenge, registry));
-    const wanted = this.#challenges.get(registry);
-    if (!wanted) return undefined;
+    const challenged = this.#challenges.get(registry);
+    if (!challenged) return undefined;
     const credential = await this.#credentials.find(registry, repository);
     const header =
-      wanted.scheme === 'basic' ? basicHeader(credential) : await this.#bearer(request, wanted, credential);
+      challenged.scheme === 'basic' ? basicHeader(credential) : await this.#bearer(request, challenged, credential);
     if (challenge !== undefined && (header === undefined || header === rejected)) {
       throw this.#unauthorized(request, credential);
     }
@@ -77,12 +77,12 @@ export class Tokens implements Authorizer {
   }
 
   async #bearer(
-    { registry, repository, scope: asked, rejected }: AuthorizationRequest,
+    { registry, repository, scope: requested, rejected }: AuthorizationRequest,
     challenge: Challenge & { scheme: 'bearer' },
     credential: Credential | undefined,
   ): Promise<string> {
     if (credential?.registryToken !== undefined) return `Bearer ${credential.registryToken}`;
-    const scope = asked || challenge.scope;
+    const scope = requested || challenge.scope;
     const key = JSON.stringify([registry, repository, scope]);
     const known = this.#tokens.get(key);
     if (known) {
@@ -91,7 +91,7 @@ export class Tokens implements Authorizer {
       // Another caller may have replaced it while this one waited.
       if (this.#tokens.get(key) === known) this.#tokens.delete(key);
     }
-    const token = this.#tokens.get(key) ?? this.#obtain({ registry, repository, scope }, challenge, credential);
+    const token = this.#tokens.get(key) ?? this.#request({ registry, repository, scope }, challenge, credential);
     this.#tokens.set(key, token);
     try {
       return (await token).header;
@@ -102,7 +102,7 @@ export class Tokens implements Authorizer {
     }
   }
 
-  async #obtain(
+  async #request(
     request: AuthorizationRequest,
     { realm, service }: Challenge & { scheme: 'bearer' },
     credential: Credential | undefined,
@@ -115,8 +115,8 @@ export class Tokens implements Authorizer {
     }
     this.#context.log('debug', `asking ${printable(realm)} for a token for ${scope || 'no scope'}`);
     try {
-      const asked = { registry, repository, realm, service, scope, credential };
-      return await requestToken(asked, this.#connections, this.#context.signal);
+      const tokenRequest = { registry, repository, realm, service, scope, credential };
+      return await requestToken(tokenRequest, this.#connections, this.#context.signal);
     } catch (error) {
       throw isPluginError(error, 'unauthorized') ? this.#unauthorized(request, credential) : error;
     }

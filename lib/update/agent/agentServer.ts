@@ -7,7 +7,7 @@ import { derivePreSharedKey } from '../../http/preSharedKey.ts';
 import {
   serveContent,
   type ContentServer,
-  type ServedAnswer,
+  type ServedResponse,
   type ServedFile,
   type ServeOptions,
 } from '../../server/server.ts';
@@ -16,7 +16,7 @@ import { peerPath } from './agentPeers.ts';
 /** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
 const mostUploads = 2;
 /** What the node at the other end has to keep up with to hold one of these: it goes on where it was, here or elsewhere. */
-const limits = { grace: 30_000, leastRate: 64 * 1024, longest: 60 * 60_000 };
+const limits = { idleTimeout: 30_000, minimumRate: 64 * 1024, maximumTime: 60 * 60_000 };
 /** The name of the Service that leads to all agents. */
 const serviceName = 'bundle';
 
@@ -30,7 +30,7 @@ export interface AgentServerOptions {
   readonly executable?: ServedExecutable | undefined;
   readonly limits?: NonNullable<ServeOptions['limits']>;
   /** Is told of every request for a bundle. */
-  readonly onAnswer?: (answer: ServedAnswer) => void;
+  readonly onResponse?: (response: ServedResponse) => void;
 }
 
 /** The executable of an agent, and where it is served. */
@@ -88,7 +88,7 @@ export class AgentServer {
   /** Offers a verified bundle that has the digest, in place of any other. */
   offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
     this.withdraw();
-    if (chunks) this.#files.set(peerPath(digest), { size, chunks, mostClients: mostUploads });
+    if (chunks) this.#files.set(peerPath(digest), { size, chunks, maxClients: mostUploads });
     this.#offered = digest;
   }
 

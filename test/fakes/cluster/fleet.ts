@@ -168,12 +168,12 @@ class Fleet {
 
   async #openNode(name: string, found: readonly FoundBundle[]): Promise<void> {
     const { cluster, folder, interval, sending } = this.#settings;
-    const onAnswer = ({ method, path, status, client }: Parameters<NonNullable<OnAnswer>>[0]): void => {
+    const onResponse = ({ method, path, status, client }: Parameters<NonNullable<OnResponse>>[0]): void => {
       if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
       if (name === source) this.sentBySource += 1;
       this.#round.set(client, (this.#round.get(name) ?? 0) + 1);
     };
-    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onAnswer }, this.#context);
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onResponse }, this.#context);
     slowDown(server, sending);
     const connections = connectToPeers(token, name);
     const own = join(folder, name);
@@ -219,7 +219,7 @@ function slowDown(server: AgentServer, time: number): void {
   };
 }
 
-type OnAnswer = Parameters<typeof AgentServer.open>[0]['onAnswer'];
+type OnResponse = Parameters<typeof AgentServer.open>[0]['onResponse'];
 
 /** A node’s images without a store: loading takes a moment. */
 function imagesOfNobody(): AgentTools['images'] {

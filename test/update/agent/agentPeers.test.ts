@@ -159,7 +159,7 @@ describe('agents among each other', () => {
   });
 
   it('take a bundle away from nodes that stall, and send it to the next', async () => {
-    const limits = { grace: 2000, leastRate: 2 ** 30 };
+    const limits = { idleTimeout: 2000, minimumRate: 2 ** 30 };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, limits }, makeContext());
     closing.push(() => server.close());
     const chunk = Buffer.alloc(1024 * 1024);

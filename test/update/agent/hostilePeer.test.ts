@@ -66,10 +66,10 @@ describe('a node that lies', function () {
       [`/bundles/${digest.slice(7)}.tar`, file],
       [`/bundles/${digest.slice(7)}.json`, file],
     ]);
-    const onAnswer = ({ path }: { path: string }): void => void asked.push(path);
+    const onResponse = ({ path }: { path: string }): void => void asked.push(path);
     const server = await serveContent(
       () => undefined,
-      { host: '127.0.0.1', port: 0, preSharedKey: derivePreSharedKey(token), files, onAnswer },
+      { host: '127.0.0.1', port: 0, preSharedKey: derivePreSharedKey(token), files, onResponse },
       makeContext(),
     );
     closing.push(() => server.close());
