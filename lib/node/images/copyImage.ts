@@ -5,6 +5,7 @@ import { PluginError } from '../../errors.ts';
 import { repositoryIn, parseReference } from '../../oci/reference.ts';
 import { describeHost, pathOnHost, type Host } from '../../machine/host.ts';
 import { findProgram, runProgram, type ProgramResult } from '../../machine/programs.ts';
+import { describeMainStore } from '../runtime/storeConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
 /** Programs that bring images into containers/storage, the one to prefer first. */
@@ -19,6 +20,8 @@ export interface CopySetting {
   readonly server: string;
   /** A folder of the host for what a copy needs while it is under way. */
   readonly work: string;
+  /** The storage.conf to copy with, instead of the host’s. */
+  readonly storageConfig?: string | undefined;
 }
 
 /** Finds the program of a host to copy with. Throws `not-found` where it has none of those that can. */
@@ -46,13 +49,18 @@ export async function copyImage(
     // Layers pass through a temporary folder: beside the store there is room for them, and what a killed run left is found.
     TMPDIR: temporary,
     ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries }),
+    ...(setting.storageConfig !== undefined && { CONTAINERS_STORAGE_CONF: setting.storageConfig }),
   };
   const result = await runProgram(setting.host, program, args, context, { gentle: true, environment });
   if (result.code !== 0) throw explain(program, result, setting);
 }
 
-/** Makes the folder that copies work in, with what podman needs to find the server under the images’ own names. */
-export async function prepareWork(images: readonly StoreImage[], { host, work, server }: CopySetting): Promise<void> {
+/**
+ * Creates the folder that copies work in, with what podman needs to find the server under the images’ own names. Returns the setting to copy with:
+ * for the main store beside additional ones, with a storage.conf that does not name these.
+ */
+export async function prepareWork(images: readonly StoreImage[], setting: CopySetting): Promise<CopySetting> {
+  const { host, work, server, store } = setting;
   // A run that was killed left what it had on the way.
   await rm(pathOnHost(host, work), { recursive: true, force: true });
   await mkdir(pathOnHost(host, join(work, 'tmp')), { recursive: true, mode: 0o700 });
@@ -69,6 +77,11 @@ export async function prepareWork(images: readonly StoreImage[], { host, work, s
   const attachments = 'default-docker:\n  use-sigstore-attachments: true\n';
   await mkdir(pathOnHost(host, join(work, 'registries.d')));
   await writeFile(pathOnHost(host, join(work, 'registries.d', 'bundle.yaml')), attachments);
+  const mainStore = store.kind === 'main' ? await describeMainStore(host) : undefined;
+  if (mainStore === undefined) return setting;
+  const storageConfig = join(work, 'storage.conf');
+  await writeFile(pathOnHost(host, storageConfig), mainStore);
+  return { ...setting, storageConfig };
 }
 
 function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopySetting): string[] {

@@ -59,8 +59,7 @@ export async function copyMissing(
   // Whoever copies compares all digests: what is corrupt gets into no store, and is looked for when a copy fails.
   const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, unverified: true, onSent }, quiet);
   try {
-    const setting: CopySetting = { ...loading, server: `127.0.0.1:${server.port}` };
-    await prepareWork(missing, setting);
+    const setting = await prepareWork(missing, { ...loading, server: `127.0.0.1:${server.port}` });
     await copyAll(missing, index.listBlobs(), concurrency, context, async (image, own) => {
       try {
         await copyImage(program, image, setting, own);

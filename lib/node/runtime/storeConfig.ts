@@ -19,6 +19,7 @@ export const storeMarker = {
     'without it: take it out of additionalimagestores and restart the runtime before removing it.\n',
 };
 
+const listPattern = /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m;
 const key = 'storage.options.additionalimagestores';
 const header = '# Written by oc adm-upgrade-bundle storage, which also removes it.\n';
 
@@ -29,9 +30,7 @@ const header = '# Written by oc adm-upgrade-bundle storage, which also removes i
 export async function describeStorage(host: Host, store: string): Promise<string> {
   const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
   const text =
-    (await readIfThere(host, storageFile)) ??
-    (await readIfThere(host, vendorStorageFile)) ??
-    `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
+    (await readFirst(host)) ?? `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`;
   return addStore(text, additionalStores, store);
 }
 
@@ -43,9 +42,8 @@ export function addStore(text: string, additionalStores: readonly string[], stor
   if (additionalStores.includes(store)) return text;
   const line = `additionalimagestores = [${[...additionalStores, store].map((path) => JSON.stringify(path)).join(', ')}]`;
   const present = storesIn(text) !== undefined;
-  const pattern = /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m;
   const added = present
-    ? text.replace(pattern, () => line)
+    ? text.replace(listPattern, () => line)
     : /^\[storage\.options\][ \t]*$/m.test(text)
       ? text.replace(/^\[storage\.options\][ \t]*$/m, (table) => `${table}\n${line}`)
       : `${text.trimEnd()}\n\n[storage.options]\n${line}\n`;
@@ -57,6 +55,25 @@ export function addStore(text: string, additionalStores: readonly string[], stor
   throw new PluginError('unsupported', `${storageFile} lists additional stores in a form that is not understood`, {
     hint: `Add ${store} to additionalimagestores by hand.`,
   });
+}
+
+/**
+ * Returns the storage.conf of a host without its additional stores; undefined if it has none. A program that uses it writes every layer of an image into
+ * the main store, and does not refer to layers of an additional one.
+ */
+export async function describeMainStore(host: Host): Promise<string | undefined> {
+  const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
+  if (additionalStores.length === 0) return undefined;
+  const named = host.environment['CONTAINERS_STORAGE_CONF'];
+  const text = named === undefined || named === '' ? await readFirst(host) : await readIfThere(host, named);
+  return (text ?? `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`).replace(
+    listPattern,
+    'additionalimagestores = []',
+  );
+}
+
+async function readFirst(host: Host): Promise<string | undefined> {
+  return (await readIfThere(host, storageFile)) ?? (await readIfThere(host, vendorStorageFile));
 }
 
 /** Returns the additional stores that the text of a storage.conf lists; undefined if it has no list. Throws `invalid-file`. */

@@ -321,6 +321,20 @@ describe('loadBundle', function () {
     expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
   });
 
+  for (const copyProgram of copyPrograms) {
+    it(`writes every layer into the main store though an additional one has it, by ${copyProgram}`, async () => {
+      const path = join(folder, 'store');
+      await load({ store: { kind: 'additional', path } });
+      const config = join(folder, 'storage.conf');
+      const text = await readFile(config, 'utf8');
+      await writeFile(config, `${text}[storage.options]\nadditionalimagestores = ["${path}"]\n`);
+      const { store } = await load({ store: { kind: 'main' }, program: copyProgram });
+      const index = await StoreIndex.read(host, store);
+      const images = names.map((name) => ({ name, digest: digestIn(name) }));
+      expect(await Promise.all(images.map((image) => index.check(image)))).to.deep.equal(names.map(() => undefined));
+    });
+  }
+
   it('leaves a folder alone that is no store', async () => {
     const path = join(folder, 'store');
     await mkdir(path);
