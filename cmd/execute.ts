@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
-import type { Program } from './cli/command.ts';
+import type { Command, Program } from './cli/command.ts';
 import { showFailure, withPointer } from './cli/failure.ts';
 import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
@@ -46,7 +46,9 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   let terminal = await Terminal.open(streams);
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
+  let running: Command | undefined;
   const run: Run = async (command, args) => {
+    running = command;
     const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
     terminal = await Terminal.open({ ...streams, quiet, verbose });
     const { log, transfer } = terminal;
@@ -63,7 +65,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     await Promise.race([drain(stdout, stderr), broken]);
   } catch (error) {
     terminal.close();
-    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal);
+    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal, running);
   }
   // Ends what may still be under way beside the operation that failed.
   ended.abort();

@@ -42,25 +42,49 @@ export const errorCodes = {
 /** The code of an error: stable, for scripts and for the troubleshooting page. */
 export type ErrorCode = keyof typeof errorCodes;
 
-/** An error that a person can act on: what happened (message), what to do next (hint), and what was underneath (cause). */
+/** What a caller may set to avoid an error, by the names that the options of commands have. */
+export const settings = [
+  ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
+  ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
+  ...(['arch', 'base', 'fromDir', 'graphUrl', 'releaseRepository', 'volumeSize', 'images'] as const),
+  ...(['to', 'toDir', 'toReleaseImage', 'mirrorRegistry', 'printMirrorInstructions', 'overwrite'] as const),
+  ...(['context', 'kubeconfig', 'server', 'token', 'user', 'username', 'insecureSkipTlsVerify'] as const),
+  ...(['store', 'storePath', 'executable', 'admissionPolicy', 'timeout', 'wait', 'force', 'root'] as const),
+  ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
+  ...(['digest', 'newCa', 'rotateKey', 'podman', 'systemctl', 'abandon'] as const),
+] as const;
+
+/** The name of a setting: a command line shows it as an option if the command has that option. */
+export type SettingName = (typeof settings)[number];
+
+/**
+ * An error that a person can act on: what happened (message), what to do next (hint), which settings help with that, and the cause.
+ * No message or hint names an option of a command: the settings do.
+ */
 export class PluginError extends Error {
   override readonly name = 'PluginError';
   readonly code: ErrorCode;
   readonly hint: string | undefined;
+  readonly settings: readonly SettingName[];
 
-  constructor(code: ErrorCode, message: string, options: { hint?: string | undefined; cause?: unknown } = {}) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { hint?: string | undefined; settings?: readonly SettingName[] | undefined; cause?: unknown } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.hint = options.hint;
+    this.settings = options.settings ?? [];
   }
 }
 
-/** Tells whether an error is a PluginError, of the given code where one is given. */
+/** Tells whether an error is a PluginError, of the given code if one is given. */
 export function isPluginError(error: unknown, code?: ErrorCode): error is PluginError {
   return error instanceof PluginError && (code === undefined || error.code === code);
 }
 
-/** The words of any thrown value, for a sentence of our own. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

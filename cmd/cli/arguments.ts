@@ -113,6 +113,7 @@ function camelCase(name: string): string {
   return name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
 }
 
-function kebabCase(name: string): string {
+/** Returns the name of an option for the camel-case name of its argument. */
+export function kebabCase(name: string): string {
   return name.replace(/(?<=[a-z0-9])[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }

@@ -117,12 +117,18 @@ export class Terminal {
     }
   };
 
-  /** Writes why the run failed, each hint and each detail on a line of its own. */
-  showError(message: string, hints: readonly string[], details: readonly string[]): void {
+  /** Writes why the run failed, what to do, and options to try; then each detail on its own line. */
+  showError(
+    message: string,
+    {
+      hint,
+      options = [],
+      details,
+    }: { hint: string | undefined; options?: readonly string[]; details: readonly string[] },
+  ): void {
     this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${disarm(message)}`);
-    for (const hint of hints.map(disarm)) {
-      this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${hint}`);
-    }
+    if (hint !== undefined) this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${disarm(hint)}`);
+    if (options.length > 0) this.#write(`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`);
     for (const detail of details.map(disarm)) {
       this.#write(this.#colors?.gray(detail) ?? detail);
     }

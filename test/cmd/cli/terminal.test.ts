@@ -72,9 +72,11 @@ describe('Terminal', () => {
     terminal.log('debug', 'why');
     terminal.log('info', 'news');
     terminal.log('warn', 'careful');
-    terminal.showError('broken', ['mend it'], ['caused by: rust']);
+    terminal.showError('broken', { hint: 'repair it', options: ['--oil', '--paint'], details: ['caused by: rust'] });
     expect(stdout.text).to.equal('result\n');
-    expect(stderr.text).to.equal('why\nnews\nwarning: careful\nerror: broken\nhint: mend it\ncaused by: rust\n');
+    expect(stderr.text).to.equal(
+      'why\nnews\nwarning: careful\nerror: broken\nhint: repair it\ntry: --oil, --paint\ncaused by: rust\n',
+    );
   });
 
   it('keeps debug lines for --verbose, and shows only warnings and errors with --quiet', async () => {
@@ -145,7 +147,7 @@ describe('Terminal', () => {
 
     it('has no colours with NO_COLOR', async () => {
       const { terminal, stderr } = await open({ isTTY: true, environment: { NO_COLOR: '1' } });
-      terminal.showError('broken', [], []);
+      terminal.showError('broken', { hint: undefined, details: [] });
       terminal.transfer('Downloading')(plan);
       mock.timers.tick(400);
       terminal.close();

@@ -1,0 +1,54 @@
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { expect } from 'chai';
+import { kebabCase } from '../../../cmd/cli/arguments.ts';
+import type { OptionRecord } from '../../../cmd/cli/command.ts';
+import { showFailure } from '../../../cmd/cli/failure.ts';
+import { Terminal } from '../../../cmd/cli/terminal.ts';
+import { PluginError, settings } from '../../../lib/errors.ts';
+import { programs } from '../../support/project/docs.ts';
+
+const { signal } = new AbortController();
+
+async function show(error: unknown, options: OptionRecord): Promise<string> {
+  const stderr = new PassThrough();
+  const terminal = await Terminal.open({ stdout: new PassThrough(), stderr, environment: {} });
+  showFailure(error, terminal, signal, { options });
+  stderr.end();
+  return text(stderr);
+}
+
+describe('showFailure', () => {
+  const insecure = { insecure: { type: 'boolean', describe: 'Do not verify' } } as const;
+  const authority = { 'certificate-authority': { type: 'string', describe: 'File' } } as const;
+  const error = new PluginError('tls', 'the certificate is self-signed', {
+    hint: 'Trust its certificate authority, or skip verification.',
+    settings: ['certificateAuthority', 'insecure'],
+  });
+  const words = `error: ${error.message}\nhint: ${error.hint ?? ''}\n`;
+
+  it('names the options that the command has', async () => {
+    expect(await show(error, { ...authority, ...insecure })).to.equal(
+      `${words}try: --certificate-authority, --insecure\n`,
+    );
+    expect(await show(error, insecure)).to.equal(`${words}try: --insecure\n`);
+    expect(await show(error, {})).to.equal(words);
+  });
+
+  it('takes them from the cause, or from the first of several failures', async () => {
+    const outer = new PluginError('partial', 'two images failed', { cause: error });
+    expect(await show(outer, insecure)).to.equal('error: two images failed\ntry: --insecure\n');
+    const both = new AggregateError([outer, new PluginError('tls', 'b', { settings: ['certificateAuthority'] })]);
+    const sum = new PluginError('partial', 'all failed', { cause: both });
+    expect(await show(sum, { ...authority, ...insecure })).to.equal(
+      'error: all failed\ntry: --certificate-authority, --insecure\n',
+    );
+  });
+
+  it('can name each setting: some command has an option of that name', async () => {
+    const entries = programs.flatMap(({ commands }) => commands);
+    const commands = await Promise.all(entries.map(async (entry) => (await entry.load()).command));
+    const names = new Set(commands.flatMap(({ options }) => Object.keys(options)));
+    expect(settings.map(kebabCase).filter((name) => !names.has(name))).to.deep.equal([]);
+  });
+});
