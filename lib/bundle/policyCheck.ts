@@ -1,9 +1,6 @@
 import type { Context } from '../context.ts';
-import { isPluginError } from '../errors.ts';
-import { parseManifest } from '../oci/descriptor.ts';
-import { checkReleaseImages, type ImageReader, type NamedResult } from '../release/sigstore/releaseCheck.ts';
+import { checkReleaseImages, readerOf, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import type { SignedRelease } from '../release/load.ts';
-import { readContent, type ContentSource } from '../store/store.ts';
 import { listSignedImages } from './bundleTags.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
@@ -12,7 +9,12 @@ import { describeProblem, type Problem } from './problem.ts';
 export function checkPolicies(bundle: Bundle, signed: SignedRelease, context: Context): Promise<NamedResult[]> {
   const { imagePolicies } = signed.release;
   if (imagePolicies.length === 0) return Promise.resolve([]);
-  return checkReleaseImages(listSignedImages(bundle, signed), imagePolicies, readerOf(bundle.content), context.signal);
+  return checkReleaseImages(
+    listSignedImages(bundle, signed),
+    imagePolicies,
+    readerOf(() => bundle.content),
+    context.signal,
+  );
 }
 
 /** The images that a cluster would refuse, as problems. */
@@ -24,25 +26,4 @@ export function findRefusedImages(results: readonly NamedResult[]): Problem[] {
     const kind = outcome === 'missing' ? 'unsigned' : 'untrusted';
     return [{ ...describeProblem(kind, 'signature', image.digest, message, hint), images: [name] }];
   });
-}
-
-/** Reads images and attachments from one store, in which some may be absent. */
-function readerOf(content: ContentSource): ImageReader {
-  return {
-    readManifest: (_image, tagOrDigest) =>
-      ifPresent(async () => {
-        const descriptor = await content.resolve(tagOrDigest);
-        return parseManifest(await readContent(content, descriptor), `${tagOrDigest} in ${content.name}`);
-      }),
-    readPayload: (_image, descriptor) => ifPresent(() => readContent(content, descriptor, descriptor.size)),
-  };
-}
-
-async function ifPresent<Value>(read: () => Promise<Value>): Promise<Value | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (isPluginError(error, 'not-found')) return undefined;
-    throw error;
-  }
 }

@@ -1,9 +1,10 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
-import type { Descriptor, Manifest } from '../../oci/descriptor.ts';
+import { parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
+import { readContent, type ContentSource } from '../../store/store.ts';
 import { judgeImage, type PolicyResult } from './imageSignatures.ts';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
 import { payloadLimit, payloadType, type SignatureLayer } from './sigstoreSignature.ts';
@@ -78,12 +79,13 @@ export function requireVerified(
   allowUnsigned: boolean,
   { log }: Pick<Context, 'log'>,
 ): void {
-  const error = describeRefused(results, where);
+  const error = findRefused(results, where);
   if (error && !allowUnsigned) throw error;
   if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
 }
 
-function describeRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
+/** Names the images that clusters would refuse in an error, `unsigned` or `untrusted`; undefined if there are none. */
+export function findRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
   const refused = results.filter(({ outcome }) => outcome === 'missing' || outcome === 'rejected');
   const [first] = refused;
   if (!first) return undefined;
@@ -98,6 +100,28 @@ function describeRefused(results: readonly NamedResult[], where: string): Plugin
       'Get the release from a repository that has its signatures, under the tags sha256-<digest>.sig.',
     cause: new Error(reasons),
   });
+}
+
+/** Reads images and attachments from stores, in which some may be absent. */
+export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageReader {
+  return {
+    readManifest: (image, tagOrDigest) =>
+      ifPresent(async () => {
+        const source = sourceOf(image);
+        const bytes = await readContent(source, await source.resolve(tagOrDigest));
+        return parseManifest(bytes, `${tagOrDigest} in ${source.name}`);
+      }),
+    readPayload: (image, descriptor) => ifPresent(() => readContent(sourceOf(image), descriptor, descriptor.size)),
+  };
+}
+
+async function ifPresent<Value>(read: () => Promise<Value>): Promise<Value | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  }
 }
 
 async function listInstances(image: NamedImage, reader: ImageReader): Promise<readonly Digest[]> {

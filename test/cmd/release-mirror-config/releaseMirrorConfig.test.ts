@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { hexOf, isDigest, type Digest } from '../../../lib/oci/digest.ts';
+import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { blobBytes, openWorkshop, until, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
@@ -43,6 +44,15 @@ describe('oc adm-release-mirror-config', () => {
     mirroring = new Mirroring(workshop);
   };
   afterEach(() => workshop.close());
+
+  it('warns of images that clusters refuse by the image policy of the release, and mirrors them', async () => {
+    // The host of the registry, whatever its port.
+    await open({ release: { files: imagePolicyFiles({ scopes: ['*.0.0.1'] }) } });
+    const last = [...workshop.release.images.keys()].at(-1) ?? '';
+    const { code, stderr } = await mirroring.run(['--to-dir=mirror']);
+    expect(code, stderr).to.equal(0);
+    expect(stderr).to.match(new RegExp(`warning: .*1 image has no valid sigstore signature: ${last}. Clusters refuse`));
+  });
 
   describe('to a directory', () => {
     const blobPath = (digest: string): string => mirroring.path('mirror/v2/openshift/release/blobs', digest);
