@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  * this list. From another folder below `lib` it imports the doors only.
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
-  ['lib', 'context errors shellWord'],
+  ['lib', 'context errors failures shellWord'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
   ['lib/files', 'atomicWrite disk fileContent fileRange lock partials rootFolder smallFile'],
   [

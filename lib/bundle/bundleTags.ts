@@ -1,5 +1,6 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { nameSome } from '../failures.ts';
 import { attachedTo } from '../oci/attachment.ts';
 import type { Digest } from '../oci/digest.ts';
 import { isTag, parseReference } from '../oci/reference.ts';
@@ -44,9 +45,7 @@ export async function readBundleTags(
   }
   const others = [...files].filter((tag) => isTag(tag) && !expected.has(tag) && !attachedTo(tag)).sort();
   if (others.length > 0) {
-    const more = others.length > 3 ? ` and ${others.length - 3} more` : '';
-    const names = others.slice(0, 3).join(', ') + more;
-    context.log('warn', `${names}: left out, because the signed release has no such tag`);
+    context.log('warn', `${nameSome(others)}: left out, because the signed release has no such tag`);
   }
   return tags;
 }

@@ -1,4 +1,5 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
+import { nameSome } from '../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
@@ -78,11 +79,6 @@ function compareLists(field: string, said: readonly string[], actual: readonly s
     ...(lacking.length > 0 ? [`leaves out of ${field}: ${nameSome(lacking)}`] : []),
     ...(extra.length > 0 ? [`has in ${field} what the release does not: ${nameSome(extra)}`] : []),
   ];
-}
-
-function nameSome(names: readonly string[]): string {
-  const others = names.length > 3 ? ` and ${names.length - 3} more` : '';
-  return names.slice(0, 3).join(', ') + others;
 }
 
 function contradiction(words: string): Problem {

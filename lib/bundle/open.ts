@@ -2,6 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { nameSome } from '../failures.ts';
 import { shellWord } from '../shellWord.ts';
 import { openDirectory } from './openDirectory.ts';
 import { openTar } from './openTar.ts';
@@ -43,7 +44,6 @@ async function lookAround(path: string): Promise<string> {
   const names = await readdir(folder).catch(() => undefined);
   if (!names) return `There is no folder ${folder}: check the path, and whether the medium is mounted.`;
   const bundles = names.filter((name) => name.endsWith('.tar')).sort();
-  const others = bundles.length > 5 ? ` and ${bundles.length - 5} more` : '';
-  const has = bundles.length === 0 ? 'no .tar file' : bundles.slice(0, 5).map(shellWord).join(', ') + others;
+  const has = bundles.length === 0 ? 'no .tar file' : nameSome(bundles.map(shellWord), 5);
   return `Check the path: ${folder === '.' ? 'this folder' : folder} has ${has}.`;
 }

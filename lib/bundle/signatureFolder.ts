@@ -1,6 +1,7 @@
 import type { ConfigManifest } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { firstMessage } from '../failures.ts';
 import { parseConfig, type ConfigText } from './bundledConfig.ts';
 import { judgeConfig } from './configCheck.ts';
 import { verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
@@ -21,10 +22,9 @@ export async function checkSignatureFolder(
   const subject = { version: '', digests: none, repositories: none };
   const bundle = { form: 'directory', described: false, metadata: { signatures: {} } } as const;
   const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
-  const [first, ...others] = problems;
-  if (!first) return signatures;
-  const more = others.length > 0 ? `, and ${others.length} more problems` : '';
-  throw new PluginError('untrusted', `${folder} is no bundle and no mirror directory: ${first.message}${more}`, {
+  const message = firstMessage(problems);
+  if (message === undefined) return signatures;
+  throw new PluginError('untrusted', `${folder} is no bundle and no mirror directory: ${message}`, {
     hint:
       'Give the bundle or mirror directory, whose release vouches for its configuration, or the key with --signature-keyring; ' +
       'what you made by hand --allow-unsigned applies.',

@@ -1,6 +1,7 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { firstMessage } from '../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../store/store.ts';
@@ -80,9 +81,9 @@ export async function checkRelease(
   return signed;
 }
 
-function refuse({ path }: Pick<Bundle, 'path'>, [first, ...others]: readonly Problem[]): void {
-  if (!first) return;
-  const more = others.length > 0 ? `, and ${others.length} more problems` : '';
-  const code = first.kind === 'untrusted' ? first.kind : 'invalid-bundle';
-  throw new PluginError(code, `${path}: ${first.message}${more}`);
+function refuse({ path }: Pick<Bundle, 'path'>, problems: readonly Problem[]): void {
+  const message = firstMessage(problems);
+  if (message === undefined) return;
+  const code = problems[0]?.kind === 'untrusted' ? 'untrusted' : 'invalid-bundle';
+  throw new PluginError(code, `${path}: ${message}`);
 }

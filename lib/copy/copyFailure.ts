@@ -1,8 +1,8 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../errors.ts';
+import { collectFailures, nameSome } from '../failures.ts';
 import type { Digest } from '../oci/digest.ts';
 
 const namesShown = 5;
-const errorsShown = 10;
 
 /** One thing that went wrong in a copy: on which side, in which store, with which content. */
 export class CopyFailure extends Error {
@@ -39,32 +39,21 @@ export class CopyFailure extends Error {
 
 /**
  * One error for everything that failed, given which images each failure concerns: the failure itself in context
- * when there is one, else `partial`; see sumUp.
+ * when there is one, else `partial`; see collectFailures.
  */
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
   const errors = [...failures].map(([failure, images]) => {
     const hint = isPluginError(failure.cause) ? failure.cause.hint : undefined;
     return new PluginError(failure.code, describe(failure, images), { hint, cause: failure.cause });
   });
-  const [only, second] = errors;
-  if (only && !second) return only;
   const failed = new Set([...failures.values()].flat()).size;
+  const title = `${failed} of ${total} images could not be copied`;
   const hint = 'Run the same command again: what was copied stays, and is skipped.';
-  return sumUp(`${failed} of ${total} images could not be copied`, errors, hint);
-}
-
-/** One `partial` for several errors. It names the first of them; its cause, an AggregateError that `-v` shows, has them all. */
-export function sumUp(title: string, errors: readonly PluginError[], hint: string | undefined): PluginError {
-  const lines = errors.map(({ message }) => message);
-  const more = errors.length - errorsShown;
-  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${more} more, which -v shows`] : lines;
-  const cause = new AggregateError(errors, lines.join('\n'));
-  return new PluginError('partial', `${title}:\n  ${shown.join('\n  ')}`, { hint, cause });
+  return collectFailures(errors, { title, hint });
 }
 
 function describe({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {
-  const more = images.length - namesShown;
-  const names = images.slice(0, namesShown).join(', ') + (more > 0 ? ` and ${more} more` : '');
+  const names = nameSome(images, namesShown);
   const where = message.includes(store) ? side : `${side} ${store}`;
   const what = message.includes(digest) ? message : `${digest}: ${message}`;
   return `${names === '' ? '' : `${names}: `}${where}: ${what}`;

@@ -1,4 +1,5 @@
 import { goArchitecture, type Architecture } from '../release/version.ts';
+import { nameSome } from '../failures.ts';
 import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
 import { mayRunOn, type ClusterNode } from './node.ts';
 import { isByDigest, type PodTemplate } from './podTemplate.ts';
@@ -108,9 +109,7 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
     const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
     return [find('images', 'info', what, advice.list)];
   }
-  const some = missing.slice(0, 2).join(', ');
-  const more = missing.length > 2 ? ` and ${missing.length - 2} more` : '';
-  return [find('images', 'warning', `lacks images that pods may need there: ${some}${more}`, advice.missing)];
+  return [find('images', 'warning', `lacks images that pods may need there: ${nameSome(missing, 2)}`, advice.missing)];
 }
 
 function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {

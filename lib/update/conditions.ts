@@ -1,4 +1,5 @@
 import { listOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { nameSome } from '../failures.ts';
 
 /** In the order in which they come to hold. */
 const types = [
@@ -46,8 +47,7 @@ export function mergeConditions(
   return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 
-/** Some names out of many, for a message: the first ten, and how many more there are. */
-export function nameSome(names: readonly string[], separator = ', '): string {
-  const more = names.length > 10 ? [`and ${names.length - 10} more`] : [];
-  return [...names.slice(0, 10), ...more].join(separator);
+/** Lists the first ten of many names for the message of a condition. */
+export function listNames(names: readonly string[], separator = ', '): string {
+  return nameSome(names, 10, separator);
 }

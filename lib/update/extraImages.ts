@@ -1,6 +1,6 @@
 import { digestIn } from '../oci/reference.ts';
 import type { BundleFacts } from './bundleFacts.ts';
-import { nameSome, type BundleCondition } from './conditions.ts';
+import { listNames, type BundleCondition } from './conditions.ts';
 import { fieldsOf, listOf } from '../kubernetes/fields.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
@@ -36,7 +36,7 @@ export function describeExtras({ status }: UpgradeBundle, { leftOut }: AllowedFa
     return isKnown ? [{ type, status: 'True', reason: 'Allowed', message }] : [];
   }
   const message =
-    `the release signature does not cover ${nameSome(leftOut)}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or run ` +
+    `the release signature does not cover ${listNames(leftOut)}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or run ` +
     'oc adm-upgrade-bundle apply with --allow-extra-images';
   return [{ type, status: 'False', reason: 'LeftOut', message }];
 }

@@ -2,6 +2,7 @@ import type { Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
 import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { attachedTo } from '../../oci/attachment.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
@@ -115,10 +116,13 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
   const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
   const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
   if (missing.length === 0) return;
-  const names = missing.slice(0, 3).join(', ') + (missing.length > 3 ? ` and ${missing.length - 3} more` : '');
-  throw new PluginError('incomplete', `${destination.name} said that it took everything, and does not have ${names}`, {
-    hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
-  });
+  throw new PluginError(
+    'incomplete',
+    `${destination.name} said that it took everything, and does not have ${nameSome(missing)}`,
+    {
+      hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
+    },
+  );
 }
 
 /** Says of a bundle in which something is missing or corrupt what can be done about it. */

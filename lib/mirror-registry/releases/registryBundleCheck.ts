@@ -4,6 +4,7 @@ import { readDigestFile } from '../../bundle/sidecars.ts';
 import { Walk } from '../../bundle/verify/walk.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { firstMessage } from '../../failures.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { imagesOfBundle } from './registryBundle.ts';
 
@@ -23,10 +24,9 @@ export async function checkRegistryBundle(
   await requireDigest(path, scanned.digest, expected);
   const walk = new Walk(scanned);
   for (const { image, digest } of Object.values(images)) walk.visit(digest, image);
-  const [first, ...others] = [...bundle.faults, ...walk.problems];
-  if (!first) return;
-  const more = others.length > 0 ? `, and ${others.length} more` : '';
-  throw new PluginError('incomplete', `${path} cannot be used: ${first.message}${more}`, {
+  const message = firstMessage([...bundle.faults, ...walk.problems]);
+  if (message === undefined) return;
+  throw new PluginError('incomplete', `${path} cannot be used: ${message}`, {
     hint: 'Bring it again. Nothing was changed.',
   });
 }

@@ -3,8 +3,8 @@ import { descriptorOf } from '../../bundle/complete.ts';
 import { serveBundle } from '../../bundle/deliver/serve.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { sumUp } from '../../copy/copyFailure.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
+import { collectFailures } from '../../failures.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { CopyQueue } from './copyQueue.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
@@ -132,12 +132,11 @@ async function copyAll(
   const errors = failures.map(({ image: { label, name }, error }) => {
     return new PluginError(error.code, `${label} (${name}): ${error.message}`, { hint: error.hint, cause: error });
   });
-  const [only, second] = errors;
-  if (only && !second) throw only;
-  if (only) {
-    const hint = 'The other images are loaded, and stay. Run the same command again with a bundle that is whole.';
-    throw sumUp(`${errors.length} of ${images.length} images could not be loaded`, errors, hint);
-  }
+  if (errors.length === 0) return;
+  throw collectFailures(errors, {
+    title: `${errors.length} of ${images.length} images could not be loaded`,
+    hint: 'The other images are loaded, and stay. Run the same command again with a bundle that is whole.',
+  });
 }
 
 /**

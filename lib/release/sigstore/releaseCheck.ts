@@ -1,5 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
 import { parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
@@ -90,11 +91,10 @@ export function findRefused(results: readonly NamedResult[], where: string): Plu
   const [first] = refused;
   if (!first) return undefined;
   const names = [...new Set(refused.map(({ name }) => name))];
-  const listed = names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : '');
   const code = refused.every(({ outcome }) => outcome === 'missing') ? 'unsigned' : 'untrusted';
   const reasons = [...new Set(refused.flatMap((each) => each.reasons))].slice(0, 3).join('; ');
   const count = names.length === 1 ? '1 image has' : `${names.length} images have`;
-  return new PluginError(code, `${where}: ${count} no valid sigstore signature: ${listed}`, {
+  return new PluginError(code, `${where}: ${count} no valid sigstore signature: ${nameSome(names, 5)}`, {
     hint:
       `Clusters refuse such images by the policy ${first.policy.name} of the release. ` +
       'Get the release from a repository that has its signatures, under the tags sha256-<digest>.sig.',

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { nameSome, type BundleCondition } from '../conditions.ts';
+import { listNames, type BundleCondition } from '../conditions.ts';
 import { readNode } from '../../preflight/node.ts';
 import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
@@ -70,8 +70,8 @@ function describe(entries: readonly NodeProgress[], silent: readonly string[], d
   const left = entries.filter((entry) => !hasAll(entry)).map(({ name }) => name);
   const words = [
     ...failed.slice(0, 10).map(({ name, message = 'failed' }) => `${name}: ${message}`),
-    ...(silent.length > 0 ? [`nothing was heard of ${nameSome(silent)}`] : []),
-    `${nameSome(left)} ${left.length === 1 ? 'does' : 'do'} not have all images yet`,
+    ...(silent.length > 0 ? [`nothing was heard of ${listNames(silent)}`] : []),
+    `${listNames(left)} ${left.length === 1 ? 'does' : 'do'} not have all images yet`,
   ];
   const reason = failed.length > 0 ? 'NodesFailed' : silent.length > 0 ? 'NodesMissing' : 'Loading';
   return { status: 'False', reason, message: words.join('; ') } as const;

@@ -1,6 +1,6 @@
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { nameSome, type BundleCondition } from '../conditions.ts';
+import { listNames, type BundleCondition } from '../conditions.ts';
 import {
   isSameSet,
   listUnpinnable,
@@ -24,17 +24,17 @@ export async function pinImages(look: Pinnable): Promise<BundleCondition> {
   });
   if (!(await servesPins(look.cluster))) {
     const left = look.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
-    if (left.length > 0) return waiting('Pinning', `${nameSome(left)} have not pinned the images yet`);
+    if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
     return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
   }
   const facts = await look.facts();
   if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
   const { waiting: left, failures } = await applySets(look, facts);
-  if (failures.length > 0) return waiting('PinningFailed', nameSome(failures, '; '));
-  if (left.length > 0) return waiting('Pinning', `${nameSome(left)} have not pinned the images yet`);
+  if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
+  if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
   const unpinnable = listUnpinnable(facts.metadata.images);
   const but =
-    unpinnable.length > 0 ? `, but for those whose names no PinnedImageSet takes: ${nameSome(unpinnable)}` : '';
+    unpinnable.length > 0 ? `, but for those whose names no PinnedImageSet takes: ${listNames(unpinnable)}` : '';
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
 }
 

@@ -3,7 +3,7 @@ import type { BundleFacts } from '../bundleFacts.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { nameSome, type BundleCondition } from '../conditions.ts';
+import { listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
 import { listOf } from '../../kubernetes/fields.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
@@ -186,11 +186,11 @@ async function findObstacle(look: Observation, { space }: { space: boolean }): P
     message,
   });
   if (rivals.length > 0)
-    return blocked('SeveralBundles', `there are others: ${nameSome(rivals)}; delete all but one UpgradeBundle`);
+    return blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`);
   const facts = await look.facts();
   if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
   const found = await findObstacles(cluster, site, facts.metadata, space ? state.nodes : undefined);
-  return found.length === 0 ? undefined : blocked('Blocked', nameSome(found.map(describeObstacle), '; '));
+  return found.length === 0 ? undefined : blocked('Blocked', listNames(found.map(describeObstacle), '; '));
 }
 
 async function describeMissing(look: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {
@@ -205,7 +205,7 @@ async function describeMissing(look: Observation, { metadata }: BundleFacts): Pr
       `${image}, needed by ${pod}${bundled ? ', is in the bundle and was pulled all the same' : ''}`,
   );
   const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
-  return [{ type: 'ImagesMissing', status: 'True', reason, message: nameSome(words, '; ') }];
+  return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];
 }
 
 function isUnderWay({ clusterVersion }: Site, release: string): boolean {

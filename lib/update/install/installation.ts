@@ -1,5 +1,6 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentObjects } from './agentObjects.ts';
@@ -112,12 +113,15 @@ async function checkArchitectures(cluster: Cluster, executables: readonly Execut
   if (!first) return;
   const { architecture } = first;
   const names = missing.filter((node) => node.architecture === architecture).map(({ name }) => name);
-  const listed = names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${names.length - 3} more` : names.join(', ');
-  throw new PluginError('unsupported', `There is no executable for ${architecture}, which these nodes are: ${listed}`, {
-    hint: isKnown(architecture)
-      ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and give the executable in it with --executable.`
-      : 'Agents are for amd64 and arm64.',
-  });
+  throw new PluginError(
+    'unsupported',
+    `There is no executable for ${architecture}, which these nodes are: ${nameSome(names)}`,
+    {
+      hint: isKnown(architecture)
+        ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and give the executable in it with --executable.`
+        : 'Agents are for amd64 and arm64.',
+    },
+  );
 }
 
 function isKnown(architecture: string): architecture is NodeArchitecture {

@@ -1,0 +1,36 @@
+import { PluginError } from './errors.ts';
+
+const errorsShown = 10;
+
+/** What is said of several failures together. */
+export interface FailureSummary {
+  readonly title: string;
+  readonly hint: string;
+}
+
+/**
+ * Makes one error of one or several: the error itself, or `partial`. That names the first of them; its cause, an AggregateError that `-v`
+ * shows, has all.
+ */
+export function collectFailures(errors: readonly PluginError[], { title, hint }: FailureSummary): PluginError {
+  const [only, second] = errors;
+  if (only && !second) return only;
+  const lines = errors.map(({ message }) => message);
+  const more = errors.length - errorsShown;
+  const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${more} more, which -v shows`] : lines;
+  const cause = new AggregateError(errors, lines.join('\n'));
+  return new PluginError('partial', `${title}:\n  ${shown.join('\n  ')}`, { hint, cause });
+}
+
+/** Lists the first names of many, and the number of the others: `a, b, c and 3 more`. */
+export function nameSome(names: readonly string[], limit = 3, separator = ', '): string {
+  const more = names.length > limit ? ` and ${names.length - limit} more` : '';
+  return names.slice(0, limit).join(separator) + more;
+}
+
+/** Says what is wrong, in the words of the first of several problems with the number of the others; undefined for none. */
+export function firstMessage(problems: readonly { readonly message: string }[]): string | undefined {
+  const [first, ...others] = problems;
+  if (!first) return undefined;
+  return others.length > 0 ? `${first.message}, and ${others.length} more problems` : first.message;
+}
