@@ -14,6 +14,12 @@ import { parseVolumeName, volumeName, type Volume } from '../archive/volumes.ts'
 import type { BundleMetadata } from './metadata.ts';
 import { lockOf } from './output.ts';
 
+/** Which files a bundle gets beside it. */
+export interface SidecarOptions {
+  /** The `.yaml` with the UpgradeBundle; true by default. */
+  readonly withManifest?: boolean;
+}
+
 /**
  * Writes what stands beside a bundle, `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an UpgradeBundle ready to apply,
  * and returns what gives them these names: to be called when the bundle has its own. Files of that name are removed at once. Of a
@@ -23,6 +29,7 @@ export async function prepareSidecars(
   path: string,
   { digest, volumes }: ArchiveDigests,
   metadata: BundleMetadata,
+  { withManifest = true }: SidecarOptions = {},
 ): Promise<() => Promise<void>> {
   const name = basename(path);
   const lines = volumes.map((volume, index) => `${hexOf(volume)}  ${volumeName(name, index)}`);
@@ -30,8 +37,8 @@ export async function prepareSidecars(
   // At no moment may one stand beside another tar than its own, which would be believed to have its digest: so the old ones
   // go before the tar is replaced, and the new ones come after. What is killed in between leaves a tar without a digest,
   // and the next run takes it anew. The .sha256 file comes last: where it is, everything is.
-  const texts: [string, string][] = [
-    [`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata))],
+  const texts: (readonly [string, string])[] = [
+    ...(withManifest ? ([[`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata))]] as const) : []),
     [`${path}.sha256`, [...lines, lines.length > 0 ? `# ${whole}` : whole, ''].join('\n')],
   ];
   try {

@@ -2,7 +2,16 @@ import { cp, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { digestOfFile, openWorkshop, type Workshop } from '../support/content/creation.ts';
+import { TestRegistry } from '../fakes/registry/registry.ts';
+import {
+  digestOfFile,
+  openWorkshop,
+  startExecutable,
+  type Running,
+  type Workshop,
+} from '../support/content/creation.ts';
+import { TestContent } from '../support/content/image.ts';
+import { putImage } from '../support/content/smallImage.ts';
 
 const killAt = fileURLToPath(new URL('../support/program/killAt.ts', import.meta.url));
 
@@ -40,5 +49,44 @@ describe('create, killed wherever a file gets or loses its name', () => {
     }
     // Of four names that are given, and four that are taken away, each before and after.
     expect(kills).to.be.at.least(12);
+  });
+
+  it('never leaves the digest of another bundle of a mirror registry', async function () {
+    this.timeout(300_000);
+    const { folder } = workshop;
+    const { content } = new TestContent();
+    const images = new TestRegistry({ content });
+    await images.start();
+    try {
+      const names = { quay: 'quay/quay-rhel8', redis: 'rhel8/redis-6', pause: 'ubi8/pause' };
+      const put = (tag: string): void => Object.values(names).forEach((name) => void putImage(content, name, tag));
+      const output = join(folder, 'registry');
+      const path = join(output, 'mirror-registry-2.0.11-x86_64.tar');
+      const args = (tag: string): string[] => [
+        ...['bundle', 'create', '--version=2.0.11', '--insecure', `--output=${output}`],
+        ...Object.entries(names).map(([key, name]) => `--target-${key}=${images.host}/${name}:${tag}`),
+      ];
+      const start = (tag: string, env: NodeJS.ProcessEnv = {}): Running =>
+        startExecutable('oc-adm_mirror_registry', folder, args(tag), env);
+      put('1-1');
+      put('1-2');
+      expect((await start('1-1').outcome).code).to.equal(0);
+      const other = join(folder, 'otherRegistry');
+      await rename(output, other);
+      let kills = 0;
+      for (let at = 0, killed = true; killed; at += 1) {
+        await rm(output, { recursive: true, force: true });
+        await cp(other, output, { recursive: true, preserveTimestamps: true });
+        const { code } = await start('1-2', { KILL_AT: String(at), NODE_OPTIONS: `--import=${killAt}` }).outcome;
+        killed = code === null;
+        if (killed) kills += 1;
+        const noted = await readFile(`${path}.sha256`, 'utf8').catch(() => '');
+        if (noted !== '') expect(noted, String(at)).to.include((await digestOfFile(path)).slice(7));
+      }
+      expect(kills).to.be.at.least(6);
+      expect((await readdir(output)).sort()).to.deep.equal(['', '.sha256'].map((suffix) => basename(path) + suffix));
+    } finally {
+      await images.stop();
+    }
   });
 });

@@ -5,23 +5,20 @@ import type { Digest } from '../../oci/digest.ts';
 import { formatReference } from '../../oci/reference.ts';
 import { findRelease, loadRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
-import { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { takeLock } from '../../files/lock.ts';
 import { withAdvice } from './advice.ts';
 import { leaveOut, readBase } from './base.ts';
-import { gatherContents, type Contents } from './contents.ts';
+import { gatherContents } from './contents.ts';
 import { checkContents } from './contentsCheck.ts';
 import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting } from './existing.ts';
 import { describeRelease } from '../facts.ts';
-import { fillBundle } from './fill.ts';
 import { listImages, resolveExtraImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
 import type { BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
-import { checkFolder, checkOutput, lockOf, makeFolder } from '../output.ts';
-import { prepareSidecars } from '../sidecars.ts';
+import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
+import { writeBundle } from './writeBundle.ts';
 
 /** What became of it; sizes in bytes. */
 export interface CreateResult {
@@ -90,7 +87,9 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, signatureManifests(signed), split);
   if (request.dryRun) return { ...plan(path, layout), policies };
-  return { ...(await write(path, layout, contents, request.output, origin, context)), policies };
+  const { digests, fetched } = await writeBundle(path, layout, contents, {}, origin, context);
+  const { metadata } = layout;
+  return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies };
 }
 
 /** The file name of a bundle; of a delta with the version that it leaves out of. */
@@ -100,31 +99,4 @@ export function bundleName(version: string, arch: Architecture, base?: string): 
 
 function plan(path: string, { metadata }: BundleLayout): CreateResult {
   return { path, outcome: 'planned', metadata, fetched: metadata.blobs.reduce((sum, { size }) => sum + size, 0) };
-}
-
-async function write(
-  path: string,
-  { tar, metadata }: BundleLayout,
-  contents: Contents,
-  folder: string,
-  origin: Origin,
-  context: Context,
-): Promise<CreateResult> {
-  await makeFolder(folder);
-  const unlock = await takeLock(lockOf(path), path);
-  try {
-    const writer = await ArchiveWriter.open(path, tar, context);
-    try {
-      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
-      const placeSidecars = await prepareSidecars(path, digests, metadata);
-      await writer.finish();
-      await placeSidecars();
-      return { path, outcome: 'created', metadata, digest: digests.digest, fetched };
-    } catch (error) {
-      await writer.close();
-      throw error;
-    }
-  } finally {
-    await unlock();
-  }
 }

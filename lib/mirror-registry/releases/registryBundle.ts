@@ -1,21 +1,16 @@
-import { mkdir } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { gatherContents } from '../../bundle/create/contents.ts';
 import { type BundleImage } from '../../bundle/images.ts';
-import { fillBundle } from '../../bundle/create/fill.ts';
+import { writeBundle } from '../../bundle/create/writeBundle.ts';
 import { layOutBundle } from '../../bundle/create/layout.ts';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Origin } from '../../bundle/create/origin.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { isIndex, parseManifest } from '../../oci/descriptor.ts';
-import { hexOf, type Digest } from '../../oci/digest.ts';
+import type { Digest } from '../../oci/digest.ts';
 import { formatReference, parseReference } from '../../oci/reference.ts';
 import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
-import { ArchiveWriter } from '../../archive/archiveWriter.ts';
-import { writeAtomically } from '../../files/atomicWrite.ts';
-import { describeWriteError } from '../../files/disk.ts';
-import { takeLock } from '../../files/lock.ts';
 import { readContent } from '../../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import type { TargetImages } from './images.ts';
@@ -64,27 +59,11 @@ export async function createRegistryBundle(
     release: pullspecs['quay'] ?? '',
     ...{ extraImages: [], osImages: [], previous: [], signatures: {} },
   };
-  const { tar, metadata } = layOutBundle(facts, contents, []);
+  const layout = layOutBundle(facts, contents, []);
   const path = join(output, `mirror-registry-${version}-${arch}.tar`);
-  await mkdir(output, { recursive: true }).catch((error: unknown) => {
-    throw describeWriteError(error, output);
-  });
-  const unlock = await takeLock(`${path}.lock`, path);
-  try {
-    origin.prepare();
-    const writer = await ArchiveWriter.open(path, tar, context);
-    try {
-      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
-      await writer.finish();
-      await writeAtomically(`${path}.sha256`, `${hexOf(digests.digest)}  ${basename(path)}\n`, { mode: 0o644 });
-      return { path, digest: digests.digest, metadata, fetched };
-    } catch (error) {
-      await writer.close();
-      throw error;
-    }
-  } finally {
-    await unlock();
-  }
+  origin.prepare();
+  const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, origin, context);
+  return { path, digest: digests.digest, metadata: layout.metadata, fetched };
 }
 
 /** The images of a bundle as units name them, by tag, with their digests. Throws `invalid-bundle` for one of something else. */

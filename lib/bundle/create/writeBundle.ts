@@ -1,0 +1,42 @@
+import { dirname } from 'node:path';
+import { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
+import type { Context } from '../../context.ts';
+import { takeLock } from '../../files/lock.ts';
+import { lockOf, makeFolder } from '../output.ts';
+import { prepareSidecars, type SidecarOptions } from '../sidecars.ts';
+import type { Contents } from './contents.ts';
+import { fillBundle } from './fill.ts';
+import type { BundleLayout } from './layout.ts';
+import type { Origin } from './origin.ts';
+
+/**
+ * Writes a bundle and the files beside it, or resumes an interrupted run. At no moment is there a digest beside another tar than its own.
+ * Returns the digests, and how many bytes were fetched. Throws `busy`, `disk-full`, `not-writable` and what the origin throws.
+ */
+export async function writeBundle(
+  path: string,
+  { tar, metadata }: BundleLayout,
+  contents: Contents,
+  sidecars: SidecarOptions,
+  origin: Origin,
+  context: Context,
+): Promise<{ readonly digests: ArchiveDigests; readonly fetched: number }> {
+  await makeFolder(dirname(path));
+  const unlock = await takeLock(lockOf(path), path);
+  try {
+    const writer = await ArchiveWriter.open(path, tar, context);
+    try {
+      const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+      const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);
+      await writer.finish();
+      await placeSidecars();
+      return { digests, fetched };
+    } catch (error) {
+      await writer.close();
+      throw error;
+    }
+  } finally {
+    await unlock();
+  }
+}
