@@ -1,3 +1,4 @@
+import { PluginError } from '../../lib/errors.ts';
 import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -12,6 +13,11 @@ export const command = defineCommand({
     'PinnedImageSets that keep them there, and release signatures in openshift-config-managed: the cluster runs with them. While an update is under way it refuses.',
   options: {
     force: { type: 'boolean', describe: 'Uninstall although an update is under way; what it has paused is restored' },
+    migrate: {
+      type: 'boolean',
+      describe: 'Load the running release from its bundle into the nodes’ own stores before the additional store goes',
+    },
+    'keep-store': { type: 'boolean', describe: 'Leave the additional store in the configuration of the nodes' },
     'remove-pins': {
       type: 'boolean',
       describe:
@@ -31,12 +37,17 @@ export const command = defineCommand({
     ['--remove-pins', 'Remove what keeps images on the nodes as well'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { force, removePins, dryRun } = args;
+    const { force, migrate, keepStore, removePins, dryRun } = args;
+    if (migrate && !args.wait) throw new PluginError('usage', '--migrate needs --wait');
     const cluster = await openCluster(args, environment, context);
     try {
       const timeout = args.wait ? args.timeout * 1000 : undefined;
       const tried = dryRun === 'none' ? {} : { dryRun };
-      const gone = await uninstallAgents(cluster, { force, removePins, timeout, ...tried }, context);
+      const gone = await uninstallAgents(
+        cluster,
+        { force, migrate, keepStore, removePins, timeout, ...tried },
+        context,
+      );
       for (const object of gone) terminal.print(formatObject(object, 'deleted', dryRun));
       if (gone.length === 0) terminal.print('There is nothing to remove.');
       const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');

@@ -55,24 +55,34 @@ export async function installStore(
 }
 
 /**
- * Takes an additional store away again, files first, while the policy still keeps nodes from being rebooted. The folder of the store stays on the nodes: containers may run from it. Gives what
- * it has removed. Without patience the policy stays, since nodes still need it. Throws `not-ready` with the pool that holds it up.
+ * Removes an additional store from the configuration of the nodes while the policy keeps them from rebooting. The folder of the store stays on the nodes:
+ * containers may run from it. Like pins, the setting that keeps images after a power failure stays, with the policy, unless `removePins`. Returns what it has removed.
+ * Without timeouts the policy stays. Throws `not-ready` with the pool that is not ready.
  */
 export async function removeStore(
   cluster: Cluster,
-  { dryRun }: Pick<ApplyOptions, 'dryRun'>,
+  { dryRun, removePins }: Pick<ApplyOptions, 'dryRun'> & { readonly removePins: boolean },
   patience: StoreTimeouts | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
-  const references = (await listStoreObjects(cluster)).map(({ apiVersion, kind, metadata: { name } }) => ({
-    ...{ apiVersion, kind },
+  const objects = await listStoreObjects(cluster);
+  const kept = removePins || !isAdditional(objects) ? [] : (await planStore(cluster, { additional: false })).configs;
+  const going = objects.filter(
+    ({ kind, metadata }) =>
+      (removePins || isAdditional(objects)) &&
+      !kept.some((each) => each.kind === kind && each.metadata.name === metadata.name),
+  );
+  const references = going.map(({ apiVersion, kind, metadata: { name } }) => ({
+    apiVersion,
+    kind,
     metadata: { name },
   }));
   const gone = await deleteObjects(cluster, references, { dryRun }, context);
-  if (gone.length === 0 || dryRun || !patience) return gone;
-  await awaitThat(() => findLatePool(cluster, false), patience, context);
+  if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
+  if (gone.length + kept.length === 0 || dryRun || !patience) return gone;
+  await awaitThat(() => findLatePool(cluster, kept.length > 0), patience, context);
   // What we stated, and state no longer, goes; what others have stated stays.
-  await cluster.apply({ ...disruptionPolicy, spec: {} });
+  if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
   return gone;
 }
 

@@ -15,6 +15,8 @@ import { listOwnSets } from '../../preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../kubernetes/serverSideApply.ts';
 import { formatObjectName } from '../../kubernetes/compatibility.ts';
 import { removeStore } from './storeInstallation.ts';
+import { secureImages } from './storeMigration.ts';
+import { isAdditional, listStoreObjects } from './storeObjects.ts';
 import { hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
@@ -24,6 +26,10 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
   readonly force: boolean;
   /** What pins images too, PinnedImageSets and the lists of CRI-O before these, without which kubelets may remove the images that they name. */
   readonly removePins: boolean;
+  /** Leave the additional store in the configuration of the nodes. */
+  readonly keepStore?: boolean;
+  /** Load the running release into the main stores before the additional store goes. */
+  readonly migrate?: boolean;
   /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
   readonly timeout: number | undefined;
   /** Between two looks, in milliseconds; default one second. */
@@ -31,8 +37,9 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
 }
 
 /**
- * Removes an installation: the agents and what they keep on the nodes, but no image; then every object, UpgradeBundles included, and pins where that is asked for; and restores
- * what an update has paused that is under way. Gives what it has removed, in this order. Throws `conflict` while an update is under way, `not-ready` with the nodes or the reason that hold it up, and what the cluster refuses. It can be run again.
+ * Removes an installation: the agents and their files on the nodes, but no image; then every object, UpgradeBundles included, and pins if asked for; and restores
+ * what a running update has paused. Returns what it has removed, in this order. Throws `conflict` while an update runs or if images of the running
+ * release are only in the additional store, `not-ready` with the nodes that are not clean, and what the cluster refuses. It can be run again.
  */
 export async function uninstallAgents(
   cluster: Cluster,
@@ -50,11 +57,20 @@ export async function uninstallAgents(
       hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same, and restores what it has paused.',
     });
   }
+  const { keepStore = false, migrate = false, interval = 1000 } = options;
+  const hasStore = !keepStore && isAdditional(await listStoreObjects(cluster));
+  if (hasStore && options.force) context.log('warn', lossWarning);
+  if (hasStore && !options.force) {
+    if (migrate && dryRun === undefined)
+      context.log('info', 'an additional store is in use: checking where the images are');
+    const wait = { timeout: timeout ?? 0, interval };
+    await secureImages(cluster, { ...wait, migrate: migrate && dryRun === undefined }, context);
+  }
   // It would pause again what is restored, and runs what is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
   const patience = timeout === undefined ? undefined : { ...options, timeout };
-  const store = await removeStore(cluster, { dryRun }, patience, context);
+  const store = keepStore ? [] : await removeStore(cluster, options, patience, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
@@ -74,6 +90,9 @@ export async function uninstallAgents(
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
   return [...controllers, ...store, ...gone];
 }
+
+const lossWarning =
+  'the additional store is removed from the configuration of the nodes: images that are only there cannot be started again';
 
 function isSame(a: ObjectReference, b: ObjectReference): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;

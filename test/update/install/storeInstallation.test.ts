@@ -162,7 +162,7 @@ describe('an additional store', () => {
     await until(() => server.find(machines, 'MachineConfig', '98-arbiter-oc-upgrade-bundle-store'));
     setPool('infra', ['00-worker', '98-worker-oc-upgrade-bundle-store']);
     await installing;
-    const gone = await removeStore(connected.cluster, {}, undefined, connected.context);
+    const gone = await removeStore(connected.cluster, { removePins: true }, undefined, connected.context);
     expect(gone).to.have.length(3);
     putRendered('infra', `${storage}# infra`);
     const error = await failureOf(planStore(connected.cluster, { additional: true }), 'conflict');
@@ -172,13 +172,13 @@ describe('an additional store', () => {
   it('goes the other way round, and keeps the policies of others', async () => {
     await open('4.19.3');
     await installStore(connected.cluster, options, patience, connected.context);
-    const gone = await removeStore(connected.cluster, {}, patience, connected.context);
+    const gone = await removeStore(connected.cluster, { removePins: true }, patience, connected.context);
     expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
     ]);
     expect(rebooted).to.deep.equal([]);
     expect(policies()).to.deep.equal(['/etc/theirs']);
-    expect(await removeStore(connected.cluster, {}, patience, connected.context)).to.deep.equal([]);
+    expect(await removeStore(connected.cluster, { removePins: true }, patience, connected.context)).to.deep.equal([]);
   });
 
   it('names the pool that holds it up', async () => {

@@ -4,6 +4,7 @@ import { expect } from 'chai';
 import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import type { Change } from '../../fakes/kubernetes/apiObjects.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
@@ -112,6 +113,122 @@ describe('uninstall', () => {
     await bring();
     await remove({ removePins: true });
     expect(await exists('worker-0', pinFile)).to.equal(false);
+  });
+
+  describe('with an additional store', () => {
+    const machines = 'machineconfiguration.openshift.io/v1';
+    const name = `quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:${'a'.repeat(64)}`;
+    const layer = 'b'.repeat(64);
+    const stores = { main: 'var/lib/containers/storage', additional: 'var/lib/shared/oc-upgrade-bundle/store' };
+    const running = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
+    /** An image as containers/storage writes it down; its layer is missing in one that refers to another store. */
+    const putImage = async (node: string, store: keyof typeof stores, { whole = true } = {}): Promise<void> => {
+      const folder = join(site.rootOf(node), stores[store]);
+      const record = { id: 'c'.repeat(64), digest: 'x', names: [name], 'names-history': [name], layer, created: 'x' };
+      await mkdir(join(folder, 'overlay-images'), { recursive: true });
+      await writeFile(join(folder, 'overlay-images/images.json'), JSON.stringify([record]));
+      if (whole) await mkdir(join(folder, 'overlay', layer), { recursive: true });
+    };
+    const configNames = ['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'];
+    const configs = (): string[] => everything().filter((each) => each.startsWith('MachineConfig/'));
+    beforeEach(async () => {
+      await bring();
+      const operator = 'operator.openshift.io/v1';
+      site.server.put({ apiVersion: operator, kind: 'MachineConfiguration', metadata: { name: 'cluster' }, spec: {} });
+      for (const [index, role] of ['master', 'worker'].entries()) {
+        const files = [{ path: `/${stores.additional}/.managed`, contents: { source: 'data:,x' } }];
+        const labels = { 'machineconfiguration.openshift.io/role': role };
+        const metadata = { name: configNames[index] ?? '', labels };
+        site.server.put({
+          apiVersion: machines,
+          kind: 'MachineConfig',
+          metadata,
+          spec: { config: { storage: { files } } },
+        });
+        const pool = site.server.find(machines, 'MachineConfigPool', role);
+        const status = { ...(pool?.['status'] as object), configuration: { source: [{ name: configNames[index] }] } };
+        site.server.put({
+          apiVersion: machines,
+          kind: 'MachineConfigPool',
+          metadata: { name: role },
+          spec: {},
+          status,
+        });
+      }
+      await putImage('worker-0', 'additional');
+    });
+
+    it('refuses while an image is only there, and removes nothing', async () => {
+      const before = everything();
+      for (const dryRun of ['client', undefined] as const) {
+        const error = await failureOf(remove({ dryRun }), 'conflict');
+        expect(error.message).to.contain('only in the additional store of worker-0 (1 images)');
+        expect(error.hint).to.contain('--migrate');
+      }
+      await putImage('worker-0', 'main', { whole: false });
+      await failureOf(remove(), 'conflict');
+      expect(everything()).to.deep.equal(before);
+    });
+
+    it('goes if the main store has the images, and leaves the setting that keeps them', async () => {
+      await putImage('worker-0', 'main');
+      await remove();
+      expect(configs()).to.deep.equal(configNames.map((each) => `MachineConfig/${each}`));
+      const config = site.server.find(machines, 'MachineConfig', configNames[0] ?? '');
+      expect(JSON.stringify(config)).to.contain('/etc/crio/crio.conf.d/').and.not.to.contain(stores.additional);
+    });
+
+    it('asks only for images of the running release, if its pins say which these are', async () => {
+      const metadata = {
+        name: 'pins-worker',
+        labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' },
+        annotations: { 'upgrade-bundle.openshift.io/release': running },
+      };
+      const pinned = (image: string): void => {
+        const spec = { pinnedImages: [{ name: image }] };
+        site.server.put({ apiVersion: machines, kind: 'PinnedImageSet', metadata, spec });
+      };
+      pinned(name);
+      await failureOf(remove(), 'conflict');
+      pinned(name.replaceAll('a'.repeat(64), 'd'.repeat(64)));
+      await remove();
+    });
+
+    it('stays with --keep-store, and goes with a warning with --force', async () => {
+      await remove({ keepStore: true });
+      expect(configs()).to.have.length(2);
+      await bring();
+      await remove({ force: true });
+      expect(site.context.lines.join('\n')).to.contain('images that are only there cannot be started again');
+    });
+
+    it('loads the bundle of the running release into the main stores with --migrate', async () => {
+      await failureOf(remove({ migrate: true }), 'not-found');
+      put('done', 'Completed');
+      const api = 'upgrade-bundle.openshift.io/v1alpha1';
+      const done = site.server.find(api, 'UpgradeBundle', 'done');
+      site.server.put({
+        ...done,
+        apiVersion: api,
+        kind: 'UpgradeBundle',
+        metadata: { name: 'done' },
+        status: { phase: 'Completed', release: running },
+      });
+      let spec: unknown;
+      const agents = ({ object }: Change): void => {
+        if (object.kind !== 'UpgradeBundle' || object.metadata.name !== 'migrate-done' || spec !== undefined) return;
+        spec = object['spec'];
+        void putImage('worker-0', 'main').then(() => {
+          site.server.put({ ...object, status: { phase: 'Completed', release: running } });
+        });
+      };
+      site.server.objects.on('change', agents);
+      await remove({ migrate: true });
+      site.server.objects.off('change', agents);
+      expect(spec).to.deep.include({ bundle: { digest: `sha256:${'a'.repeat(64)}` }, store: 'main' });
+      expect(site.context.lines.join('\n')).to.contain('insert the USB drive with the bundle sha256:aaaa');
+      expect(everything()).not.to.include('Namespace/oc-upgrade-bundle');
+    });
   });
 
   it('names the node that could not be cleaned up, keeps the objects, and goes on when it is run again', async () => {

@@ -1,0 +1,88 @@
+import { PluginError } from '../../errors.ts';
+import { agentNamespace } from '../upgradeBundle.ts';
+import type { Cluster } from '../../kubernetes/client.ts';
+import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
+import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { defaultStorePath, storageFile } from '../../machine/paths.ts';
+import { digestIn } from '../../oci/reference.ts';
+import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
+import { surveyAgents } from './agentSurvey.ts';
+
+/**
+ * Prints the names of the images that the additional store has, and the main store does not have with all layers. containers/storage writes the
+ * fields of an image in this order; the layers of the main store are the folders of its driver.
+ */
+const listScript = `store=/host$1
+main=$(sed -nE 's/^[[:space:]]*graphroot[[:space:]]*=[[:space:]]*"([^"]+)".*/\\1/p' /host${storageFile} 2>/dev/null)
+main=/host\${main:-/var/lib/containers/storage}
+list() {
+  file=$1/overlay-images/images.json
+  [ -e "$file" ] || return 0
+  grep -oE '"names":\\[[^]]*\\](,"names-history":\\[[^]]*\\])?,"layer":"[0-9a-f]+"' "$file" | while IFS= read -r record; do
+    layer=\${record##*:\\"}
+    names=\${record#\\"names\\":[}
+    names=\${names%%]*}
+    for name in \${names//,/ }; do echo "\${name//\\"/} \${layer%\\"}"; done
+  done
+}
+whole() {
+  [ -d "$main/overlay/$1" ] || return 1
+  [ -e "$main/overlay/$1/lower" ] || return 0
+  for link in $(tr : ' ' < "$main/overlay/$1/lower"); do [ -e "$main/overlay/$link" ] || return 1; done
+}
+in_main() {
+  list "$main" | while read -r name layer; do whole "$layer" && echo "$name"; done
+}
+only=$(comm -23 <(list "$store" | cut -d' ' -f1 | sort -u) <(in_main | sort -u))
+echo "images: $(echo -n "$only" | grep -c .)"
+echo "$only" | head --bytes=60000`;
+
+/** The images that a node has in the additional store only. */
+export interface StrandedImages {
+  readonly node: string;
+  readonly images: readonly string[];
+}
+
+/**
+ * Finds, by the agents’ pods, nodes on which images are in the additional store only: those of the running release as its pins list them, or all images if
+ * nothing pins them. Throws `not-ready` if a node cannot be asked.
+ */
+export async function findStrandedImages(cluster: Cluster): Promise<StrandedImages[]> {
+  const needed = await listNeeded(cluster);
+  const { pods } = await surveyAgents(cluster);
+  const silent = pods.filter(({ running }) => !running).map(({ node, reason }) => `${node}: ${reason}`);
+  if (silent.length > 0) {
+    throw new PluginError('not-ready', `cannot check which images would be lost: ${silent.join('; ')}`, {
+      hint: 'Run this again when an agent runs on each node. --force removes the store without this check.',
+    });
+  }
+  const found: StrandedImages[] = [];
+  for (const { node, pod } of pods) {
+    const place = { namespace: agentNamespace, pod, container: 'agent' };
+    const command = ['/bin/bash', '-c', listScript, 'bash', defaultStorePath];
+    const { stdout, stderr } = await cluster.exec({ ...place, command });
+    const [count, ...names] = stdout.trimEnd().split('\n');
+    if (!count?.startsWith('images: '))
+      throw new PluginError('command-failed', `cannot list the images of ${node}: ${stderr.trim()}`);
+    const images = names.filter((name) => !needed || needed.has(digestOfName(name)));
+    if (images.length > 0) found.push({ node, images });
+  }
+  return found;
+}
+
+/** The digests of the images that the pins of the running release name; undefined if there are no such pins. */
+async function listNeeded(cluster: Cluster): Promise<Set<string> | undefined> {
+  const version = await cluster.read(clusterVersionReference);
+  const running = textOf(fieldsOf(fieldsOf(version?.['status'])['desired'])['image']);
+  if (running === undefined) return undefined;
+  const sets = (await listOwnSets(cluster)).filter(({ metadata: { annotations = {} } }) => {
+    const release = annotations[ownership.release];
+    return release !== undefined && digestIn(release) === digestIn(running);
+  });
+  const images = sets.flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
+  return images.length === 0 ? undefined : new Set(images.map(({ name }) => digestOfName(String(name))));
+}
+
+function digestOfName(name: string): string {
+  return name.slice(name.indexOf('@') + 1);
+}
