@@ -43,8 +43,8 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'replica'],
   ['lib/node/media', 'deviceEvents media medium'],
-  ['lib/node/runtime', 'mirror pins storageConfig storeConfig'],
-  ['lib/node/images', 'diskFloor imageStore load loadPlan'],
+  ['lib/node/runtime', 'mirror pins storeConfig'],
+  ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
   [
     'lib/kubernetes',
     'acceptedKinds apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +

@@ -19,15 +19,24 @@ export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {
   readonly listHeld?: () => Promise<ReadonlySet<string>>;
 }
 
-/**
- * Opens a bundle with everything that its images need: a delta together with bundles that have what it leaves out, those
- * that were named and those beside it. Throws `incomplete`, with the list, where blobs are not to be had, and what openBundle does.
- */
+/** Opens a bundle and completes it. Throws what openBundle and completeBundle throw. */
 export async function openComplete(path: string, options: CompleteOptions, context: Context): Promise<Bundle> {
-  const bundle = await addBases(await openBundle(path, context, options), options.bases, context);
+  return completeBundle(await openBundle(path, context, options), options, context);
+}
+
+/**
+ * Adds to a delta bundle the blobs that it lacks, from the named bundles and from those in its folder. Closing the result closes all of them.
+ * Throws `incomplete` with the list of missing blobs, and what openBundle throws, and has closed everything then.
+ */
+export async function completeBundle(
+  opened: Bundle,
+  { bases, listHeld }: Omit<CompleteOptions, 'onMedium'>,
+  context: Context,
+): Promise<Bundle> {
+  const bundle = await addBases(opened, bases, context);
   const lacking = await listLacking(bundle);
   if (lacking.length === 0) return bundle;
-  const held = (await options.listHeld?.()) ?? new Set();
+  const held = (await listHeld?.()) ?? new Set();
   const missing = lacking.filter(({ digest }) => !held.has(digest));
   if (missing.length === 0) return bundle;
   await bundle.close();

@@ -4,9 +4,10 @@ import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { checkSigned, type SignedBundle } from '../../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { loadBundle, openToLoad, type LoadResult } from '../../../lib/node/images/load.ts';
+import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
+import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
 import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
-import { isDigest, type Digest } from '../../../lib/oci/digest.ts';
+import { isDigest } from '../../../lib/oci/digest.ts';
 import type { Connections } from '../../../lib/http/connections.ts';
 import { Registries } from '../../../lib/registry/registries.ts';
 import { openAccess } from '../../cli/access.ts';
@@ -97,14 +98,18 @@ export const command = defineCommand({
         onEvent: terminal.transfer('Downloading'),
       });
       const loading = { ...context, onEvent: terminal.transfer('Loading') };
-      const host = { root: args.root, environment };
+      const storage = await HostStorage.open({ root: args.root, environment });
       const store =
         args.store === 'main' ? { kind: args.store } : { kind: args.store, path: storePath ?? defaultStorePath };
-      const bundle = await openToLoad(path, { bases: args.base }, { host, store }, loading);
+      const opened = await openBundle(path, loading);
+      const bundle = await completeToLoad(opened, args.base, { storage, store }, loading);
       try {
+        // A bundle from another machine has this digest already.
+        const { digest } = args;
+        if (path === args.bundle && digest && isDigest(digest)) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
-        const result = await loadBundle(bundle, { host, store, images, concurrency }, loading);
+        const result = await loadBundle(bundle, { storage, store, images, concurrency }, loading);
         terminal.print(
           args.output === 'json'
             ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)
@@ -128,10 +133,7 @@ async function bringBundle(
   if (digest !== undefined && !isDigest(digest)) {
     throw new PluginError('usage', '--digest must be sha256: and 64 hex digits');
   }
-  if (!/^https?:\/\//i.test(bundle)) {
-    if (digest !== undefined) await checkWhole(bundle, digest, context);
-    return bundle;
-  }
+  if (!/^https?:\/\//i.test(bundle)) return bundle;
   if (!URL.canParse(bundle)) throw new PluginError('usage', `${bundle} is not a URL`);
   if (digest === undefined) {
     throw new PluginError('usage', 'a bundle from another machine needs --digest', {
@@ -141,15 +143,6 @@ async function bringBundle(
   const token = tokenFile === undefined ? undefined : await readToken(tokenFile);
   const patience = { longestWait: parseDuration(retryTimeout) };
   return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
-}
-
-async function checkWhole(path: string, digest: Digest, context: Context): Promise<void> {
-  const bundle = await openBundle(path, context);
-  try {
-    await checkBundleDigest(bundle, digest, context);
-  } finally {
-    await bundle.close();
-  }
 }
 
 /** The bundle as it is named on the command line. */

@@ -7,7 +7,8 @@ import { describeWriteError, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runFolder } from '../../machine/paths.ts';
 import { findProgram, runProgram } from '../../machine/programs.ts';
-import { StoreIndex, type ImageStore } from './imageStore.ts';
+import type { HostStorage } from './hostStorage.ts';
+import type { ImageStore } from './imageStore.ts';
 import { writeMarker } from '../runtime/storeConfig.ts';
 
 /** An additional store at work. */
@@ -37,16 +38,16 @@ const leftovers = new Set([
  * holds something else, `not-writable`, and what reading the index throws.
  */
 export async function openAdditionalStore(
-  host: Host,
+  storage: HostStorage,
   path: string,
-  main: Pick<ImageStore, 'driver' | 'graphRoot'>,
   context: Context,
 ): Promise<AdditionalStore> {
-  const store = await findAdditionalStore(host, path, main);
+  const { host } = storage;
+  const store = await findAdditionalStore(storage, path);
   const isUsed = store.graphRoot === path;
   try {
-    if (!isUsed) await checkReplaceable(host, path, main.driver);
-    if (!isUsed) await discardDamaged(host, store, context);
+    if (!isUsed) await checkReplaceable(host, path, store.driver);
+    if (!isUsed) await discardCorrupt(storage, store, context);
     await mkdir(pathOnHost(host, store.graphRoot), { recursive: true, mode: 0o755 });
   } catch (error) {
     throw describeWriteError(error, store.graphRoot);
@@ -63,14 +64,11 @@ export async function openAdditionalStore(
   };
 }
 
-/** Finds where images of an additional store go: into it where it has some, else beside it. Throws what reading the index throws. */
-export async function findAdditionalStore(
-  host: Host,
-  path: string,
-  { driver }: Pick<ImageStore, 'driver'>,
-): Promise<ImageStore> {
+/** Finds the store to write to: the store at `path` if it has images, else `<path>.partial`. Throws what StoreIndex.read throws. */
+export async function findAdditionalStore(storage: HostStorage, path: string): Promise<ImageStore> {
+  const { driver } = storage.main;
   const store: ImageStore = { kind: 'additional', driver, graphRoot: path, runRoot: runRootOf(path) };
-  return (await StoreIndex.read(host, store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
+  return (await storage.readIndex(store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
 }
 
 /** Checks where an additional store is to be. Throws `usage` for a path that container runtimes do not take, and for the main store. */
@@ -110,14 +108,14 @@ async function checkReplaceable(host: Host, path: string, driver: string): Promi
   }
 }
 
-/** Removes what a power failure left useless: it is nobody else’s, and was never whole. */
-async function discardDamaged(host: Host, store: ImageStore, context: Context): Promise<void> {
+/** Removes an unfinished store that a power failure corrupted; no other program uses it. */
+async function discardCorrupt(storage: HostStorage, store: ImageStore, context: Context): Promise<void> {
   try {
-    await StoreIndex.read(host, store);
+    await storage.readIndex(store);
   } catch (error) {
     if (!isPluginError(error, 'incomplete')) throw error;
-    context.log('warn', `${error.message}: beginning anew`);
-    await rm(pathOnHost(host, store.graphRoot), { recursive: true, force: true });
+    context.log('warn', `${error.message}: starting with an empty store`);
+    await rm(pathOnHost(storage.host, store.graphRoot), { recursive: true, force: true });
   }
 }
 

@@ -1,52 +1,116 @@
+import { checkInterrupted, type Context } from '../../context.ts';
+import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
+import { collectFailures } from '../../failures.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { PlannedImage } from './loadPlan.ts';
 
+/** Errors that all other images would meet too. */
+const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
+
 /**
- * Images that are to be copied side by side, in the order in which no two copies bring the same layer: what all images of a release are built on
- * comes with the first of them, while the others wait, instead of with each of those that begin at once.
+ * Copies images in parallel. `stored` are the digests of the layers in the store. A failed image does not stop the others, unless they
+ * would fail too: then running copies are aborted. Throws the only error, or `partial` with all of them, and `interrupted`.
+ */
+export async function copyAll(
+  images: readonly PlannedImage[],
+  stored: ReadonlySet<string>,
+  concurrency: number,
+  context: Context,
+  copy: (image: PlannedImage, context: Context) => Promise<void>,
+): Promise<void> {
+  checkInterrupted(context.signal);
+  const stop = new AbortController();
+  const within = { ...context, signal: AbortSignal.any([context.signal, stop.signal]) };
+  const queue = new CopyQueue(images, stored);
+  within.signal.addEventListener('abort', () => {
+    queue.close();
+  });
+  const failures: PluginError[] = [];
+  const work = async (): Promise<void> => {
+    for (let image = await queue.take(); image; image = await queue.take()) {
+      try {
+        await copy(image, within);
+        queue.markStored(image);
+      } catch (error) {
+        if (!isPluginError(error)) throw error;
+        if (within.signal.aborted) return;
+        failures.push(nameImage(image, error));
+        if (fatalCodes.includes(error.code)) stop.abort(error);
+      } finally {
+        queue.release(image);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(concurrency, images.length) }, work));
+  checkInterrupted(context.signal);
+  stop.signal.throwIfAborted();
+  if (failures.length === 0) return;
+  throw collectFailures(failures, {
+    title: `${failures.length} of ${images.length} images could not be loaded`,
+    hint: 'The other images are loaded. Get an intact copy of the bundle, and run the same command again.',
+  });
+}
+
+function nameImage({ label, name }: PlannedImage, error: PluginError): PluginError {
+  return new PluginError(error.code, `${label} (${name}): ${error.message}`, { hint: error.hint, cause: error });
+}
+
+/**
+ * Orders images so that no two running copies need the same missing layer. A layer that many images share is then unpacked once, for the
+ * first of them, while the others wait.
  */
 export class CopyQueue {
   readonly #queue: PlannedImage[];
-  /** What each copy that is under way brings. */
-  readonly #coming = new Map<PlannedImage, readonly Digest[]>();
-  readonly #there: Set<string>;
+  /** The missing layers that each running copy adds. */
+  readonly #running = new Map<PlannedImage, readonly Digest[]>();
+  readonly #stored: Set<string>;
   #change = Promise.withResolvers<undefined>();
 
-  /** `there` are the layers that the store has already. */
-  constructor(images: readonly PlannedImage[], there: ReadonlySet<string>) {
+  /** `stored` are the digests of the layers in the store. */
+  constructor(images: readonly PlannedImage[], stored: ReadonlySet<string>) {
     this.#queue = [...images];
-    this.#there = new Set(there);
+    this.#stored = new Set(stored);
   }
 
-  /** Takes the next image, as soon as nobody else brings a layer of it; undefined when there are no more. */
+  /** Returns the next image, as soon as no running copy adds one of its layers; undefined at the end. */
   async take(): Promise<PlannedImage | undefined> {
     for (;;) {
       const position = this.#queue.findIndex((image) => this.#isFree(image));
       const [image] = position < 0 ? [] : this.#queue.splice(position, 1);
-      if (image) this.#coming.set(image, this.#lacking(image));
+      if (image) this.#running.set(image, this.#missingLayers(image));
       if (image || this.#queue.length === 0) return image;
       await this.#change.promise;
     }
   }
 
-  /** Notes that an image is in the store, with all of its layers. */
-  note(image: PlannedImage): void {
-    for (const digest of image.blobs.keys()) this.#there.add(digest);
+  /** Notes that an image is in the store, with all its layers. */
+  markStored(image: PlannedImage): void {
+    for (const digest of image.blobs.keys()) this.#stored.add(digest);
   }
 
-  /** Notes that the copy of an image has ended, whatever became of it. */
-  end(image: PlannedImage): void {
-    this.#coming.delete(image);
+  /** Notes that the copy of an image ended, successful or not. */
+  release(image: PlannedImage): void {
+    this.#running.delete(image);
+    this.#signalChange();
+  }
+
+  /** Removes the images that wait. */
+  close(): void {
+    this.#queue.length = 0;
+    this.#signalChange();
+  }
+
+  #signalChange(): void {
     this.#change.resolve(undefined);
     this.#change = Promise.withResolvers();
   }
 
   #isFree(image: PlannedImage): boolean {
-    const lacking = this.#lacking(image);
-    return [...this.#coming.values()].every((coming) => !lacking.some((digest) => coming.includes(digest)));
+    const missing = this.#missingLayers(image);
+    return [...this.#running.values()].every((added) => !missing.some((digest) => added.includes(digest)));
   }
 
-  #lacking({ blobs }: PlannedImage): Digest[] {
-    return [...blobs.keys()].filter((digest) => !this.#there.has(digest));
+  #missingLayers({ blobs }: PlannedImage): Digest[] {
+    return [...blobs.keys()].filter((digest) => !this.#stored.has(digest));
   }
 }

@@ -6,16 +6,16 @@ import { parseJson } from '../../oci/syntax.ts';
 import { isMissing } from '../../files/fileContent.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 
-/** A containers/storage: where CRI-O and podman keep images. Paths are the host’s own. */
+/** A containers/storage folder, where CRI-O and podman keep images. Paths are those of the host. */
 export interface ImageStore {
-  /** `main` is the one that the host’s programs write to by themselves. */
+  /** `main`: the store that the programs of the host use by default. */
   readonly kind: 'main' | 'additional';
   readonly driver: string;
   readonly graphRoot: string;
   readonly runRoot: string;
 }
 
-/** An image of a bundle: a name by digest, and the digest in it. */
+/** An image of a bundle: its name with a digest, and that digest. */
 export interface StoreImage {
   /** `quay.io/openshift-release-dev/ocp-release@sha256:…` */
   readonly name: string;
@@ -37,9 +37,14 @@ interface LayerRecord {
   readonly flags?: Readonly<Record<string, unknown>> | null;
 }
 
+/** Returns the paths of the files in which a store lists its images and layers. */
+export function indexFiles({ graphRoot, driver }: ImageStore): [images: string, layers: string] {
+  return [join(graphRoot, `${driver}-images`, 'images.json'), join(graphRoot, `${driver}-layers`, 'layers.json')];
+}
+
 /**
- * What is in a store at one moment, by its own index files, which containers/storage replaces as a whole: reading them
- * needs no lock, and no program that would take one.
+ * The content of a store at one moment, as its index files list it. containers/storage replaces these files atomically, so that reading
+ * them needs no lock and no other program.
  */
 export class StoreIndex {
   readonly #host: Host;
@@ -54,21 +59,23 @@ export class StoreIndex {
     this.#layers = new Map(layers.map((layer) => [layer.id, layer]));
   }
 
-  /** Reads the index of a store; one that does not exist is empty. Throws `not-readable` and `incomplete` for a damaged index. */
+  /** Reads the index of a store; a store that does not exist is empty. Throws `not-readable`, and `incomplete` for a corrupt index. */
   static async read(host: Host, store: ImageStore): Promise<StoreIndex> {
-    const [images, layers] = await Promise.all([
-      readRecords<ImageRecord>(host, join(store.graphRoot, `${store.driver}-images`, 'images.json')),
-      readRecords<LayerRecord>(host, join(store.graphRoot, `${store.driver}-layers`, 'layers.json')),
-    ]);
-    return new StoreIndex(host, store, images, layers);
+    const [images, layers] = indexFiles(store);
+    return new StoreIndex(
+      host,
+      store,
+      await readRecords<ImageRecord>(host, images),
+      await readRecords<LayerRecord>(host, layers),
+    );
   }
 
-  /** Neither images nor layers are in the store. */
+  /** The store has neither images nor layers. */
   get isEmpty(): boolean {
     return this.#images.size === 0 && this.#layers.size === 0;
   }
 
-  /** The digests of the blobs whose content is in the store, and that no program asks a registry for again: layers and configurations. */
+  /** Lists the digests of the layers and configurations in the store, which no program fetches again. */
   listBlobs(): Set<string> {
     const layers = [...this.#layers.values()].filter(({ flags }) => flags?.['incomplete'] !== true);
     const images = [...this.#images.values()];
@@ -79,9 +86,8 @@ export class StoreIndex {
   }
 
   /**
-   * Checks an image and says what it lacks, or undefined when it is whole: the store has it under its full name, the manifest’s
-   * bytes have the digest of that name, the configuration’s bytes the one in the manifest, and every layer that the
-   * configuration names is there with the same digest.
+   * Returns what an image lacks in the store; undefined if it is complete. The image must have its full name, a manifest and a configuration
+   * with the right digests, and every layer that the configuration names.
    */
   async check({ name, digest }: StoreImage): Promise<string | undefined> {
     const record = this.#images.get(name);
@@ -90,7 +96,7 @@ export class StoreIndex {
     if (digestOf(manifest ?? '') !== digest) return `the store has no manifest with the digest ${digest} for it`;
     let config = configIn(manifest);
     if (config === undefined) {
-      // A list: what it was asked for is the one image of it that is for this machine.
+      // A manifest list: the store has the image for this architecture beside it.
       manifest = await this.#readData(record, 'manifest');
       config = configIn(manifest);
     }
@@ -107,7 +113,7 @@ export class StoreIndex {
       if (!layer) return `its layer ${diff} is missing`;
       if (layer.flags?.['incomplete'] === true) return `its layer ${diff} is incomplete`;
       // Layers of a partial pull are known by another digest.
-      if (layer['diff-digest'] && layer['diff-digest'] !== diff) return `its layer ${diff} is another one`;
+      if (layer['diff-digest'] && layer['diff-digest'] !== diff) return `its layer ${diff} has another digest`;
       if (!(await this.#hasFolder(layer.id))) return `the files of its layer ${diff} are missing`;
       id = layer.parent;
     }
@@ -123,7 +129,7 @@ export class StoreIndex {
 
   async #readData({ id }: ImageRecord, key: string): Promise<Buffer | undefined> {
     const { graphRoot, driver } = this.#store;
-    // Names with other than small letters, digits and dots are written in base64.
+    // containers/storage encodes other names in base64.
     const file = /^[a-z0-9.]+$/.test(key) ? key : `=${Buffer.from(key).toString('base64')}`;
     const path = join(graphRoot, `${driver}-images`, id, file);
     return readFile(pathOnHost(this.#host, path)).catch(() => undefined);
@@ -140,8 +146,8 @@ async function readRecords<T>(host: Host, path: string): Promise<T[]> {
       throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(cause)}`, { cause });
     }
   }
-  throw new PluginError('incomplete', `the index of the image store, ${path}, is damaged`, {
-    hint: 'Nothing in that store can be used. Remove the store, unless containers run from it, and load again.',
+  throw new PluginError('incomplete', `the index of the image store, ${path}, is corrupt`, {
+    hint: 'No image of that store can be used. Remove the store, unless containers use it, and load again.',
   });
 }
 

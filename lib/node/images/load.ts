@@ -1,6 +1,6 @@
 import { mkdir, rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { openComplete, type CompleteOptions } from '../../bundle/complete.ts';
+import { completeBundle } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
@@ -11,108 +11,108 @@ import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder, runFolder } from '../../machine/paths.ts';
-import { StoreIndex, type ImageStore } from './imageStore.ts';
+import type { HostStorage } from './hostStorage.ts';
+import type { ImageStore } from './imageStore.ts';
 import { planImages, type PlannedImage } from './loadPlan.ts';
 import { recountImages } from './recount.ts';
-import { readStorageConfig } from '../runtime/storageConfig.ts';
 
 /** How to load a bundle. */
 export interface LoadOptions {
-  readonly host: Host;
-  /** Into which store: the one that the host’s programs use, or one beside it, at `path`. */
+  readonly storage: HostStorage;
+  /** The main store of the host, or an additional store at `path`. */
   readonly store: { readonly kind: 'main' } | { readonly kind: 'additional'; readonly path: string };
-  /** Components, pullspecs or digests; everything where there are none. */
+  /** Components, pullspecs or digests; all images if there are none. */
   readonly images: readonly string[];
-  /** How many images at a time. */
+  /** How many images are copied in parallel. */
   readonly concurrency: number;
-  /** Which program copies, where it is not to be the one that is found. */
+  /** The program that copies; by default the first that the host has. */
   readonly program?: CopyProgram;
 }
 
-/** What a load did, and what is in the store now. */
+/** The result of a load. */
 export interface LoadResult {
   readonly store: ImageStore;
-  /** The names of all images that were to be loaded. */
+  /** The names of all requested images. */
   readonly images: readonly string[];
   readonly loaded: number;
-  /** How many were there before, whole. */
+  /** How many were complete before. */
   readonly skipped: number;
-  /** Of the blobs that were read for it. */
+  /** Bytes of blobs that were read from the bundle. */
   readonly bytes: number;
-  /** Who counted the images at the end, besides this program. */
+  /** The other program that counted the images at the end. */
   readonly countedBy: string | undefined;
 }
 
 /**
- * Brings the images of a bundle into an image store of a host, each by its own name and digest: serves the bundle to this machine alone,
- * has skopeo or podman copy what is not there, several at a time and with low priority, checks each image afterwards, and counts
- * them all again at the end. Images that fail do not keep others from being loaded; they are named in one error. A full disk ends
- * the run. Throws `usage`, `busy`, `disk-full`, `incomplete`, `partial`, `interrupted`, and what the server and the store throw.
+ * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the loopback interface,
+ * has skopeo or podman copy the missing images with low priority, and checks each image. At the end counts all images again. A failed image
+ * does not stop the others. Throws `usage`, `busy`, `disk-full`, `incomplete`, `partial`, `interrupted`, and what the server and the store throw.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
-  const { host } = options;
+  const { storage, store: wanted, concurrency } = options;
+  const { host, main } = storage;
   const program = options.program ?? (await findCopyProgram(host));
   const planned = await planImages(bundle, options.images, context);
-  const main: ImageStore = { kind: 'main', ...(await readStorageConfig(host)) };
-  const { store: wanted } = options;
   if (wanted.kind === 'additional') checkStorePath(wanted.path, main.graphRoot);
   const work = wanted.kind === 'main' ? loadFolder : `${wanted.path}.work`;
   const unlock = await lockWork(host, work);
   const leftovers = [work];
   try {
     const additional =
-      wanted.kind === 'additional' ? await openAdditionalStore(host, wanted.path, main, context) : undefined;
+      wanted.kind === 'additional' ? await openAdditionalStore(storage, wanted.path, context) : undefined;
     const store = additional?.store ?? main;
     if (additional) leftovers.push(store.runRoot);
-    const setting = { host, store, work, program, concurrency: options.concurrency };
+    const setting = { storage, store, work, program, concurrency };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
-    await requireWhole(host, store, planned);
+    await requireComplete(storage, store, planned);
     const final = additional ? await additional.finish(context) : store;
     const countedBy = await recountImages(host, final, planned, work, context);
     const images = planned.map(({ name }) => name);
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
     for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
-    // The run folders of other stores may be in it.
+    // It may have the run folders of other stores.
     await rmdir(pathOnHost(host, runFolder)).catch(() => undefined);
     await unlock();
   }
 }
 
 /**
- * Opens a bundle in order to load it: a delta with the bundles that have what it leaves out, those named and those beside it, but for what the
- * store has already. Throws what openComplete and reading the index of the store do.
+ * Completes a delta bundle with the blobs that it lacks: from `bases`, from the bundles in its folder, or from the store. Closing the result
+ * closes all of them. Throws what completeBundle and reading the index of the store throw.
  */
-export function openToLoad(
-  path: string,
-  opening: Omit<CompleteOptions, 'listHeld'>,
-  options: Pick<LoadOptions, 'host' | 'store'>,
+export function completeToLoad(
+  bundle: Bundle,
+  bases: readonly string[],
+  { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
   context: Context,
 ): Promise<Bundle> {
-  return openComplete(path, { ...opening, listHeld: () => listHeldBlobs(options) }, context);
+  return completeBundle(bundle, { bases, listHeld: () => listStoredBlobs(storage, store) }, context);
 }
 
-async function listHeldBlobs({ host, store }: Pick<LoadOptions, 'host' | 'store'>): Promise<Set<string>> {
-  const main: ImageStore = { kind: 'main', ...(await readStorageConfig(host)) };
-  const used = store.kind === 'main' ? main : await findAdditionalStore(host, store.path, main);
+async function listStoredBlobs(storage: HostStorage, store: LoadOptions['store']): Promise<Set<string>> {
+  const used = store.kind === 'main' ? storage.main : await findAdditionalStore(storage, store.path);
   try {
-    return (await StoreIndex.read(host, used)).listBlobs();
+    return (await storage.readIndex(used)).listBlobs();
   } catch (error) {
-    // Nothing of a damaged store counts, and the load itself says so.
+    // The load itself reports a corrupt store.
     if (isPluginError(error, 'incomplete')) return new Set();
     throw error;
   }
 }
 
-/** Counts the images in the index again: one that was cut off shows as images that are missing. */
-async function requireWhole(host: Host, store: ImageStore, planned: readonly PlannedImage[]): Promise<void> {
-  const index = await StoreIndex.read(host, store);
-  const lacking = await listMissing(index, planned);
-  const [first] = lacking;
+/** Finds images that another program removed during the load. */
+async function requireComplete(
+  storage: HostStorage,
+  store: ImageStore,
+  planned: readonly PlannedImage[],
+): Promise<void> {
+  const missing = await listMissing(await storage.readIndex(store), planned);
+  const [first] = missing;
   if (!first) return;
-  const message = `${lacking.length} of ${planned.length} images are not in ${store.graphRoot} after all, such as ${first.label}`;
-  throw new PluginError('incomplete', message, {
-    hint: 'Is another program removing images from that store? Run the same command again.',
+  const count = `${missing.length} of ${planned.length} images are not in ${store.graphRoot}`;
+  throw new PluginError('incomplete', `${count} after the load, such as ${first.label}`, {
+    hint: 'Check whether another program removes images from that store, and run the same command again.',
   });
 }
 

@@ -1,7 +1,10 @@
 import { expect } from 'chai';
+import { PluginError } from '../../../lib/errors.ts';
 import { digestOf } from '../../../lib/oci/digest.ts';
-import { CopyQueue } from '../../../lib/node/images/copyQueue.ts';
+import { copyAll, CopyQueue } from '../../../lib/node/images/copyQueue.ts';
 import type { PlannedImage } from '../../../lib/node/images/loadPlan.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('CopyQueue', () => {
   const image = (label: string, ...layers: string[]): PlannedImage => {
@@ -22,8 +25,8 @@ describe('CopyQueue', () => {
     expect(await labelOf(queue.take())).to.equal('alone');
     const next = queue.take();
     expect(await isPending(next)).to.equal(true);
-    queue.note(etcd);
-    queue.end(etcd);
+    queue.markStored(etcd);
+    queue.release(etcd);
     expect(await labelOf(next)).to.equal('console');
     expect(await queue.take()).to.equal(undefined);
   });
@@ -32,16 +35,51 @@ describe('CopyQueue', () => {
     const queue = new CopyQueue([etcd, console, image('third', 'base')], new Set());
     await queue.take();
     const [second, third] = [queue.take(), queue.take()];
-    queue.end(etcd);
+    queue.release(etcd);
     expect(await labelOf(second)).to.equal('console');
     expect(await isPending(third)).to.equal(true);
-    queue.note(console);
-    queue.end(console);
+    queue.markStored(console);
+    queue.release(console);
     expect(await labelOf(third)).to.equal('third');
   });
 
   it('begins all at once where the store has what they share', async () => {
     const queue = new CopyQueue([etcd, console], new Set([digestOf('base')]));
     expect([await labelOf(queue.take()), await labelOf(queue.take())]).to.deep.equal(['etcd', 'console']);
+  });
+
+  it('removes the images that wait once it is closed', async () => {
+    const queue = new CopyQueue([etcd, console], new Set());
+    await queue.take();
+    const next = queue.take();
+    queue.close();
+    expect(await next).to.equal(undefined);
+  });
+
+  describe('copyAll', () => {
+    const third = image('third', 'base', 'third');
+
+    it('ends with an error that all images would meet, although images wait for the one that failed', async () => {
+      const copied: string[] = [];
+      const copy = ({ label }: PlannedImage): Promise<void> => {
+        copied.push(label);
+        return Promise.reject(new PluginError('disk-full', 'the disk is full'));
+      };
+      const images = [etcd, console, third, image('fourth', 'base')];
+      const error = await failureOf(copyAll(images, new Set(), 2, makeContext(), copy), 'disk-full');
+      expect([error.message, copied]).to.deep.equal(['the disk is full', ['etcd']]);
+    });
+
+    it('copies the other images, and names those that failed', async () => {
+      const copied: string[] = [];
+      const copy = ({ label }: PlannedImage): Promise<void> => {
+        copied.push(label);
+        const fails = label !== 'third';
+        return fails ? Promise.reject(new PluginError('incomplete', 'it is corrupt')) : Promise.resolve();
+      };
+      const error = await failureOf(copyAll([etcd, console, third], new Set(), 2, makeContext(), copy), 'partial');
+      expect(copied).to.deep.equal(['etcd', 'console', 'third']);
+      expect(error.message).to.match(/^2 of 3 images .*\n {2}etcd \(quay.*corrupt\n {2}console/);
+    });
   });
 });

@@ -66,7 +66,7 @@ describe('StoreIndex', () => {
     [
       'the right layer',
       () => write('overlay-layers/layers.json', [{ ...layers[0], 'diff-digest': digestOf('other') }, layers[1]]),
-      /layer .* is another one/,
+      /layer .* has another digest/,
     ],
     [
       'no layer but has one too many',

@@ -11,6 +11,7 @@ import { openBundle } from '../../../lib/bundle/open.ts';
 import { findAdditionalStore } from '../../../lib/node/images/additionalStore.ts';
 import { copyPrograms } from '../../../lib/node/images/copyImage.ts';
 import type { Host } from '../../../lib/machine/host.ts';
+import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../../lib/node/images/imageStore.ts';
 import { loadBundle, type LoadOptions, type LoadResult } from '../../../lib/node/images/load.ts';
 import { planImages } from '../../../lib/node/images/loadPlan.ts';
@@ -59,7 +60,8 @@ describe('loadBundle', function () {
     const bundle = await openBundle(path, context);
     try {
       const store = { kind: 'additional', path: join(folder, 'store') } as const;
-      return await loadBundle(bundle, { host, store, images: [], concurrency: 3, ...options }, context);
+      const storage = await HostStorage.open(host);
+      return await loadBundle(bundle, { storage, store, images: [], concurrency: 3, ...options }, context);
     } finally {
       await bundle.close();
     }
@@ -164,7 +166,7 @@ describe('loadBundle', function () {
     const context: TestContext = makeContext((event) => {
       if (event.kind === 'image') context.interrupt();
     });
-    const { runRoot } = await findAdditionalStore(host, join(folder, 'store'), { driver: 'overlay' });
+    const { runRoot } = await findAdditionalStore(await HostStorage.open(host), join(folder, 'store'));
     await failureOf(load({ concurrency: 1 }, context), 'interrupted');
     expect(existsSync(runRoot)).to.equal(false);
     expect(await readdir(folder))
@@ -249,7 +251,7 @@ describe('loadBundle', function () {
         if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
       });
       const error = await failureOf(load({ concurrency: 1 }, context, path), 'not-readable');
-      expect(error.message).to.contain(`${path} cannot be read any more`);
+      expect(error.message).to.contain(`cannot read ${path}: `);
       expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
       expect(existsSync(join(folder, 'store'))).to.equal(false);
     } finally {
@@ -299,7 +301,7 @@ describe('loadBundle', function () {
     execFileSync('mv', [join(folder, 'store'), join(folder, 'store.partial')]);
     const context = makeContext();
     expect((await load({}, context)).loaded).to.equal(names.length);
-    expect(context.lines.join()).to.match(/warn: the index .* is damaged: beginning anew/);
+    expect(context.lines.join()).to.match(/warn: the index .* is corrupt: starting with an empty store/);
   });
 
   it('brings back an image of which the store lost a part', async () => {
