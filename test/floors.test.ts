@@ -50,7 +50,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'acceptedKinds apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +
       'podExec refusals serverSideApply waiting',
   ],
-  ['lib/mirroring', 'configFiles configuration mirroring request'],
+  ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
   ['lib/preflight', 'imageRetention node nodeCheck operatorCheck pinnedImageSets preflight versionCheck'],
   ['lib/update', 'bundleRecord upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],

@@ -1,7 +1,8 @@
 import { formatMirrorInstructions } from '../../lib/config/mirrorSets.ts';
-import { formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
+import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
 import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
+import { isImageConfig } from '../../lib/mirroring/registryTrust.ts';
 import { formatTarget } from '../../lib/release/mirror/destination.ts';
 import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
@@ -40,13 +41,20 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
   const sections = [
     images.map((image) => formatImage(image, dryRun, present)).join('\n'),
     formatImport(imported, args),
-    ...formatSuccess(outcome, args),
+    formatSuccess(outcome, args),
     changes.join('\n'),
     formatUpload(outcome, args),
     // In a dry run too: many make one for these lines only.
     mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
     ...(dryRun === 'none'
-      ? [formatConfigAdvice(outcome, args), updateService ? formatUpdateServiceInstructions(updateService) : '']
+      ? [
+          formatConfigAdvice(outcome, args),
+          updateService && !applied.some(({ manifest }) => isImageConfig(manifest))
+            ? formatTrustInstructions(updateService)
+            : '',
+          formatUpgrade(outcome),
+          updateService ? formatUpdateServiceInstructions(updateService) : '',
+        ]
       : ['Dry run: nothing was written.']),
   ];
   return sections.filter((section) => section !== '').join('\n\n');
@@ -99,18 +107,18 @@ function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<M
   return `${line} ${present?.has(image) ? 'unchanged' : 'created'} (dry run)`;
 }
 
-function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string[] {
-  if (outcome.images.length === 0) return [];
+function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string {
+  if (outcome.images.length === 0) return '';
   const places = [to, toReleaseImage].filter((place) => place !== undefined);
   const prefixes = places.map(
     (place) => `${place.includes('${component}') ? 'Mirrored to' : 'Mirror prefix'}: ${place}`,
   );
-  const lines = [`Update image:  ${updateImageOf(outcome)}`, ...prefixes];
-  if (!outcome.result) return [lines.join('\n')];
-  return [
-    ['Success', ...lines].join('\n'),
-    `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`,
-  ];
+  return [...(outcome.result ? ['Success'] : []), `Update image:  ${updateImageOf(outcome)}`, ...prefixes].join('\n');
+}
+
+function formatUpgrade(outcome: MirrorOutcome): string {
+  if (!outcome.result) return '';
+  return `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`;
 }
 
 /** The release by digest, as `oc adm upgrade --to-image` needs it: at its new place, or by its own name where that is a directory. */

@@ -1,5 +1,5 @@
 import { dirname } from 'node:path/posix';
-import { registryAuthorityConfigMap } from '../config/certificateAuthority.ts';
+import { registryAuthorityConfigMap, registryAuthorityPath } from '../config/certificateAuthority.ts';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import {
   mirrorSetManifest,
@@ -27,7 +27,6 @@ const setKinds: Readonly<Record<string, { kind: MirrorSetKind; field: string }>>
 };
 const setPath = /^config\/mirrors\/([a-z]+)(-[0-9a-f]{8})?\.yaml$/;
 const servicePath = 'config/update-service/updateservice.yaml';
-const authorityPath = 'config/update-service/registry-ca.yaml';
 
 /**
  * Judges what mirroring writes besides signatures: a mirror set for repositories of the release, an update service, and the
@@ -41,7 +40,9 @@ export function judgeMirrorFiles(
   const manifests: MirrorManifest[] = [];
   const problems: Problem[] = [];
   // The authorities are those of the registries in what sorts before them.
-  const sorted = files.toSorted((a, b) => Number(a.path === authorityPath) - Number(b.path === authorityPath));
+  const sorted = files.toSorted(
+    (a, b) => Number(a.path === registryAuthorityPath) - Number(b.path === registryAuthorityPath),
+  );
   for (const { path, text, objects } of sorted) {
     const rebuilt = rebuild(path, objects, repositories, manifests);
     if (typeof rebuilt === 'object' && formatManifest(rebuilt.manifest.object) === text) manifests.push(rebuilt);
@@ -61,7 +62,7 @@ function rebuild(
   earlier: readonly MirrorManifest[],
 ): MirrorManifest | string {
   const set = setKinds[setPath.exec(path)?.[1] ?? ''];
-  if (!object || second || (!set && path !== servicePath && path !== authorityPath))
+  if (!object || second || (!set && path !== servicePath && path !== registryAuthorityPath))
     return 'is nothing that mirroring writes';
   try {
     if (set) return rebuildSet(path, set, object, repositories);

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { messageOf, PluginError } from '../errors.ts';
-import type { ConfigManifest } from './manifest.ts';
+import type { ConfigManifest, KubernetesObject } from './manifest.ts';
 
 /** Whom to trust, for which registries. */
 export interface RegistryAuthority {
@@ -11,6 +11,9 @@ export interface RegistryAuthority {
   /** The name of the ConfigMap: the one that `image.config.openshift.io/cluster` names, where it names one. */
   readonly name?: string | undefined;
 }
+
+/** The file of the ConfigMap. */
+export const registryAuthorityPath = 'config/update-service/registry-ca.yaml';
 
 /** The name of the ConfigMap where the cluster has none yet. */
 export const registryAuthorityName = 'mirror-registry-ca';
@@ -41,7 +44,7 @@ export function registryAuthorityConfigMap({
     });
   }
   return {
-    path: 'config/update-service/registry-ca.yaml',
+    path: registryAuthorityPath,
     object: {
       apiVersion: 'v1',
       kind: 'ConfigMap',
@@ -49,6 +52,19 @@ export function registryAuthorityConfigMap({
       data: Object.fromEntries(keys.map((key) => [key, text])),
     },
   };
+}
+
+/** Adds to a ConfigMap with the CAs of registries the CAs that the stored one has for others. Other objects are returned as they are. */
+export function keepAuthorities(
+  object: KubernetesObject,
+  stored: Readonly<Record<string, unknown>> | undefined,
+): KubernetesObject {
+  const { namespace } = object.metadata;
+  const data = object['data'] as Readonly<Record<string, string>> | undefined;
+  if (object.kind !== 'ConfigMap' || namespace !== 'openshift-config' || data?.[updateServiceKey] === undefined) {
+    return object;
+  }
+  return { ...object, data: { ...(stored?.['data'] as object | undefined), ...data } };
 }
 
 function keyOf(registry: string): string {

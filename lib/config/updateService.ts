@@ -56,29 +56,36 @@ export function updateServiceManifests(options: UpdateServiceOptions): ConfigMan
 }
 
 /**
- * Says which commands make a cluster use the update service once its objects are applied. They are in no manifest, because they
- * change objects that are the cluster’s own, and need what is only known when the service runs.
+ * Formats the commands that make a cluster trust the CAs of the registries. They add to the ConfigMap that the cluster names already.
+ * Empty without CAs.
+ */
+export function formatTrustInstructions({ certificateAuthority }: UpdateServiceOptions): string {
+  if (certificateAuthority === undefined) return '';
+  const data = `"$(oc -n openshift-config get configmap ${registryAuthorityName} -o jsonpath='{.data}')"`;
+  return [
+    'To make the cluster trust the registry, when the configuration is applied:',
+    '',
+    `    name="$(oc get image.config.openshift.io cluster -o jsonpath='{.spec.additionalTrustedCA.name}')"`,
+    `    oc -n openshift-config patch configmap "\${name:=${registryAuthorityName}}" --type=merge -p '{"data":'${data}'}'`,
+    `    oc patch image.config.openshift.io cluster --type=merge -p '{"spec":{"additionalTrustedCA":{"name":"'"$name"'"}}}'`,
+  ].join('\n');
+}
+
+/**
+ * Formats the commands that make a cluster use the update service. They change objects of the cluster, and need values that are known
+ * only when the service runs.
  */
 export function formatUpdateServiceInstructions(options: UpdateServiceOptions): string {
-  const { certificateAuthority, certificateAuthorityName = registryAuthorityName } = options;
   const { name = updateServiceDefaults.name, namespace = updateServiceDefaults.namespace } = options;
-  const trust = JSON.stringify({ spec: { additionalTrustedCA: { name: certificateAuthorityName } } });
   const address = (field: string): string =>
     `"$(oc -n ${namespace} get updateservice ${name} -o jsonpath='{.status.${field}}')"`;
-  const trusting = [
-    'To make the cluster trust the registry, name the ConfigMap in its image configuration:',
-    '',
-    `    oc patch image.config.openshift.io cluster --type=merge -p '${trust}'`,
-    '',
-  ];
   return [
-    ...(certificateAuthority === undefined ? [] : trusting),
     'To make the cluster ask the update service for updates, when it runs:',
     '',
     `    uri=${address('policyEngineURI')}`,
     `    oc patch clusterversion version --type=merge -p '{"spec":{"upstream":"'"$uri"'/api/upgrades_info/v1/graph"}}'`,
     '',
-    'To make it the place where the cluster looks for release signatures, where both know how:',
+    'To make the cluster look for release signatures there, if the versions of both support it:',
     '',
     `    uri=${address('metadataURI')}`,
     `    oc patch clusterversion version --type=merge -p '{"spec":{"signatureStores":[{"url":"'"$uri"'/api/upgrades_info/signatures"}]}}'`,

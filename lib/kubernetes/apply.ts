@@ -1,9 +1,10 @@
+import { keepAuthorities } from '../config/certificateAuthority.ts';
 import type { ConfigManifest, KubernetesObject } from '../config/manifest.ts';
 import { keepMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
-import { findDifferences, overlay } from './difference.ts';
+import { findDifferences, isAddition, overlay } from './difference.ts';
 import type { StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import {
@@ -43,8 +44,8 @@ interface Application extends ApplyOptions {
 
 /**
  * Applies manifests, namespaces and definitions of kinds first, and returns the outcomes in the order of the manifests. A failed
- * manifest does not stop the others. Replaces other content only with `overwrite`, only content that it has compared, and no mirror set loses a mirror.
- * Never changes the version operator’s `signatures-managed`. Throws `interrupted`, and what reading the cluster’s version throws.
+ * manifest does not stop the others. Replaces other content only with `overwrite`, and only content that it has compared. Mirror sets
+ * and CAs are added to: none is taken away. Never changes the version operator’s `signatures-managed`. Throws `interrupted`, and what reading the cluster’s version throws.
  */
 export async function applyManifests(
   cluster: Cluster,
@@ -102,8 +103,8 @@ async function compareAndWrite(application: Application, manifest: KubernetesObj
   let tried: Outcome | undefined;
   for (let attempt = 1; ; attempt += 1) {
     const stored = await application.cluster.read(manifest);
-    // Running releases may need the mirrors that the manifest does not have.
-    const object = keepMirrors(manifest, stored);
+    // Running releases may need the mirrors and CAs that the manifest does not have.
+    const object = keepAuthorities(keepMirrors(manifest, stored), stored);
     const planned = await plan(application, object, stored);
     // The write whose response was lost took effect if nothing is left to do.
     if (planned.outcome === 'unchanged' && tried) return tried;
@@ -127,7 +128,8 @@ async function plan(
   if (stored) {
     const differences = findDifferences(stored, object);
     if (differences.length === 0) return { outcome: 'unchanged' };
-    return { outcome: overwrite ? 'configured' : 'conflict', differences };
+    const isAllowed = overwrite || (isShared(object) && isAddition(stored, object));
+    return { outcome: isAllowed ? 'configured' : 'conflict', differences };
   }
   if (dryRun === 'client') {
     const namespace = await missingNamespace(cluster, object);
@@ -135,6 +137,12 @@ async function plan(
   }
   if (dryRun && object.kind === 'Namespace') newNamespaces.add(object.metadata.name);
   return { outcome: 'created' };
+}
+
+/** Objects that several releases share: what is added to them changes nothing for the others. */
+function isShared({ kind, metadata }: KubernetesObject): boolean {
+  const isAuthority = kind === 'ConfigMap' && metadata.namespace === 'openshift-config';
+  return isAuthority || /^Image(?:DigestMirrorSet|TagMirrorSet|ContentSourcePolicy)?$/.test(kind);
 }
 
 async function write(

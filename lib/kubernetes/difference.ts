@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
-import { digestOf } from '../oci/digest.ts';
 import type { StoredObject } from './fields.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
@@ -17,10 +16,25 @@ const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last
 /**
  * In what a stored object differs from a manifest, one readable line each (`spec.replicas: 1 → 2`, theirs first);
  * empty when it has the same content. Only what the manifest states counts, except for `data` and `binaryData` of ConfigMaps and
- * Secrets, which must be exactly the same. Long and binary values appear by their digests, those of Secrets not at all.
+ * Secrets, which must be exactly the same. Long values are shortened in the middle, those of Secrets do not appear.
  */
 export function findDifferences(stored: StoredObject, manifest: KubernetesObject): string[] {
-  return [...compare(stored, comparable(manifest), [], manifest.kind)];
+  const { kind } = manifest;
+  return [...compare(stored, comparable(manifest), [], kind)].map(
+    ({ path, theirs, ours }) =>
+      `${formatPath(path)}: ${formatValue(theirs, path, kind)} → ${formatValue(ours, path, kind)}`,
+  );
+}
+
+/** Tells whether a manifest only adds to a stored object, and replaces no value of it. */
+export function isAddition(stored: StoredObject, manifest: KubernetesObject): boolean {
+  return [...compare(stored, comparable(manifest), [], manifest.kind)].every(({ theirs }) => isEmpty(theirs));
+}
+
+interface Difference {
+  readonly path: Path;
+  readonly theirs: unknown;
+  readonly ours: unknown;
 }
 
 /**
@@ -38,7 +52,7 @@ export function overlay(stored: StoredObject, manifest: KubernetesObject): Store
   return merge(Object.fromEntries(kept), stated) as StoredObject;
 }
 
-function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Generator<string> {
+function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Generator<Difference> {
   if (isFields(ours) && (isFields(theirs) || theirs === undefined || theirs === null)) {
     const exact = path.length === 0 ? exactFields(kind) : [];
     const keys = new Set([...Object.keys(ours), ...exact]);
@@ -55,7 +69,7 @@ function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Gen
       yield* compare(theirs[index], ours[index], [...path, index], kind);
     }
   } else if (!same(theirs, ours, path)) {
-    yield `${formatPath(path)}: ${formatValue(theirs, path, kind)} → ${formatValue(ours, path, kind)}`;
+    yield { path, theirs, ours };
   }
 }
 
@@ -119,13 +133,9 @@ const longest = 80;
 function formatValue(value: unknown, path: Path, kind: string): string {
   if (isEmpty(value)) return '(absent)';
   if (kind === 'Secret' && exactFields(kind).includes(String(path[0]))) return '(secret)';
-  if (path[0] === 'binaryData' && typeof value === 'string') return formatBytes(Buffer.from(value, 'base64'));
   const text = JSON.stringify(value);
-  return text.length <= longest ? text : formatBytes(Buffer.from(typeof value === 'string' ? value : text));
-}
-
-function formatBytes(bytes: Buffer): string {
-  return `${digestOf(bytes).slice(0, 'sha256:'.length + 12)}… (${bytes.length} bytes)`;
+  if (text.length <= longest) return text;
+  return `${text.slice(0, longest / 2)}…${text.slice(-longest / 2)} (${text.length} characters)`;
 }
 
 function pick<T extends Fields>(fields: T): Partial<T> {

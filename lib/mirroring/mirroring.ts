@@ -26,6 +26,7 @@ import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, na
 import { withResumeHint } from './interruption.ts';
 import { chooseMirrorSetKind } from './mirrorSetKind.ts';
 import { warnOfRefusedImages } from './policyCheck.ts';
+import { joinRegistryTrust } from './registryTrust.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
 /** What a run did, or would do. */
@@ -183,7 +184,9 @@ async function checkCluster(run: Run): Promise<MirrorSetKind | undefined> {
 }
 
 function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {
-  return withCluster(run, (cluster) => applyManifests(cluster, manifests, run.request, run.context));
+  return withCluster(run, async (cluster) =>
+    applyManifests(cluster, await joinRegistryTrust(cluster, manifests), run.request, run.context),
+  );
 }
 
 async function withCluster<R>({ access }: Pick<Run, 'access'>, use: (cluster: Cluster) => Promise<R>): Promise<R> {

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import {
+  formatTrustInstructions,
   formatUpdateServiceInstructions,
   updateServiceManifests,
   type UpdateServiceOptions,
@@ -58,10 +59,13 @@ describe('updateServiceManifests', () => {
   });
 });
 
-describe('formatUpdateServiceInstructions', () => {
-  it('says how the cluster comes to trust the registry and to use the service', async () => {
-    const text = formatUpdateServiceInstructions({ ...options, certificateAuthority });
-    await expectGolden('config/update-service/instructions.txt', `${text}\n`);
-    expect(formatUpdateServiceInstructions(options)).not.to.contain('additionalTrustedCA');
+describe('formatTrustInstructions and formatUpdateServiceInstructions', () => {
+  it('name the commands that make the cluster trust the registry and use the service', async () => {
+    const texts = [
+      formatTrustInstructions({ ...options, certificateAuthority }),
+      formatUpdateServiceInstructions(options),
+    ];
+    await expectGolden('config/update-service/instructions.txt', `${texts.join('\n\n')}\n`);
+    expect(formatTrustInstructions(options)).to.equal('');
   });
 });

@@ -455,6 +455,54 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       }
     });
 
+    it('adds the CA of the registry to what the cluster trusts, before the update is advised', async function () {
+      requirePeer(this, 'openssl');
+      await open({ release: { components } });
+      const { registry } = workshop;
+      const authority = await makeAuthority();
+      try {
+        const archive = await workshop.write('graph-data.tar', '');
+        await writeFile(archive, makeArchive(soundFiles));
+        const image = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } };
+        server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
+        const args = [
+          ...[`--to=${registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
+          `--certificate-authority=${authority.certificateFile}`,
+        ];
+        const trust = () => server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'];
+        const keysOf = (name: string) =>
+          Object.keys((server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {}));
+        const advised = await mirroring.succeed(args);
+        expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
+        const key = registry.host.replace(':', '..');
+
+        const stdout = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
+        expect(stdout).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
+        expect(keysOf('mirror-registry-ca')).to.have.members(['updateservice-registry', key]);
+        expect(trust()).to.deep.equal({
+          ...{ registrySources: { allowedRegistries: ['quay.io'] } },
+          additionalTrustedCA: { name: 'mirror-registry-ca' },
+        });
+        expect(await mirroring.succeed([...args, '--apply-config', kubeconfig])).to.contain(
+          'image/cluster unchanged\n',
+        );
+
+        // A cluster that names another ConfigMap keeps it, with what is in it.
+        server.put({
+          ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
+          data: { 'other.test..5000': 'PEM' },
+        });
+        server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
+        for (const options of [[], ['--overwrite']]) {
+          await mirroring.succeed([...args, '--apply-config', ...options, kubeconfig]);
+          expect(trust()).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
+          expect(keysOf('ours')).to.have.members(['other.test..5000', 'updateservice-registry', key]);
+        }
+      } finally {
+        await authority.remove();
+      }
+    });
+
     it('carries the image over the gap', async () => {
       await open({ release: { components } });
       const { registry, release } = workshop;
