@@ -15,7 +15,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/files', 'atomicWrite disk fileContent fileRange lock partials rootFolder smallFile'],
   [
     'lib/http',
-    'certificates connections idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
+    'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
   ['lib/store', 'directory imageGraph ociLayout repositories store'],
   ['lib/archive', 'archive archiveWriter tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn'],
@@ -24,7 +24,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry/auth', 'credentials tokens'],
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure tally'],
-  ['lib/release/signature', 'keyring signature signatureStore trust'],
+  ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy releaseCheck'],
   ['lib/release', 'documents load release version'],
   ['lib/release/graph', 'graph graphData'],

@@ -1,7 +1,7 @@
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';
-import { fetchFile, type FetchFile } from '../../lib/release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../../lib/http/fetchFile.ts';
 import type { Connections } from '../../lib/http/connections.ts';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';

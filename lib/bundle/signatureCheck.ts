@@ -5,7 +5,7 @@ import type { Digest } from '../oci/digest.ts';
 import { loadKeyring } from '../release/signature/keyring.ts';
 import type { Release } from '../release/release.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import type { FetchFile } from '../release/signature/signatureStore.ts';
+import type { FetchFile } from '../http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from '../release/signature/trust.ts';
 import { checkSignatures } from './metadataCheck.ts';
 import type { Bundle } from './bundle.ts';

@@ -12,7 +12,7 @@ import type { ConfigManifest } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Registries } from '../registry/registries.ts';
-import { fetchFile, type FetchFile } from '../release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import { isReleaseTag } from '../release/version.ts';
 import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';

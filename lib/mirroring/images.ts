@@ -10,7 +10,7 @@ import { buildGraphDataImage } from '../release/graph/graphData.ts';
 import type { SignedRelease } from '../release/load.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
-import type { FetchFile } from '../release/signature/signatureStore.ts';
+import type { FetchFile } from '../http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
 import type { MirroringRequest } from './request.ts';
 

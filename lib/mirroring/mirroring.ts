@@ -17,7 +17,7 @@ import { loadRelease, type SignedRelease } from '../release/load.ts';
 import { formatTarget } from '../release/mirror/destination.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
-import { fetchFile, type FetchFile } from '../release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { writeConfigFiles, writeSignatureFiles, type WrittenFile } from './configFiles.ts';
 import { mirrorImages } from './copy.ts';

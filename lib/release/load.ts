@@ -8,7 +8,7 @@ import type { ContentSource } from '../store/store.ts';
 import { loadKeyring, type Keyring, type KeyMaterial } from './signature/keyring.ts';
 import { readPayload, type Release } from './release.ts';
 import type { VerifiedSignature } from './signature/signature.ts';
-import type { FetchFile } from './signature/signatureStore.ts';
+import type { FetchFile } from '../http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
 

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { readAllSignatures, type SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { formatReference, parseReference, type Reference } from '../../oci/reference.ts';
-import { fetchFile, type FetchFile } from '../../release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../../http/fetchFile.ts';
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { Directory, releaseRepository } from '../../store/directory.ts';

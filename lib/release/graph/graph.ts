@@ -3,7 +3,7 @@ import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { formatReference, parseReference } from '../../oci/reference.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { printable } from '../../http/networkErrors.ts';
-import type { FetchFile } from '../signature/signatureStore.ts';
+import type { FetchFile } from '../../http/fetchFile.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 
 /** Where clusters ask for updates unless they are told otherwise. */

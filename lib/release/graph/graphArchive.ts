@@ -6,7 +6,7 @@ import { createGunzip } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
-import type { FetchFile } from '../signature/signatureStore.ts';
+import type { FetchFile } from '../../http/fetchFile.ts';
 
 /** Where the graph data of all releases is published, as a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';

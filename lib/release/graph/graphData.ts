@@ -6,7 +6,7 @@ import { readContent, type ContentSource } from '../../store/store.ts';
 import { fetchGraphData, readGraphData } from './graphArchive.ts';
 import { graphDataFolder, makeLayer, type Layer, type ReleaseSignatures } from './graphLayer.ts';
 import { Overlay } from './overlay.ts';
-import type { FetchFile } from '../signature/signatureStore.ts';
+import type { FetchFile } from '../../http/fetchFile.ts';
 
 /** What a graph-data image is made of. */
 export interface GraphDataOptions {

@@ -3,7 +3,8 @@ import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { Keyring } from './keyring.ts';
 import { verifySignature, type RejectedSignature, type VerifiedSignature } from './signature.ts';
-import { findSignatures, type FetchFile, type StoreAnswer } from './signatureStore.ts';
+import type { FetchFile } from '../../http/fetchFile.ts';
+import { findSignatures, type StoreAnswer } from './signatureStore.ts';
 
 /** By what a release is judged. */
 export interface TrustOptions {

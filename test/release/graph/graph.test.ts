@@ -6,7 +6,7 @@ import {
   type ClusterUpdates,
   type ResolveOptions,
 } from '../../../lib/release/graph/graph.ts';
-import { fetchFile, type FetchFile } from '../../../lib/release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../../../lib/http/fetchFile.ts';
 import { openSession } from '../../../lib/registry/session.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';

@@ -9,7 +9,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
 import { buildGraphDataImage, type GraphDataImage } from '../../../lib/release/graph/graphData.ts';
-import type { FetchFile } from '../../../lib/release/signature/signatureStore.ts';
+import type { FetchFile } from '../../../lib/http/fetchFile.ts';
 import { readContent } from '../../../lib/store/store.ts';
 import { openSession, type RegistrySession } from '../../../lib/registry/session.ts';
 import { makeContext } from '../../support/context.ts';

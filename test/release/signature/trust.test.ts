@@ -8,16 +8,11 @@ import type { Context } from '../../../lib/context.ts';
 import { isPluginError, type PluginError } from '../../../lib/errors.ts';
 import { digestOf, hexOf, parseDigest } from '../../../lib/oci/digest.ts';
 import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
-import {
-  fetchFile,
-  findSignatures,
-  signatureSizeLimit,
-  type FetchFile,
-} from '../../../lib/release/signature/signatureStore.ts';
+import { fetchFile, type FetchFile } from '../../../lib/http/fetchFile.ts';
+import { findSignatures, signatureSizeLimit } from '../../../lib/release/signature/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
-import type { Fault } from '../../fakes/http/faults.ts';
 import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
 import {
@@ -133,59 +128,6 @@ describe('the trust in a release', () => {
     it('says when a folder that was named is not there', async () => {
       const [answer] = await findSignatures(digest, [join(folder, 'absent')], fetch, context);
       expect(answer?.problem?.message).to.equal(`there is no folder ${join(folder, 'absent')}`);
-    });
-  });
-
-  describe('fetchFile', () => {
-    it('follows redirects, five at most, and sends no credentials', async () => {
-      const target = new URL(`${serve(server, signature)}/sha256=${hexOf(digest)}/signature-1`);
-      serve(mirror);
-      mirror.fault(/from/, { redirect: { status: 302, to: target.href } });
-      expect(await fetch(new URL(`${mirror.url}/from`), 10_000)).to.deep.equal(signature);
-      mirror.clearFaults();
-      mirror.fault(/./, { redirect: { status: 301, to: '/again' } });
-      expect((await failure(fetch(new URL(`${mirror.url}/again`), 10_000))).message).to.match(/redirects too often/);
-      expect([...server.requests, ...mirror.requests].some(({ headers }) => headers.authorization)).to.equal(false);
-    });
-
-    it('tells a refusal from an absence', async () => {
-      serve(server);
-      expect(await fetch(new URL(`${server.url}/absent`), 10)).to.equal(undefined);
-      server.fault(/./, { answer: { status: 500, body: 'oops' } });
-      const error = await failure(fetch(new URL(`${server.url}/x?token=secret`), 10));
-      expect(error).to.include({ code: 'server-error', message: `${server.url}/x answered with status 500` });
-    });
-
-    it('asks a server in passing trouble again', async () => {
-      const target = new URL(`${serve(server, signature)}/sha256=${hexOf(digest)}/signature-1`);
-      const troubles: Fault[] = [
-        { answer: { status: 503 } },
-        { answer: { status: 429, headers: { 'retry-after': '0' } } },
-        { noAnswer: 'reset' },
-        { cut: { after: 10, how: 'end' } },
-      ];
-      for (const trouble of troubles) {
-        server.fault(/./, trouble, { times: 2 });
-        expect(await fetch(target, 10_000)).to.deep.equal(signature);
-      }
-    });
-
-    it('asks again neither what refuses nor what cannot be reached', async () => {
-      serve(server);
-      server.fault(/./, { answer: { status: 403 } });
-      expect((await failure(fetch(new URL(`${server.url}/x`), 10))).code).to.equal('server-error');
-      expect(server.requests).to.have.length(1);
-      const gone = await startSignatureServer();
-      const address = new URL(`${gone.url}/x`);
-      await gone.stop();
-      const patient = fetchFile(connections, address, 10, context, { baseDelay: 3_600_000 });
-      expect((await failure(patient)).code).to.equal('unreachable');
-    });
-
-    it('does not read on beyond the limit', async () => {
-      serve(server);
-      server.fault(/./, { answer: { status: 200, body: 'x'.repeat(1000) }, chunked: true });
-      expect((await failure(fetch(new URL(`${server.url}/x`), 100))).code).to.equal('too-large');
     });
   });
 
