@@ -37,7 +37,8 @@ export function planVolumes(path: string, size: number, volumeSize = Infinity): 
   if (count > volumeLimit) {
     const smallest = String(Math.ceil(size / volumeLimit));
     throw new PluginError('usage', `${size} bytes would be ${count} volumes, more than can be numbered`, {
-      hint: `Choose a --volume-size of at least ${smallest} bytes.`,
+      hint: `Choose a volume size of at least ${smallest} bytes.`,
+      settings: ['volumeSize'],
     });
   }
   return Array.from({ length: count }, (_, index) => ({

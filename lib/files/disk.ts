@@ -30,7 +30,8 @@ export function describeWriteError(error: unknown, path: string): unknown {
   }
   if (code === 'EFBIG') {
     return new PluginError('not-writable', `the file system of ${path} cannot hold a file that large`, {
-      hint: 'FAT32 holds files below 4 GiB: make volumes with --volume-size=4G, or use exFAT, ext4 or XFS.',
+      hint: 'FAT32 holds files below 4 GiB. Use volumes of 4G (4000 MB), or exFAT, ext4 or XFS.',
+      settings: ['volumeSize'],
       cause: error,
     });
   }

@@ -103,29 +103,45 @@ function explainInvalidHttp(error: unknown, url: URL): PluginError {
 
 function explainTls(error: unknown, code: string, url: URL, expiry: string | undefined): PluginError {
   const { host } = url;
-  const trust =
-    `Give its certificate authority with --certificate-authority or as /etc/containers/certs.d/${host}/ca.crt, ` +
-    'or skip verification with --insecure.';
+  const trust = `Trust its certificate authority, also as /etc/containers/certs.d/${host}/ca.crt, or skip verification.`;
   if (speaksHttp(error)) {
-    return new PluginError('tls', `${host} speaks http, not https`, { hint: '--insecure allows that.', cause: error });
+    return new PluginError('tls', `${host} speaks http, not https`, {
+      hint: 'Allow plain HTTP if you trust the network.',
+      settings: ['insecure'],
+      cause: error,
+    });
   }
   if (code === 'CERT_HAS_EXPIRED') {
     const since = expiry === undefined ? '' : ` on ${expiry}`;
-    const hint = 'Renew it, check this machine’s clock, or skip verification with --insecure.';
-    return new PluginError('tls', `the certificate of ${host} expired${since}`, { hint, cause: error });
+    const hint = 'Renew the certificate, check the clock of this machine, or skip verification.';
+    return new PluginError('tls', `the certificate of ${host} expired${since}`, {
+      hint,
+      settings: ['insecure'],
+      cause: error,
+    });
   }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
-    const hint = 'Use the name that the certificate has, or skip verification with --insecure.';
-    return new PluginError('tls', `the certificate of ${host} is for another name`, { hint, cause: error });
+    const hint = 'Use the name in the certificate, or skip verification.';
+    return new PluginError('tls', `the certificate of ${host} is for another name`, {
+      hint,
+      settings: ['insecure'],
+      cause: error,
+    });
   }
   if (/^(CERT_|UNABLE_TO_|DEPTH_|SELF_SIGNED|INVALID_)/.test(code)) {
     const why = messageOf(error).replace(/;.*/s, '');
-    return new PluginError('tls', `the certificate of ${host} is not trusted: ${why}`, { hint: trust, cause: error });
+    return new PluginError('tls', `the certificate of ${host} is not trusted: ${why}`, {
+      hint: trust,
+      settings: ['certificateAuthority', 'insecure'],
+      cause: error,
+    });
   }
+  const needsClient = code.includes('CERTIFICATE_REQUIRED');
   return new PluginError('tls', `no TLS connection to ${host}: ${alertOf(error, code)}`, {
-    hint: code.includes('CERTIFICATE_REQUIRED')
-      ? `It wants a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
+    hint: needsClient
+      ? `It requires a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
       : trust,
+    settings: needsClient ? [] : ['certificateAuthority', 'insecure'],
     cause: error,
   });
 }

@@ -128,7 +128,8 @@ export class AuthenticatedClient {
       throw new PluginError('server-error', `${printable(from)} redirects to a ${to.protocol} address`);
     if (keepsEncryption(from, to) || this.#insecure) return;
     throw new PluginError('tls', `${printable(from)} redirects to ${printable(to)}, which is not encrypted`, {
-      hint: '--insecure allows that.',
+      hint: 'Allow plain HTTP if you trust the network.',
+      settings: ['insecure'],
     });
   }
 }

@@ -43,15 +43,16 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     const message = reply.authorization
       ? `${registry} does not accept the credentials it was given for ${what} of ${repository}`
       : `${registry} wants credentials for ${what} of ${repository}`;
-    const hint = `Give credentials for ${registry} with --pull-secret, or log in with podman login ${registry}.`;
-    return new PluginError(code, message + said, { hint });
+    const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
+    return new PluginError(code, message + said, { hint, settings: ['pullSecret'] });
   }
   if (code === 'denied') {
     return new PluginError(
       code,
       `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${said}`,
       {
-        hint: 'Ask for access to the repository, or give the credentials of a user who has it with --pull-secret.',
+        hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
+        settings: ['pullSecret'],
       },
     );
   }

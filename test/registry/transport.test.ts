@@ -136,7 +136,7 @@ describe('Transport', () => {
       const server = await start({ bearer: { ...user, allow: () => false } });
       const error = await failureOf((await open(server)).send(get(server)), 'unauthorized');
       expect(error.message).to.contain(server.host).and.contain('authentication required');
-      expect(error.hint).to.contain('--pull-secret');
+      expect(error.settings).to.deep.equal(['pullSecret']);
       expect(server.requests).to.have.length(2);
       const token = /Bearer (.+)/.exec(server.requests[1]?.headers.authorization ?? '')?.[1] ?? 'none';
       expect([error.message, error.hint, ...context.lines].join())
@@ -372,7 +372,7 @@ describe('Transport', () => {
       const server = await start();
       const error = await failureOf((await open(server, { insecure: false })).send(get(server)), 'tls');
       expect(error.message).to.contain('speaks http, not https');
-      expect(error.hint).to.contain('--insecure');
+      expect(error.settings).to.deep.equal(['insecure']);
       expect(server.requests).to.have.length(0);
     });
 

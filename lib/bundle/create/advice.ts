@@ -1,15 +1,15 @@
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 
 const corrupt =
-  'Nothing of it was kept. The source, or a mirror or proxy on the way, has damaged content: have it repaired, or use ' +
-  'another (--idms-file names mirrors), and run the same command again: it goes on where it stopped.';
+  'None of it was kept. The source, or a mirror or proxy before it, has corrupt content. Repair the source or use ' +
+  'another one, and run the same command again to resume.';
 
 const advice: Partial<Record<ErrorCode, string>> = {
   'digest-mismatch': corrupt,
   'size-mismatch': corrupt,
   'not-found':
     'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
-  'not-writable': 'Give another folder with --output, or make this one writable.',
+  'not-writable': 'Choose another output folder, or make this one writable.',
   interrupted: 'Run the same command again: it goes on where it stopped.',
   'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
 };
@@ -21,5 +21,9 @@ export function withAdvice(error: unknown): unknown {
   const first: unknown = (failures as unknown[])[0] ?? error;
   if (!isPluginError(first)) return error;
   const hint = first.hint ?? advice[first.code] ?? error.hint;
-  return new PluginError(error.code, error.message, { hint, cause: error.cause });
+  return new PluginError(error.code, error.message, {
+    hint,
+    settings: hint === corrupt ? ['idmsFile'] : error.settings,
+    cause: error.cause,
+  });
 }

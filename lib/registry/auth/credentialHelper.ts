@@ -23,7 +23,8 @@ export async function runHelper(
   const program = `docker-credential-${name}`;
   const fail = (why: string) =>
     new PluginError('bad-credentials-file', `The credential helper ${program} ${why} when asked about ${server}`, {
-      hint: 'Log in again with the tool that set the helper up, or give the credentials in a file with --pull-secret.',
+      hint: 'Log in again with the tool that configured the helper, or use a file with the credentials.',
+      settings: ['pullSecret'],
     });
   const { error, output } = await execHelper(program, server, environment);
   // The helpers of docker say so on stdout, others on stderr, all with exit code 1.

@@ -140,7 +140,8 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
   if (status === 401 || invalidGrant) return new PluginError('unauthorized', `${registry} refuses to log in`);
   if (status === 403) {
     return new PluginError('denied', `${registry} does not allow this user to access ${repository}`, {
-      hint: 'Ask for access to the repository, or give the credentials of a user who has it with --pull-secret.',
+      hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
+      settings: ['pullSecret'],
     });
   }
   const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${status}`;

@@ -110,7 +110,8 @@ export class Tokens implements Authorizer {
     const { registry, repository, scope } = request;
     if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
       throw new PluginError('tls', `${registry} wants the credentials sent to ${printable(realm)}, unencrypted`, {
-        hint: 'Only --insecure allows that.',
+        hint: 'Allow plain HTTP if you trust the network.',
+        settings: ['insecure'],
       });
     }
     this.#context.log('debug', `asking ${printable(realm)} for a token for ${scope || 'no scope'}`);
@@ -126,13 +127,15 @@ export class Tokens implements Authorizer {
     if (credential) {
       const from = credential.from ?? 'it was given';
       return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository} from ${from}`, {
-        hint: `They may have expired or been replaced: give current ones with --pull-secret, or log in with podman login ${registry}.`,
+        hint: `They may have expired. Use current credentials, or log in: podman login ${registry}`,
+        settings: ['pullSecret'],
       });
     }
     const files = this.#credentials.files.join(', ');
     const found = files ? `there are none for it in ${files}` : 'no credentials file was found';
     return new PluginError('unauthorized', `${registry} wants credentials for ${repository}, and ${found}`, {
-      hint: `Give a pull secret with --pull-secret=FILE, or log in with podman login ${registry}.`,
+      hint: `Use a pull secret, or log in: podman login ${registry}`,
+      settings: ['pullSecret'],
     });
   }
 }

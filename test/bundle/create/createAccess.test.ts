@@ -151,7 +151,7 @@ describe('create and credentials', () => {
         await expectFailure(
           await workshop.create({ 'pull-secret': secret }),
           workshop.output,
-          [/^error: .*127\.0\.0\.1:\d+/m, /credentials|password/, /^hint: .*--pull-secret/m],
+          [/^error: .*127\.0\.0\.1:\d+/m, /credentials|password/, /^try: --pull-secret/m],
           {
             secrets: ['wrong-wrong-wrong', Buffer.from('ci:wrong-wrong-wrong').toString('base64')],
           },
@@ -161,7 +161,7 @@ describe('create and credentials', () => {
       it('says which registry wants credentials', async () => {
         await expectFailure(await workshop.create(), workshop.output, [
           /^error: .*127\.0\.0\.1:\d+/m,
-          /^hint: .*--pull-secret/m,
+          /^try: --pull-secret/m,
         ]);
       });
     });
@@ -237,7 +237,7 @@ describe('create and TLS', () => {
     await openSecure();
     await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
       /^error: the certificate of 127\.0\.0\.1:\d+ is not trusted/m,
-      /^hint: .*--certificate-authority.*--insecure/m,
+      /^try: --certificate-authority, --insecure/m,
     ]);
   });
 
@@ -255,7 +255,7 @@ describe('create and TLS', () => {
     await open();
     await expectFailure(await workshop.create({ insecure: undefined }), workshop.output, [
       /^error: .* speaks http, not https/m,
-      /^hint: --insecure/m,
+      /^try: --insecure/m,
     ]);
   });
 

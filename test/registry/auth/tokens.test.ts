@@ -103,7 +103,7 @@ describe('Tokens', () => {
       const tokens = await login({ 'other.io': entry });
       const error = await failureOf(tokens.authorize({ ...subject, challenge }), 'unauthorized');
       expect(error.message).to.contain('q.io wants credentials for a/b').and.to.contain(join(folder, 'auth.json'));
-      expect(error.hint).to.contain('--pull-secret');
+      expect(error.settings).to.deep.equal(['pullSecret']);
       expect(await tokens.authorize(subject)).to.equal(undefined);
     });
 
