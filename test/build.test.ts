@@ -20,7 +20,7 @@ describe('npm run build', () => {
   after(() => rm(folder, { recursive: true, force: true }));
 
   for (const [name, help] of [
-    ['oc-adm_upgrade_bundle', /^Put everything/],
+    ['oc-adm_upgrade_bundle', /^Create one file/],
     ['oc-adm_release_mirror_config', /^Mirror a release/],
     ['oc-adm_mirror_registry', /^Look into the mirror registry/],
   ] as const) {

@@ -26,7 +26,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/copy', 'copy copyFailure tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy releaseCheck'],
-  ['lib/release', 'documents load release version'],
+  ['lib/release', 'documents load provenance release version'],
   ['lib/release/graph', 'graph graphData'],
   ['lib/release/mirror', 'destination mirror mirrorGroup'],
   [

@@ -7,7 +7,8 @@ import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
 import { Registries } from '../../lib/registry/registries.ts';
-import { openAccess } from '../cli/access.ts';
+import { openAccess, tool } from '../cli/access.ts';
+import { formatAudit } from './report/auditReport.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatFields } from '../cli/format.ts';
 import {
@@ -31,7 +32,7 @@ const options = {
     suggest: 'files',
   },
   ...baseOption,
-  ...outputOption(['json']),
+  ...outputOption(['json', 'html']),
   'certificate-authority': authority,
   insecure,
   ...trustOptions,
@@ -50,6 +51,7 @@ export const command = defineCommand({
     ['upgrade-4.12.4-x86_64.tar', 'Check a bundle'],
     ['/dev/sdb --sha256=upgrade-4.12.4-x86_64.tar.sha256', 'Check a bundle on a stick, in place'],
     ['upgrade-4.12.4-x86_64.tar -o json', 'List every single problem, for a script'],
+    ['upgrade-4.12.4-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
   ],
   async run(args, { context, terminal, environment }) {
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
@@ -62,7 +64,7 @@ export const command = defineCommand({
       }
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
-      terminal.print(args.output === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report));
+      terminal.print(format(report, args.output));
       for (const { message } of report.warnings) context.log('warn', message);
       if (report.problems.length > 0) throw failureOf(report);
     } finally {
@@ -71,6 +73,11 @@ export const command = defineCommand({
     }
   },
 });
+
+function format(report: VerifyReport, form: 'json' | 'html' | undefined): string {
+  if (form === 'html') return formatAudit(report, { date: new Date(), tool }).trimEnd();
+  return form === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report);
+}
 
 async function readExpected(
   { digest, sha256 }: Pick<Arguments<typeof options>, 'digest' | 'sha256'>,
@@ -101,14 +108,20 @@ function failureOf({ path, problems }: VerifyReport): PluginError {
   return new PluginError('incomplete', message, { hint });
 }
 
-function toPlain({ signatures, policies, ...report }: VerifyReport): Record<string, unknown> {
+function toPlain({ signatures, policies, provenance, ...report }: VerifyReport): Record<string, unknown> {
   const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
     digest,
     fingerprint,
     signer: userId,
     created,
   }));
-  return { good: report.problems.length === 0, ...report, signatures: signers, sigstore: toPlainPolicies(policies) };
+  return {
+    good: report.problems.length === 0,
+    ...report,
+    ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
+    signatures: signers,
+    sigstore: toPlainPolicies(policies),
+  };
 }
 
 function toWords(report: VerifyReport): string {

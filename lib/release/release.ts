@@ -8,6 +8,7 @@ import { readContent, type ContentSource } from '../store/store.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
+import { readProvenance, type Provenance } from './provenance.ts';
 import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
@@ -34,6 +35,7 @@ export interface Release {
   readonly verification: Verification;
   /** The image policies that clusters get with this release (ClusterImagePolicy). */
   readonly imagePolicies: readonly ImagePolicy[];
+  readonly provenance: Provenance;
 }
 
 /** How a payload is to be read. */
@@ -84,6 +86,7 @@ export async function readPayload(
     children,
     verification: readVerification(files, context),
     imagePolicies: readPayloadPolicies(files, context),
+    provenance: readProvenance(files),
   };
 }
 

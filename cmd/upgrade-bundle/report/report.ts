@@ -1,18 +1,9 @@
-import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
 import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts';
 import { shellWord } from '../../../lib/shellWord.ts';
-import { markup, Markup } from './markup.ts';
+import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
-import { script, style } from './reportStyle.ts';
-
-const policy = [
-  "default-src 'none'",
-  `style-src '${hashOf(style)}'`,
-  `script-src '${hashOf(script)}'`,
-  "base-uri 'none'",
-  "form-action 'none'",
-].join('; ');
+import { formatPage } from './page.ts';
 
 /** This many of the shared blobs are in the table. */
 const blobLimit = 20;
@@ -24,46 +15,30 @@ const blobLimit = 20;
 export function formatReport(inspection: Inspection, formatBytes: FormatBytes): string {
   const { version, arch, notes, tool } = inspection;
   const name = nameOf(inspection);
-  return markup`<!doctype html>
-    <html lang="en">
-      <head>
-        <meta charset="utf-8" />
-        <meta http-equiv="Content-Security-Policy" content="${new Markup(policy)}" />
-        <meta name="viewport" content="width=device-width, initial-scale=1" />
-        <meta name="referrer" content="no-referrer" />
-        <title>OpenShift ${version} ${arch}: ${name}</title>
-        <style>${new Markup(style)}</style>
-      </head>
-      <body>
-        <header>
-          <p class="eyebrow">Upgrade bundle</p>
-          <h1>OpenShift ${version} for ${arch}</h1>
-          <p class="notice">
-            <strong>Not verified.</strong> This page shows what the bundle says of itself, its signers included.
-            <a href="#verify">How to verify it</a> stands at the end.
-          </p>
-          ${
-            notes.length === 0
-              ? undefined
-              : markup`<div class="notice">
-                  <strong>Something is missing or odd:</strong>
-                  <ul>
-                    ${notes.map((note) => markup`<li>${note}</li>`)}
-                  </ul>
-                </div>`
-          }
-        </header>
-        <main>
-          ${describeSizes(inspection, formatBytes)} ${describeFacts(inspection, name)}
-          <h2>Where the bytes are</h2>
-          ${drawFigure(inspection, formatBytes)} ${listImages(inspection.images, formatBytes)}
-          ${listShared(inspection, formatBytes)} ${listSignatures(inspection)} ${explainVerification(inspection, name)}
-        </main>
-        <footer>The bundle was made by ${tool}.</footer>
-        <script>${new Markup(script)}</script>
-      </body>
-    </html>
-`.text;
+  return formatPage({
+    title: `OpenShift ${version} ${arch}: ${name}`,
+    header: markup`<p class="eyebrow">Upgrade bundle</p>
+      <h1>OpenShift ${version} for ${arch}</h1>
+      <p class="notice">
+        <strong>Not verified.</strong> This page shows what the bundle says of itself, its signers included.
+        <a href="#verify">How to verify it</a> stands at the end.
+      </p>
+      ${
+        notes.length === 0
+          ? undefined
+          : markup`<div class="notice">
+              <strong>Something is missing or odd:</strong>
+              <ul>
+                ${notes.map((note) => markup`<li>${note}</li>`)}
+              </ul>
+            </div>`
+      }`,
+    main: markup`${describeSizes(inspection, formatBytes)} ${describeFacts(inspection, name)}
+      <h2>Where the bytes are</h2>
+      ${drawFigure(inspection, formatBytes)} ${listImages(inspection.images, formatBytes)}
+      ${listShared(inspection, formatBytes)} ${listSignatures(inspection)} ${explainVerification(inspection, name)}`,
+    footer: `The bundle was made by ${tool}.`,
+  });
 }
 
 function describeSizes({ size, totals }: Inspection, formatBytes: FormatBytes): Markup {
@@ -251,8 +226,4 @@ function explainVerification({ form, release, digest, signatures }: Inspection, 
 /** The name to show: without the folders above, which are not the bundle's, but whole for a device. */
 function nameOf({ path }: Inspection): string {
   return path.startsWith('/dev/') ? path : basename(path);
-}
-
-function hashOf(text: string): string {
-  return `sha256-${createHash('sha256').update(text).digest('base64')}`;
 }

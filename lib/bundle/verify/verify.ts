@@ -4,6 +4,7 @@ import { isPluginError } from '../../errors.ts';
 import { attachedTo } from '../../oci/attachment.ts';
 import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
 import { digestIn, repositoryIn } from '../../oci/reference.ts';
+import type { Provenance } from '../../release/provenance.ts';
 import { readPayload, type Release } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
 import { isReleaseTag } from '../../release/version.ts';
@@ -57,6 +58,12 @@ export interface VerifyReport {
   readonly confirmedBy: readonly string[];
   /** The images of the release and the extra ones: how many there should be, and how many are whole. */
   readonly images: { readonly expected: number; readonly whole: number };
+  /** Each image by digest, with the names of its components. */
+  readonly contents: readonly {
+    readonly digest: Digest;
+    readonly names: readonly string[];
+    readonly isWhole: boolean;
+  }[];
   /** How many sigstore attachments, manifests and blobs these need. */
   readonly attachments: number;
   readonly manifests: number;
@@ -71,6 +78,8 @@ export interface VerifyReport {
   readonly signatures: readonly VerifiedSignature[];
   /** The sigstore signatures of the images, by the image policies of the release. */
   readonly policies: readonly NamedResult[];
+  /** Absent if the payload could not be read. */
+  readonly provenance: Provenance | undefined;
   readonly problems: readonly Problem[];
   /** What is unusual about a bundle that may be good. */
   readonly warnings: readonly VerifyWarning[];
@@ -104,7 +113,9 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   problems.push(ofRelease);
 
   const roots = listExpectedImages(metadata, digest, release);
-  const whole = [...roots].filter(([image, names]) => names.map((name) => walk.visit(image, name)).every(Boolean));
+  const contents = [...roots].map(([image, names]) => {
+    return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
+  });
   const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
     const subject = attachedTo(tag);
     const image = subject && walk.manifests.get(subject);
@@ -143,7 +154,8 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     digest: scanned.digest,
     volumes: scanned.volumes,
     confirmedBy: compared.confirmedBy,
-    images: { expected: roots.size, whole: whole.length },
+    images: { expected: roots.size, whole: contents.filter(({ isWhole }) => isWhole).length },
+    contents,
     attachments: attachments.length,
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
@@ -152,6 +164,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     bytes: scanned.bytes,
     signatures: judged?.signatures ?? [],
     policies,
+    provenance: release?.provenance,
     problems: problems.flat(),
     warnings: listWarnings(bundle, own),
   };

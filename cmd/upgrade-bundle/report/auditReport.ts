@@ -1,0 +1,121 @@
+import { basename } from 'node:path';
+import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
+import { markup, type Markup } from './markup.ts';
+import { formatPage } from './page.ts';
+
+/** When and by what a bundle was verified. */
+export interface AuditContext {
+  readonly date: Date;
+  readonly tool: string;
+}
+
+/** Formats the result of `verify` as one HTML page for an auditor, which needs no other file: to read, to print, to keep. */
+export function formatAudit(report: VerifyReport, { date, tool }: AuditContext): string {
+  const { version, arch, problems, path } = report;
+  const isGood = problems.length === 0;
+  const title = `OpenShift ${version} for ${arch}`;
+  return formatPage({
+    title: `${isGood ? 'Verified' : 'FAILED'}: ${title}`,
+    header: markup`<p class="eyebrow">Verification of an upgrade bundle</p>
+      <h1>${title}</h1>
+      <p class="notice">
+        <strong>${isGood ? 'Verified.' : 'FAILED.'}</strong>
+        ${isGood ? 'Every check below succeeded.' : `${problems.length} problems were found. Do not use this bundle.`}
+        ${date.toISOString()}, by ${tool}.
+      </p>`,
+    main: markup`${describeBundle(report, basename(path))} ${describeKeys(report)} ${listProblems(report)}
+      ${listContents(report)}`,
+    footer: `${tool} verified this bundle on ${date.toISOString()}.`,
+  });
+}
+
+function describeBundle(report: VerifyReport, name: string): Markup {
+  const { release, digest, images, blobs, manifests, attachments, base, provenance, extraImages } = report;
+  const rows: [string, string | Markup][] = [
+    ['Bundle', markup`<code>${name}</code>`],
+    ['Digest', digest === undefined ? 'not computed' : markup`<code>${digest}</code>`],
+    ...report.confirmedBy.map((source): [string, string] => ['', `the same as in ${source}`]),
+    ['Release', markup`<code>${release}</code>`],
+    ['Images', `${images.whole} of ${images.expected} are complete`],
+    ['Content', `${blobs} blobs, ${manifests} manifests, ${attachments} of them sigstore signatures`],
+    ...(base === undefined ? [] : [['Delta', `to ${base}`] satisfies [string, string]]),
+    ['Not signed', extraImages.length === 0 ? 'no extra images' : extraImages.join(', ')],
+    ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),
+    ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [part, version]),
+  ];
+  return markup`<dl>
+    ${rows.map(
+      ([term, value]) =>
+        markup`<dt>${term}</dt>
+          <dd>${value}</dd>`,
+    )}
+  </dl>`;
+}
+
+function describeKeys({ signatures, policies }: VerifyReport): Markup {
+  const signers = signatures.map(({ userId, fingerprint, created, digest }) => [
+    'GPG',
+    userId,
+    fingerprint,
+    `${created.toISOString().slice(0, 10)}, ${digest}`,
+  ]);
+  const used = [...new Set(policies.map(({ policy }) => policy))].map(({ name, trust, scopes }) => {
+    const key = trust.kind === 'key' ? `SHA256:${trust.key.fingerprint}` : trust.reason;
+    return ['sigstore', `policy ${name}`, key, scopes.join(', ')];
+  });
+  return listTable('Signatures', ['Kind', 'Signer', 'Key', 'Of'], [...signers, ...used]);
+}
+
+function listProblems({ problems }: VerifyReport): Markup | undefined {
+  if (problems.length === 0) return undefined;
+  const rows = problems.map(({ kind, subject, message, images }) => [kind, subject, message, images.join(', ')]);
+  return listTable('Problems', ['Kind', 'Of', 'Problem', 'Images'], rows);
+}
+
+function listContents({ contents, policies, provenance }: VerifyReport): Markup {
+  const results = Map.groupBy(policies, ({ name }) => name);
+  const rows = contents.flatMap(({ digest, names, isWhole }) =>
+    names.map((name) => {
+      const source = provenance?.sources.get(name);
+      return [
+        name,
+        digest,
+        isWhole ? 'complete' : 'INCOMPLETE',
+        describeOutcomes(results.get(name) ?? []),
+        source ? markup`${linkTo(source.repository)} <code>${source.commit}</code>` : '',
+      ];
+    }),
+  );
+  return listTable('Images', ['Image', 'Digest', 'Content', 'Sigstore', 'Source'], rows);
+}
+
+function describeOutcomes(results: readonly NamedResult[]): string {
+  if (results.length === 0) return 'no policy';
+  return [...new Set(results.map(({ outcome, reasons }) => [outcome, ...reasons].join(': ')))].join('; ');
+}
+
+function listTable(title: string, heads: readonly string[], rows: readonly (readonly (string | Markup)[])[]): Markup {
+  return markup`<h2>${title}</h2>
+    <div class="scroll">
+      <table class="sortable">
+        <thead>
+          <tr>
+            ${heads.map((head) => markup`<th scope="col">${head}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            (row) =>
+              markup`<tr>
+                ${row.map((cell) => markup`<td class="digest">${cell}</td>`)}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+function linkTo(address: string): Markup {
+  return markup`<a href="${address}">${address}</a>`;
+}

@@ -1,0 +1,45 @@
+import { createHash } from 'node:crypto';
+import { markup, Markup } from './markup.ts';
+import { script, style } from './reportStyle.ts';
+
+/** The parts of a page. */
+export interface PageParts {
+  readonly title: string;
+  readonly header: Markup;
+  readonly main: Markup;
+  readonly footer: string;
+}
+
+const policy = [
+  "default-src 'none'",
+  `style-src '${hashOf(style)}'`,
+  `script-src '${hashOf(script)}'`,
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ');
+
+/** Formats a page that needs no other file and cannot load one. */
+export function formatPage({ title, header, main, footer }: PageParts): string {
+  return markup`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta http-equiv="Content-Security-Policy" content="${new Markup(policy)}" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="referrer" content="no-referrer" />
+        <title>${title}</title>
+        <style>${new Markup(style)}</style>
+      </head>
+      <body>
+        <header>${header}</header>
+        <main>${main}</main>
+        <footer>${footer}</footer>
+        <script>${new Markup(script)}</script>
+      </body>
+    </html>
+`.text;
+}
+
+function hashOf(text: string): string {
+  return `sha256-${createHash('sha256').update(text).digest('base64')}`;
+}

@@ -1,0 +1,48 @@
+import { parseJson } from '../oci/syntax.ts';
+import type { PayloadFiles } from './payload.ts';
+
+/** Where a release comes from, as its payload says: for a person who audits it. Nothing depends on it. */
+export interface Provenance {
+  /** The page of the advisory. */
+  readonly errata?: string;
+  /** Versions of parts, such as `kubernetes` and `machine-os`. */
+  readonly versions: Readonly<Record<string, string>>;
+  /** The source of each component: a repository and a commit. */
+  readonly sources: ReadonlyMap<string, { readonly repository: string; readonly commit: string }>;
+}
+
+interface ImageReferences {
+  readonly spec?: {
+    readonly tags?: readonly { readonly name?: string; readonly annotations?: Record<string, unknown> }[];
+  };
+}
+
+// Every text ends up in a report, so each has a narrow form.
+const address = /^https:\/\/[\w./:?=&%-]{1,300}$/;
+const commitHash = /^[0-9a-f]{7,64}$/;
+const versionEntry = /^([a-z][a-z0-9-]{0,50})=([\w.+-]{1,100})$/;
+
+/** Reads `image-references` and `release-metadata` of a payload, which were parsed before. A text of another form is left out. */
+export function readProvenance(files: PayloadFiles): Provenance {
+  const parse = (name: string): unknown => parseJson(files.get(name)?.toString('utf8') ?? '{}');
+  const { metadata } = parse('release-metadata') as { metadata?: { url?: unknown } };
+  const { spec } = parse('image-references') as ImageReferences;
+  const versions: Record<string, string> = {};
+  const sources = new Map<string, { repository: string; commit: string }>();
+  for (const { name = '', annotations = {} } of spec?.tags ?? []) {
+    const repository = textOf(annotations['io.openshift.build.source-location'], address);
+    const commit = textOf(annotations['io.openshift.build.commit.id'], commitHash);
+    if (repository !== undefined && commit !== undefined) sources.set(name, { repository, commit });
+    const entries = annotations['io.openshift.build.versions'];
+    for (const entry of typeof entries === 'string' ? entries.split(',') : []) {
+      const [, part, version] = versionEntry.exec(entry) ?? [];
+      if (part !== undefined && version !== undefined) versions[part] ??= version;
+    }
+  }
+  const errata = textOf(metadata?.url, address);
+  return { ...(errata !== undefined && { errata }), versions, sources };
+}
+
+function textOf(value: unknown, form: RegExp): string | undefined {
+  return typeof value === 'string' && form.test(value) ? value : undefined;
+}

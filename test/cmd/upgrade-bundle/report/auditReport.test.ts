@@ -1,0 +1,81 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditReport.ts';
+import { openBundle } from '../../../../lib/bundle/open.ts';
+import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';
+import { releaseRepository } from '../../../../lib/store/directory.ts';
+import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
+import { makeContext } from '../../../support/context.ts';
+import { attachmentTag } from '../../../support/release/attachments.ts';
+import { imagePolicyFiles } from '../../../support/release/imagePolicy.ts';
+import { believeAll } from '../../../support/release/trust.ts';
+
+const audit = { date: new Date('2026-11-01T12:00:00Z'), tool: 'test/1' };
+
+describe('formatAudit', () => {
+  let made: TestBundle;
+  let report: VerifyReport;
+
+  async function verify(path: string): Promise<VerifyReport> {
+    const bundle = await openBundle(path, makeContext());
+    const trust = {
+      ...believeAll,
+      keyrings: [made.keyFile],
+      fingerprints: [made.key.fingerprint],
+      allowUnsigned: false,
+    };
+    try {
+      return await verifyBundle(bundle, { trust }, makeContext());
+    } finally {
+      await bundle.close();
+    }
+  }
+
+  before(async () => {
+    made = await makeBundle({ components: 4, attachments: () => true, files: imagePolicyFiles() });
+    report = await verify(made.path);
+  });
+  after(() => made.remove());
+
+  it('has the date, the tool, the digest, the keys, the policy and the errata', () => {
+    const page = formatAudit(report, audit);
+    const key = report.policies[0]?.policy.trust;
+    const fingerprint = key?.kind === 'key' ? key.key.fingerprint : '';
+    const facts = [
+      '2026-11-01T12:00:00.000Z',
+      'test/1',
+      made.result.digest,
+      made.key.fingerprint,
+      fingerprint,
+      'policy openshift',
+    ];
+    for (const fact of facts) expect(page).to.include(fact);
+    expect(page).to.include('href="https://access.redhat.com/errata/RHSA-2023:0769"');
+    expect(page).to.include('<strong>Verified.</strong>');
+  });
+
+  it('has each image with its digest, its result and its source', () => {
+    const page = formatAudit(report, audit);
+    for (const [name, { digest }] of made.release.images) {
+      const row = new RegExp(`>${name}</td>\\s*<td class="digest">${digest}</td>.*?</tr>`, 's').exec(page)?.[0] ?? '';
+      expect(row, name).to.match(/complete.*verified.*github\.com.*<code>[0-9a-f]{40}/s);
+    }
+  });
+
+  it('says which images failed', async () => {
+    const root = await made.unpack();
+    await rm(join(root, 'v2', releaseRepository, 'manifests', attachmentTag(made.release.digest)));
+    const page = formatAudit(await verify(root), audit);
+    expect(page).to.include('<strong>FAILED.</strong>');
+    expect(page).to.match(/release<\/td>.*?missing: it has no sigstore signature/s);
+  });
+
+  it('escapes what a bundle says, and loads nothing', () => {
+    const hostile = { ...report, extraImages: ['<script>alert(1)</script>'] };
+    const page = formatAudit(hostile, audit);
+    expect(page).not.to.include('<script>alert');
+    expect(page).to.match(/Content-Security-Policy" content="default-src 'none'/);
+    expect(page).not.to.match(/\bsrc=|url\(|@import/);
+  });
+});
