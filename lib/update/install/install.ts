@@ -57,7 +57,10 @@ export async function install(cluster: Cluster, options: InstallOptions, context
 }
 
 async function warnOfLostImages(cluster: Cluster, context: Context): Promise<void> {
-  const pools = await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
+  const [apiVersion, kind] = ['machineconfiguration.openshift.io/v1', 'MachineConfigPool'];
+  // Hosted clusters have no pools.
+  if (!(await cluster.findKind(apiVersion, kind))) return;
+  const pools = await cluster.list(apiVersion, kind);
   const findings = await checkImageRetention(cluster, pools);
   const [first] = findings;
   if (!first) return;
