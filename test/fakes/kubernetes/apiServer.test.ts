@@ -188,6 +188,16 @@ describe('TestApiServer', () => {
     expect((await post(other)).status).to.equal(415);
   });
 
+  it('reads a media type with parameters, and refuses CBOR and other formats, as a server without them does', async () => {
+    const post = async (type: string, name: string): Promise<number> => {
+      const body = JSON.stringify(configMap(name));
+      const path = `${server.url}/api/v1/namespaces/default/configmaps`;
+      return (await fetch(path, { method: 'POST', headers: { 'content-type': type }, body })).status;
+    };
+    expect(await post('application/json; charset=utf-8', 'parameters')).to.equal(201);
+    for (const type of ['application/cbor', 'text/plain']) expect(await post(type, 'other')).to.equal(415);
+  });
+
   describe('with kubectl', () => {
     let folder: KubeconfigFolder;
     let kubeconfig: string;

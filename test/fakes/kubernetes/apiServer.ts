@@ -212,8 +212,9 @@ export class TestApiServer extends FaultyServer {
     return json(201, this.objects.create({ ...target, name: made }, this.#admit(body), writing));
   }
 
-  #patch({ query, headers }: Exchange, target: Place & { status: boolean }, body: unknown, writing: Writing): Answer {
-    const type = headers['content-type'] ?? '';
+  #patch(exchange: Exchange, target: Place & { status: boolean }, body: unknown, writing: Writing): Answer {
+    const { query } = exchange;
+    const type = mediaTypeOf(exchange);
     if (type === 'application/apply-patch+yaml') {
       if (!query.has('fieldManager'))
         throw new Refusal(
@@ -328,13 +329,26 @@ function dryRun(query: URLSearchParams): boolean {
   return asked === 'All';
 }
 
+/** What a body in JSON or YAML may be called; clients that name nothing send JSON. */
+const jsonTypes =
+  /^(|application\/(json|yaml|apply-patch\+yaml|(json-patch|merge-patch|strategic-merge-patch)\+json))$/;
+
+/** The media type of a body, without its parameters. */
+function mediaTypeOf({ headers }: Exchange): string {
+  return (headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
+}
+
 async function readJson(exchange: Exchange): Promise<unknown> {
   const chunks: Buffer[] = [];
   for await (const chunk of exchange.body()) chunks.push(chunk);
   const bytes = Buffer.concat(chunks);
-  if (exchange.headers['content-type'] === protobufType) return readProtobuf(bytes);
+  if (bytes.length === 0) return undefined;
+  const type = mediaTypeOf(exchange);
+  if (type === protobufType) return readProtobuf(bytes);
+  if (!jsonTypes.test(type)) {
+    throw new Refusal(415, 'UnsupportedMediaType', `the body of the request was in an unknown format - ${type}`);
+  }
   const text = bytes.toString();
-  if (text === '') return undefined;
   const [document] = parseAllDocuments(text);
   if (!document || document.errors.length > 0)
     throw new Refusal(400, 'BadRequest', 'the body of the request cannot be decoded');
