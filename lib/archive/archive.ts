@@ -53,7 +53,7 @@ export class Archive {
     const [first] = found?.volumes ?? [];
     if (!found || !first) {
       const missing = found ? volumeName(found.path, 0) : path;
-      const why = found ? 'it is missing, the first volume of the bundle' : 'there is no such file';
+      const why = found ? 'the first volume of the bundle is missing' : 'there is no such file';
       throw new PluginError('not-readable', `${missing} cannot be read: ${why}`);
     }
     const file = await Volumes.open(found.volumes, (volume) => openVolume(volume, onMedium));
@@ -72,10 +72,7 @@ export class Archive {
   async read(path: string, limit: number = manifestSizeLimit): Promise<Buffer> {
     const { start, size } = this.#locate(path);
     if (size > limit)
-      throw new PluginError(
-        'too-large',
-        `${path} in ${this.path} has ${size} bytes, more than the ${limit} it may have`,
-      );
+      throw new PluginError('too-large', `${path} in ${this.path} has ${size} bytes, more than the limit of ${limit}`);
     const bytes = await readFully(this.#file, this.path, start, size, this.#signal);
     if (bytes.length < size) throw new PluginError('not-readable', `${this.path} ends in the middle of ${path}`);
     return bytes;

@@ -72,7 +72,7 @@ export class ArchiveWriter {
       }
       const file = await openPartials(volumes);
       try {
-        if (journal) context.log('info', `going on with ${partialOf(path)}: ${journal.finished.size} blobs are there`);
+        if (journal) context.log('info', `resuming ${partialOf(path)}: ${journal.finished.size} blobs are present`);
         journal ??= Journal.create(journalOf(path), identity);
         // Even of a file that is gone on with a power failure may have taken some.
         await writeHeaders(file, layout);

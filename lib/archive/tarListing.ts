@@ -120,7 +120,7 @@ class Reading {
     const { path, first, end } = last;
     // The size of a device is unknown, so the entry may be in the list already.
     if (path !== undefined && first < this.#first) this.#entries.delete(path);
-    const why = `it is cut short: ${path ?? 'an entry'} would end at byte ${end}`;
+    const why = `it is truncated: ${path ?? 'an entry'} would end at byte ${end}`;
     return { ...listing, end: first, damage: damaged(this.#tar.path, why), cutEntry: path };
   }
 
@@ -142,14 +142,14 @@ class Reading {
     const isShort = marker.length < (isZero(block) ? endSize : 512);
     throw damaged(
       this.#tar.path,
-      isShort ? `it is cut short: it ends at byte ${at + marker.length}` : `there is no tar header at byte ${at}`,
+      isShort ? `it is truncated: it ends at byte ${at + marker.length}` : `there is no tar header at byte ${at}`,
     );
   }
 
   /** Reads the content of a header that is about the next entry. */
   async #extend(header: TarHeader, before: Extension | undefined): Promise<Extension> {
     const { type, format, size } = header;
-    if (size > extensionLimit || header.hasLargeSize) this.#refuse('a name or a pax header is absurdly large');
+    if (size > extensionLimit || header.hasLargeSize) this.#refuse('a name or a pax header exceeds the limit of 8 KiB');
     const { content, padding } = await this.#readContent(size);
     if (!isZero(padding)) this.#refuse('a name or a pax header has bytes after its end');
     const isGnu = type !== 'pax';
@@ -166,7 +166,7 @@ class Reading {
   async #readContent(size: number): Promise<{ content: Buffer; padding: Buffer }> {
     this.#skip(undefined, size);
     const bytes = await this.#tar.read(this.#position - roundToBlock(size), roundToBlock(size));
-    if (bytes.length < roundToBlock(size)) throw damaged(this.#tar.path, 'it is cut short');
+    if (bytes.length < roundToBlock(size)) throw damaged(this.#tar.path, 'it is truncated');
     return { content: bytes.subarray(0, size), padding: bytes.subarray(size) };
   }
 
@@ -174,7 +174,7 @@ class Reading {
   #skip(path: string | undefined, size: number): void {
     const start = this.#position + 512;
     this.#last = { path, first: this.#first, end: start + size };
-    if (start + roundToBlock(size) > this.#tar.size) throw damaged(this.#tar.path, 'it is cut short');
+    if (start + roundToBlock(size) > this.#tar.size) throw damaged(this.#tar.path, 'it is truncated');
     this.#position = start + roundToBlock(size);
   }
 
@@ -234,7 +234,7 @@ function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
 }
 
 function damaged(path: string, why: string): PluginError {
-  return new PluginError('invalid-bundle', `${path} is not a whole upgrade bundle: ${why}`, {
+  return new PluginError('invalid-bundle', `${path} is not a complete upgrade bundle: ${why}`, {
     hint: 'Compare it with its .sha256 file, and copy or create it again.',
   });
 }

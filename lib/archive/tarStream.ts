@@ -24,7 +24,7 @@ export async function* readTarStream(source: AsyncIterable<Buffer>, where: strin
       await bytes.skip(Infinity);
       return;
     }
-    if (!header?.cksumValid) throw damaged(where, 'it is no tar, or is cut short');
+    if (!header?.cksumValid) throw damaged(where, 'it is not a tar, or is truncated');
     const size = header.size ?? 0;
     const state = { left: size };
     if (header.type === 'File' || header.type === 'OldFile') {
@@ -38,7 +38,7 @@ export async function* readTarStream(source: AsyncIterable<Buffer>, where: strin
 async function* readContent(bytes: Bytes, state: { left: number }, where: string): AsyncGenerator<Buffer> {
   while (state.left > 0) {
     const chunk = await bytes.next(state.left);
-    if (!chunk) throw damaged(where, 'it is cut short');
+    if (!chunk) throw damaged(where, 'it is truncated');
     state.left -= chunk.length;
     yield chunk;
   }
@@ -88,6 +88,6 @@ class Bytes {
 
 function damaged(where: string, why: string): PluginError {
   return new PluginError('invalid-file', `${where} cannot be read: ${why}`, {
-    hint: 'Bring it again, and compare its digest with that of where it comes from.',
+    hint: 'Copy it again, and compare its digest with the digest at its source.',
   });
 }

@@ -36,7 +36,7 @@ export function planVolumes(path: string, size: number, volumeSize = Infinity): 
   const count = Math.ceil(size / volumeSize);
   if (count > volumeLimit) {
     const smallest = String(Math.ceil(size / volumeLimit));
-    throw new PluginError('usage', `${size} bytes would be ${count} volumes, more than can be numbered`, {
+    throw new PluginError('usage', `${size} bytes would be ${count} volumes, more than the limit of ${volumeLimit}`, {
       hint: `Choose a volume size of at least ${smallest} bytes.`,
       settings: ['volumeSize'],
     });
@@ -119,7 +119,7 @@ async function listVolumes(path: string): Promise<Volume[]> {
   const link = own.find(({ stats }) => stats.isSymbolicLink());
   if (link) {
     const what = `${join(dirname(path), link.path)} is a symbolic link, which is not followed`;
-    throw new PluginError('not-readable', what, { hint: 'Put the volume itself there, beside the others.' });
+    throw new PluginError('not-readable', what, { hint: 'Put the volume itself into the folder of the others.' });
   }
   return own
     .filter(({ stats }) => stats.isFile())

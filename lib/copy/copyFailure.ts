@@ -48,7 +48,7 @@ export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly str
   });
   const failed = new Set([...failures.values()].flat()).size;
   const title = `${failed} of ${total} images could not be copied`;
-  const hint = 'Run the same command again: what was copied stays, and is skipped.';
+  const hint = 'Run the same command again: it skips the content that was copied.';
   return collectFailures(errors, { title, hint });
 }
 

@@ -24,13 +24,13 @@ export function describeWriteError(error: unknown, path: string): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
   if (code === 'ENOSPC' || code === 'EDQUOT') {
     return new PluginError('disk-full', `the disk is full: ${path} could not be written`, {
-      hint: 'Make room and run the same command again: it goes on where it stopped.',
+      hint: 'Free some space, then run the same command again: it resumes where it stopped.',
       cause: error,
     });
   }
   if (code === 'EFBIG') {
     return new PluginError('not-writable', `the file system of ${path} cannot hold a file that large`, {
-      hint: 'FAT32 holds files below 4 GiB. Use volumes of 4G (4000 MB), or exFAT, ext4 or XFS.',
+      hint: 'FAT32 allows files below 4 GiB. Use volumes of 4G (4000 MB), or exFAT, ext4 or XFS.',
       settings: ['volumeSize'],
       cause: error,
     });
@@ -57,7 +57,7 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
     'disk-full',
     `${path} needs ${describeBytes(needed)} more, and ${dirname(path)} has ${describeBytes(free)} free`,
     {
-      hint: 'Choose another folder, or make room.',
+      hint: 'Choose another folder, or free some space.',
     },
   );
 }

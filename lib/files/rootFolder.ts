@@ -134,7 +134,7 @@ export class RootFolder {
   async #visit<T>(path: string, use: (place: Place) => Promise<T>): Promise<T> {
     const names = path === '' ? [] : path.split('/');
     if (names.some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
-      throw new PluginError('not-readable', `${JSON.stringify(path)} leads out of ${this.path}`);
+      throw new PluginError('not-readable', `${JSON.stringify(path)} is outside of ${this.path}`);
     const go = async (place: Place, depth: number): Promise<T> => {
       if (depth === names.length) return use(place);
       return this.#step(place, names.slice(0, depth + 1).join('/'), (next) => {
@@ -186,7 +186,7 @@ export class RootFolder {
 
   #refuse(path: string, what: string): PluginError {
     return new PluginError('not-readable', `${join(this.path, path)} ${what}`, {
-      hint: 'Only regular files inside of the folder are read: put the file itself there.',
+      hint: 'Only regular files in the folder are read. Put the file itself there.',
     });
   }
 }

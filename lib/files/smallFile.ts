@@ -18,10 +18,10 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const found = await file.stat();
     if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
-    if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is no regular file`);
+    if (!found.isFile() && !found.isFIFO()) throw new PluginError('not-readable', `${path} is not a regular file`);
     const bytes = await readWhole(file, path, limit);
     if (bytes.length === 0 && found.isFIFO())
-      throw new PluginError('not-readable', `${path} is a pipe that nobody writes to`);
+      throw new PluginError('not-readable', `${path} is a pipe without a writer`);
     return bytes;
   } catch (cause) {
     if (isPluginError(cause)) throw cause;
@@ -39,7 +39,7 @@ export async function readWhole(file: FileHandle, path: string, limit: number): 
     chunks.push(chunk);
     length += chunk.length;
   }
-  throw new PluginError('too-large', `${path} has more than the ${limit} bytes that it may have`);
+  throw new PluginError('too-large', `${path} exceeds the limit of ${limit} bytes`);
 }
 
 async function readChunk(file: FileHandle, size: number, path: string): Promise<Buffer> {
@@ -53,8 +53,5 @@ async function readChunk(file: FileHandle, size: number, path: string): Promise<
       await sleep(pipeInterval);
     }
   }
-  throw new PluginError(
-    'not-readable',
-    `${path} is a pipe, and nothing has come through it for ${pipeTimeout / 1000} s`,
-  );
+  throw new PluginError('not-readable', `${path} is a pipe, and sent no data for ${pipeTimeout / 1000} s`);
 }

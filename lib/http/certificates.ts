@@ -86,7 +86,8 @@ async function readRegistryFolder(folders: readonly string[], registry: string):
     const ca = await Promise.all(withSuffix('.crt').map((name) => readAuthorities(`${name}.crt`)));
     const pairs = withSuffix('.cert').sort();
     const orphan = withSuffix('.key').find((name) => !pairs.includes(name));
-    if (orphan) throw new PluginError('invalid-file', `${orphan}.key has no certificate ${orphan}.cert beside it`);
+    if (orphan)
+      throw new PluginError('invalid-file', `${orphan}.key has no certificate ${orphan}.cert in the same folder`);
     const clients = await Promise.all(pairs.map(readClient));
     return {
       ca: ca.flat(),
@@ -102,7 +103,7 @@ async function readClient(path: string): Promise<{ cert: string; key: string }> 
     createSecureContext(pair);
   } catch (cause) {
     throw new PluginError('invalid-file', `The client certificate ${path}.cert cannot be used: ${messageOf(cause)}`, {
-      hint: `It needs the unencrypted private key that belongs to it in ${path}.key.`,
+      hint: `Put its unencrypted private key into ${path}.key.`,
       cause,
     });
   }

@@ -58,7 +58,7 @@ export function watchIdleTime(
       const limit = connected ? idleTimeout : connectTimeout;
       if (performance.now() - since < limit) return;
       const seconds = String(Math.ceil(limit / 1000));
-      report(connected ? `was silent for ${seconds} s` : `did not accept a connection for ${seconds} s`);
+      report(connected ? `was idle for ${seconds} s` : `did not accept a connection for ${seconds} s`);
     },
     Math.min(connectTimeout / 4, throughput.interval),
   );

@@ -122,7 +122,7 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
       const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
-      const hint = code === 'busy' ? 'Choose another port, or port 0 for any that is free.' : undefined;
+      const hint = code === 'busy' ? 'Choose another port, or port 0 for any free port.' : undefined;
       const message = `cannot listen at ${host}:${port}: ${cause.message}`;
       reject(new PluginError(code, message, { hint, cause }));
     });

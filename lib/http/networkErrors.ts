@@ -66,27 +66,23 @@ function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
   const [, answer = '', status] = /\bHTTP\/\d\.\d ((4\d\d)[\x20-\x7e]*)/.exec(messageOf(error)) ?? [];
   if (status === undefined || isTransientStatus(Number(status))) return undefined;
   const wantsLogin = status === '407';
-  return new PluginError(
-    'denied',
-    `the proxy does not let this machine connect to ${host}: it answered ${answer.slice(0, 100)}`,
-    {
-      hint: wantsLogin
-        ? 'Check the user and the password in HTTPS_PROXY, or name the host in NO_PROXY.'
-        : 'Ask for the host to be allowed at the proxy, or name it in NO_PROXY.',
-      cause: error,
-    },
-  );
+  return new PluginError('denied', `the proxy refuses to connect to ${host}: it answered ${answer.slice(0, 100)}`, {
+    hint: wantsLogin
+      ? 'Check the user and the password in HTTPS_PROXY, or name the host in NO_PROXY.'
+      : 'Ask for the host to be allowed at the proxy, or name it in NO_PROXY.',
+    cause: error,
+  });
 }
 
 const reasons: Readonly<Record<string, string | undefined>> = {
-  ECONNREFUSED: 'nothing listens there (connection refused)',
-  ENOTFOUND: 'its name is not known',
-  EAI_AGAIN: 'its name cannot be looked up now',
-  ENETUNREACH: 'no network leads there',
-  EHOSTUNREACH: 'no way leads there (no route to host)',
-  ETIMEDOUT: 'it does not answer (connection timed out)',
-  ECONNRESET: 'the connection was closed in the middle',
-  EPIPE: 'the connection was closed in the middle',
+  ECONNREFUSED: 'connection refused',
+  ENOTFOUND: 'unknown host name',
+  EAI_AGAIN: 'temporary failure in name resolution',
+  ENETUNREACH: 'network is unreachable',
+  EHOSTUNREACH: 'no route to host',
+  ETIMEDOUT: 'connection timed out',
+  ECONNRESET: 'the connection was lost',
+  EPIPE: 'the connection was lost',
 };
 
 function explainInvalidHttp(error: unknown, url: URL): PluginError {
@@ -95,8 +91,8 @@ function explainInvalidHttp(error: unknown, url: URL): PluginError {
   const [line = ''] = rawPacket?.toString('latin1', 0, 80).split(/\r?\n/) ?? [];
   // Anything but words would be the middle of a body.
   const sent = /^[\x20-\x7e]+$/.test(line) ? ` (it sent “${line}”)` : '';
-  return new PluginError('server-error', `${url.host} does not speak HTTP as it should: ${why}${sent}`, {
-    hint: 'Check the port: another service may listen there, or one that wants https.',
+  return new PluginError('server-error', `${url.host} sent invalid HTTP: ${why}${sent}`, {
+    hint: 'Check the port: another service may listen there, or one that requires https.',
     cause: error,
   });
 }
@@ -137,9 +133,9 @@ function explainTls(error: unknown, code: string, url: URL, expiry: string | und
     });
   }
   const needsClient = code.includes('CERTIFICATE_REQUIRED');
-  return new PluginError('tls', `no TLS connection to ${host}: ${alertOf(error, code)}`, {
+  return new PluginError('tls', `the TLS handshake with ${host} failed: ${alertOf(error, code)}`, {
     hint: needsClient
-      ? `It requires a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
+      ? `The server requires a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
       : trust,
     settings: needsClient ? [] : ['certificateAuthority', 'insecure'],
     cause: error,

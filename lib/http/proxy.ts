@@ -47,11 +47,11 @@ function parseProxy(text: string, name: string): URL {
   if (/^socks/i.test(text)) {
     throw new PluginError(
       'usage',
-      `The environment variable ${name} names a SOCKS proxy: only http and https proxies are used`,
+      `The environment variable ${name} names a SOCKS proxy: only http and https proxies are supported`,
       {
         hint:
-          `Set ${name} to an http proxy, or unset it; NO_PROXY=HOST leaves it out for one host. ` +
-          'An API server alone can be behind a SOCKS proxy: as proxy-url in the kubeconfig.',
+          `Set ${name} to an http proxy, or unset it; NO_PROXY=HOST excludes one host. ` +
+          'Only an API server can be behind a SOCKS proxy: set proxy-url in the kubeconfig.',
       },
     );
   }

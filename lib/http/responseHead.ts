@@ -9,7 +9,7 @@ export interface ResponseHead {
 /** Says that a request has to be sent again by other means: the answer is not of the plain kind that is read here. */
 export class UnsupportedResponse extends Error {
   constructor() {
-    super('the answer is not plain enough, asking for it in another way');
+    super('the response cannot be read by this client');
   }
 }
 
@@ -42,5 +42,5 @@ export const informationalLimit = 10;
 
 /** The error of a server that announces an answer without end. */
 export function tooManyInformational(host: string): PluginError {
-  return new PluginError('server-error', `${host} announces an answer again and again, and does not give it`);
+  return new PluginError('server-error', `${host} sent too many informational responses`);
 }

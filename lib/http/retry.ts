@@ -102,7 +102,7 @@ export class RetryBudget {
     const wait = retryAfter + delay * (0.5 + Math.random() / 2);
     const isWarned = retryAfter > 0 && this.#checkWait(error, retryAfter, wait);
     const level = isWarned || wait < 5000 ? 'debug' : 'info';
-    this.#context.log(level, `${error.message}; trying again in ${formatTime(wait)}`);
+    this.#context.log(level, `${error.message}; retrying in ${formatTime(wait)}`);
     try {
       await this.#clock.sleep(Math.min(wait, timerLimit), this.#context.signal);
     } catch {

@@ -155,7 +155,7 @@ class Connection {
       .setNoDelay(true)
       .setTimeout(options.connectTimeout)
       .once(connected, () => {
-        problem = `was silent for ${seconds(options.idleTimeout)}`;
+        problem = `was idle for ${seconds(options.idleTimeout)}`;
         this.#socket.setTimeout(options.idleTimeout);
       })
       .on('timeout', () => {

@@ -86,7 +86,7 @@ export class AuthenticatedClient {
     this.#responded.add(request.registry);
     const { url, sameOrigin, response } = await followRedirects(method, first, sendTo, (from, to, hops) => {
       if (hops === 10)
-        throw new PluginError('server-error', `${request.registry} redirects without end (${printable(from)})`);
+        throw new PluginError('server-error', `${request.registry} redirects more than 10 times (${printable(from)})`);
       this.#checkRedirect(from, to);
       return true;
     });

@@ -43,7 +43,7 @@ export class CircuitBreaker {
     if (!failure) return;
     if (performance.now() < failure.until) {
       const { code, message, hint } = failure.error;
-      throw new PluginError(code, `${registry} is not asked any more: ${message}`, { hint, cause: failure.error });
+      throw new PluginError(code, `no further requests to ${registry}: ${message}`, { hint, cause: failure.error });
     }
     failure.until = performance.now() + this.#pause;
   }

@@ -21,7 +21,7 @@ export async function firstSuccess<Source extends { readonly name: string }, Res
       failures.push({ source, error });
     }
   }
-  const last = failures.at(-1)?.error ?? new PluginError('internal', 'there was no place to ask');
+  const last = failures.at(-1)?.error ?? new PluginError('internal', 'there was no source to try');
   if (failures.length < 2) throw last;
   const reached = failures.filter(({ error }) => !isUnreached(error));
   const isNowhere = reached.length > 0 && reached.every(({ error }) => error.code === 'not-found');

@@ -37,12 +37,12 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && [401, 403].includes(status)) {
     // Signed locations expire; the registry gives a new one.
-    return new TransientError('denied', `${url.host}, where ${registry} keeps ${what}, refuses to give it${said}`, {});
+    return new TransientError('denied', `${url.host}, where ${registry} stores ${what}, refuses to send it${said}`, {});
   }
   if (code === 'unauthorized') {
     const message = reply.authorization
-      ? `${registry} does not accept the credentials it was given for ${what} of ${repository}`
-      : `${registry} wants credentials for ${what} of ${repository}`;
+      ? `${registry} rejects the given credentials for ${what} of ${repository}`
+      : `${registry} requires credentials for ${what} of ${repository}`;
     const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
     return new PluginError(code, message + said, { hint, settings: ['pullSecret'] });
   }
@@ -57,17 +57,17 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     );
   }
   if (refusesUploads(method, status)) {
-    return new PluginError('denied', `${whole} takes no images: it answered ${status} to an upload${said}`, {
+    return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${said}`, {
       hint:
         status === 404
-          ? 'Make the repository there first, or check its name.'
-          : 'It may be read-only, or a cache of another registry: name one that takes images.',
+          ? 'Create the repository first, or check its name.'
+          : 'It may be read-only, or a cache of another registry: name one that accepts images.',
     });
   }
   if (code === 'not-found' && ['GET', 'HEAD'].includes(method))
     return new PluginError(code, `${whole} has no ${what}${said}`);
   const where = reply.isCrossOrigin ? `${printable(url)} (for ${whole})` : whole;
-  const message = `${where} answered ${status} when asked to ${verb(method)} ${what}${said}`;
+  const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${said}`;
   return explainStatus(reply, message, code);
 }
 
@@ -80,8 +80,8 @@ function refusesUploads(method: string, status: number): boolean {
 export function refuseEncoding({ registry, repository, what }: RequestSubject, headers: IncomingHttpHeaders): void {
   const encoding = headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return;
-  const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which nobody asked for`;
-  throw new PluginError('server-error', message, { hint: 'A proxy on the way may do that: bypass it with NO_PROXY.' });
+  const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which was not requested`;
+  throw new PluginError('server-error', message, { hint: 'A proxy may do that: bypass it with NO_PROXY.' });
 }
 
 function codeOf(reply: ReadResponse): ErrorCode {

@@ -58,9 +58,13 @@ export class Registries {
       };
       return others.length === 0 ? first : new FallbackSource([first, ...others], warn);
     }
-    throw new PluginError('not-found', `${formatReference(reference)} must not be asked for itself and has no mirror`, {
-      hint: 'The mirror sets say NeverContactSource for it: give it a mirror there.',
-    });
+    throw new PluginError(
+      'not-found',
+      `${formatReference(reference)} must not be pulled from its own registry, and has no mirror`,
+      {
+        hint: 'The mirror sets have NeverContactSource for it: add a mirror there.',
+      },
+    );
   }
 
   /** A repository itself, for reading and writing. */
@@ -102,8 +106,8 @@ export class Registries {
     const name = formatReference({ registry, repository });
     if (this.#warned.has(name)) return;
     this.#warned.add(name);
-    const what = `sigstore signatures and other things that the mirrors of ${name} lack`;
-    this.#context.log('warn', `${what} are taken for absent, though they may be there: ${message}`);
+    const what = `sigstore signatures and other content that the mirrors of ${name} lack`;
+    this.#context.log('warn', `${what} are treated as missing, because it cannot be reached: ${message}`);
   }
 
   // What a tag leads to is checked by digest and signature afterwards, so mirrors of digests may be asked for tags too.

@@ -148,12 +148,12 @@ export class Registry implements ContentStore {
     const where = `${this.name}: manifest ${tagOrDigest}`;
     if (mediaTypeOf(reply).startsWith('application/vnd.docker.distribution.manifest.v1+')) {
       throw new PluginError('invalid-manifest', `${where} is an image of Docker’s old schema 1`, {
-        hint: 'Push the image again with a current tool, which makes it schema 2 or OCI.',
+        hint: 'Push the image again with a current tool, which converts it to schema 2 or OCI.',
       });
     }
     if (reply.body.length > manifestSizeLimit) {
       const limit = String(manifestSizeLimit);
-      throw new PluginError('too-large', `${where} has more than the ${limit} bytes that manifests may have`);
+      throw new PluginError('too-large', `${where} exceeds the limit of ${limit} bytes`);
     }
   }
 

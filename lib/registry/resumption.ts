@@ -37,7 +37,7 @@ export class Resumption {
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
     if (status === 416 && this.#offset > 0) {
-      throw this.#mismatch(`ends before byte ${this.#offset}, though it should have`);
+      throw this.#mismatch(`ends before byte ${this.#offset}, but should have`);
     }
     if (status !== 200 && status !== 206) return false;
     refuseEncoding(this.#subject, headers);
@@ -47,7 +47,7 @@ export class Resumption {
     if (status === 206) {
       const [, first, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? [];
       if (Number(first) !== this.#offset) {
-        throw this.#error('server-error', `was sent from another place than byte ${this.#offset}`);
+        throw this.#error('server-error', `was not sent from byte ${this.#offset}`);
       }
       announced = total === '*' ? undefined : Number(total);
     }
@@ -83,11 +83,11 @@ export class Resumption {
     // A network loses connections anywhere; what ends at the same byte again is not whole where it comes from.
     const again = this.#cutAt === this.#offset;
     this.#cutAt = this.#offset;
-    const message = `was cut off after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;
+    const message = `was interrupted after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;
     return new TransientError(again ? 'size-mismatch' : 'unreachable', this.#sentence(message), {
       hint: again
-        ? 'The registry, or a proxy before it, does not have it whole: push the image there again, or name another source.'
-        : 'Check the network, then run the same command again: it goes on where it stopped.',
+        ? 'The registry, or a proxy in front of it, has only a part of it. Push the image again, or name another source.'
+        : 'Check the network, then run the same command again: it resumes where it stopped.',
       cause,
     });
   }

@@ -18,7 +18,11 @@ export async function readTags(
   const tags = new Set<string>();
   let target: string | URL | undefined = `tags/list?n=${pageSize}`;
   for (let page = 0; target !== undefined; page += 1) {
-    if (page === pageCountLimit) throw new PluginError('too-large', `${registry}/${repository} has an endless ${what}`);
+    if (page === pageCountLimit)
+      throw new PluginError(
+        'too-large',
+        `${registry}/${repository} has more than ${pageCountLimit} pages in its ${what}`,
+      );
     const request = { method: 'GET', registry, repository, what, target, actions: 'pull', limit: pageLimit } as const;
     const reply: Reply = await transport.send({ ...request, accept: [404] });
     if (reply.status === 404) break;
@@ -37,7 +41,7 @@ function tagsOf({ body }: Reply, where: string): string[] {
   } catch {
     // Said below.
   }
-  throw new PluginError('server-error', `${where} sent a list of tags that is not one`);
+  throw new PluginError('server-error', `${where} sent a malformed list of tags`);
 }
 
 /** The next page of a list, from a header like `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288). */

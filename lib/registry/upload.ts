@@ -88,7 +88,10 @@ export class BlobUpload {
       if (reply.status < 300) return true;
       const wrong = errorCodesOf(reply).some((code) => ['DIGEST_INVALID', 'SIZE_INVALID'].includes(code));
       if (wrong) throw explainRegistryRefusal({ ...this.#subject, method: 'PUT' }, reply);
-      this.#context.log('debug', `${this.#subject.registry} does not take ${this.#subject.what} whole: sending chunks`);
+      this.#context.log(
+        'debug',
+        `${this.#subject.registry} does not accept ${this.#subject.what} in one request: sending chunks`,
+      );
       this.#chunked = true;
       return false;
     } catch (error) {
@@ -128,7 +131,7 @@ export class BlobUpload {
       },
       body: () => {
         // What has been read of the source is gone: the next attempt opens it again.
-        if (taken) throw new TransientError('unreachable', `a chunk of ${this.#subject.what} has to be sent again`, {});
+        if (taken) throw new TransientError('unreachable', `a chunk of ${this.#subject.what} must be sent again`, {});
         taken = true;
         return Promise.resolve(Readable.from(bytes.take(length), { objectMode: false }));
       },
@@ -189,7 +192,7 @@ export class BlobUpload {
   #target(): URL {
     if (this.#location) return this.#location;
     const { registry, repository } = this.#subject;
-    throw new PluginError('server-error', `${registry}/${repository} began an upload without saying where`);
+    throw new PluginError('server-error', `${registry}/${repository} began an upload without a Location header`);
   }
 
   #finalLocation(): URL {

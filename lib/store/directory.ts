@@ -212,7 +212,7 @@ export class Directory implements ContentStore, LocalContent {
       if ((error as NodeJS.ErrnoException).code === 'EINVAL') {
         const what = `the file system of ${this.name} cannot hold names such as sha256:<hex>`;
         throw new PluginError('not-writable', what, {
-          hint: 'FAT and exFAT have no colons in names and no links; use ext4 or XFS, or carry a bundle (one tar file) instead.',
+          hint: 'FAT and exFAT allow no colons in names and no links. Use ext4 or XFS, or copy a bundle (one tar file) instead.',
           cause: error,
         });
       }
@@ -243,7 +243,7 @@ export class Directory implements ContentStore, LocalContent {
     const digest = digestNamed(basename(target));
     const folder = resolvePath(this.#absolute(this.#path('manifests')));
     if (digest === undefined || dirname(resolvePath(folder, target)) !== folder) {
-      throw new PluginError('incomplete', `the tag ${tag} in ${this.name} leads to none of its manifests`);
+      throw new PluginError('incomplete', `the tag ${tag} in ${this.name} points to none of its manifests`);
     }
     return this.#find('manifests', digest);
   }

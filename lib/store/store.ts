@@ -70,7 +70,7 @@ export async function readContent(
   if (descriptor.size > limit) {
     throw new PluginError(
       'too-large',
-      `${descriptor.digest} in ${source.name} claims ${descriptor.size} bytes, more than the ${limit} that such content may have`,
+      `${descriptor.digest} in ${source.name} has ${descriptor.size} bytes, more than the limit of ${limit}`,
     );
   }
   const chunks: Buffer[] = [];

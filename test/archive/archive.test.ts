@@ -286,7 +286,7 @@ describe('Archive', () => {
         const archive = await openTar(path, true);
         expect(archive.entries.size).to.equal(count);
         expect(archive.cutEntry).to.equal(cutEntry);
-        expect(archive.damage?.message).to.match(/cut short/);
+        expect(archive.damage?.message).to.match(/truncated/);
         expect((await archive.read('metadata.json')).toString()).to.equal('{}\n');
       });
     }
@@ -320,7 +320,7 @@ describe('Archive', () => {
       const small = attach(cut);
       cleanups.push(() => Promise.resolve(execFileSync('losetup', ['--detach', small])));
       const error = await failureOf(Archive.open(small, context), 'invalid-bundle');
-      expect(error.message).to.contain('cut short');
+      expect(error.message).to.contain('truncated');
       expect((await openTar(small, true)).cutEntry).to.equal(`v2/a/blobs/${digest}`);
     });
   });

@@ -291,7 +291,7 @@ describe('ArchiveWriter', () => {
       await writeFile(join(small, 'filler'), Buffer.alloc(2 ** 20)).catch(() => undefined);
       const error = await failureOf(pushAll(writer), 'disk-full');
       expect(error.message).to.contain(at);
-      expect(error.hint).to.contain('goes on where it stopped');
+      expect(error.hint).to.contain('resumes where it stopped');
       await failureOf(writer.finish(), 'incomplete');
       await writer.close();
       await rm(join(small, 'filler'));

@@ -195,7 +195,7 @@ describe('inspectBundle', () => {
     await writeFile(cut, await readFile(made.path));
     await truncate(cut, (await stat(cut)).size - 40_000);
     const inspection = await inspect(cut);
-    expect(inspection.notes[0]).to.include('cut short');
+    expect(inspection.notes[0]).to.include('truncated');
     expect(inspection.images).to.have.length(made.result.metadata.images.length);
     expect(inspection.images.some(({ complete }) => !complete)).to.equal(true);
   });

@@ -86,7 +86,7 @@ describe('a mirror directory with links in it', () => {
     await unlink(tag);
     await symlink(outside, tag);
     const { message } = await failureOf(bundle.content.resolve(made.release.tag), 'incomplete');
-    expect(message).to.match(/leads to none of its manifests/);
+    expect(message).to.match(/points to none of its manifests/);
   });
 
   it('is left when a folder of it is replaced while it is open, by a link or by another one', async () => {

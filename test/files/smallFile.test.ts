@@ -24,7 +24,7 @@ describe('readSmallFile', () => {
     await writeFile(path, 'x'.repeat(200_000));
     expect(await readSmallFile(path, 200_000)).to.have.length(200_000);
     const error = await failureOf(readSmallFile(path, 199_999), 'too-large');
-    expect(error.message).to.equal(`${path} has more than the 199999 bytes that it may have`);
+    expect(error.message).to.equal(`${path} exceeds the limit of 199999 bytes`);
   });
 
   it('names what is missing, and what is no file', async () => {
@@ -35,7 +35,7 @@ describe('readSmallFile', () => {
   it('does not read a device, which may have no end', async function () {
     if (process.platform === 'win32') this.skip();
     const error = await failureOf(readSmallFile('/dev/zero', 10), 'not-readable');
-    expect(error.message).to.equal('/dev/zero is no regular file');
+    expect(error.message).to.equal('/dev/zero is not a regular file');
   });
 
   describe('of a pipe', function () {
@@ -46,7 +46,7 @@ describe('readSmallFile', () => {
     it('does not wait for somebody to write to it', async () => {
       const path = makePipe('idle');
       const error = await failureOf(readSmallFile(path, 10), 'not-readable');
-      expect(error.message).to.equal(`${path} is a pipe that nobody writes to`);
+      expect(error.message).to.equal(`${path} is a pipe without a writer`);
     });
 
     it('reads what somebody is writing, however slowly', async () => {

@@ -75,7 +75,7 @@ describe('proxyFor', () => {
   it('says of a SOCKS proxy what goes instead', () => {
     for (const value of ['socks5://user:secret@proxy:1080', 'socks5h://proxy', 'SOCKS4://proxy:1']) {
       expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
-        .to.throw('HTTPS_PROXY names a SOCKS proxy: only http and https proxies are used')
+        .to.throw('HTTPS_PROXY names a SOCKS proxy: only http and https proxies are supported')
         .with.property('hint')
         .that.contains('proxy-url')
         .and.does.not.contain('secret');

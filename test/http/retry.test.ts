@@ -1,12 +1,6 @@
 import { expect } from 'chai';
 import { PluginError } from '../../lib/errors.ts';
-import {
-  parseRetryAfter,
-  RetryBudget,
-  TransientError,
-  type Clock,
-  type RetryOptions,
-} from '../../lib/http/retry.ts';
+import { parseRetryAfter, RetryBudget, TransientError, type Clock, type RetryOptions } from '../../lib/http/retry.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 
@@ -123,7 +117,7 @@ describe('Patience', () => {
     const context = makeContext();
     const waiting = new RetryBudget({ baseDelay: 60_000, longestDelay: 60_000 }, context).waitAfter(unreachable);
     expect(context.lines).to.have.length(1);
-    expect(context.lines[0]).to.match(/^info: q\.io cannot be reached; trying again in \d+ s$/);
+    expect(context.lines[0]).to.match(/^info: q\.io cannot be reached; retrying in \d+ s$/);
     context.interrupt();
     await failureOf(waiting, 'interrupted');
   });

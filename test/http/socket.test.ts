@@ -298,7 +298,7 @@ describe('Sockets', () => {
     for (const path of ['hold', 'stall']) {
       await read(`${server.url}/used`, { idleTimeout: 50 });
       const error = await failureOf(read(`${server.url}/${path}`, { idleTimeout: 50 }), 'unreachable');
-      expect(error.message).to.equal(`${server.host} was silent for 1 s`);
+      expect(error.message).to.equal(`${server.host} was idle for 1 s`);
     }
     expect(server.requests).to.have.length(4);
   });
@@ -414,7 +414,7 @@ describe('Sockets', () => {
       server.fault(/stall/, { cut: { after: 90_000, how: 'stall' } });
       const tls = { secureContext: createSecureContext({ ca: authority.certificate }), rejectUnauthorized: true };
       const error = await failureOf(read(`${server.url}/stall`, { tls, idleTimeout: 60 }), 'unreachable');
-      expect(error.message).to.contain('was silent');
+      expect(error.message).to.contain('was idle');
     });
   });
 });

@@ -50,9 +50,9 @@ describe('explainRefusal', () => {
   });
 
   it('says whether credentials were wanted or refused', () => {
-    expect(explainRegistryRefusal(subject, replyOf(401)).message).to.match(/^q\.io wants credentials/);
+    expect(explainRegistryRefusal(subject, replyOf(401)).message).to.match(/^q\.io requires credentials/);
     const reply = replyOf(401, '', { authorization: 'Bearer abc' });
-    expect(explainRegistryRefusal(subject, reply).message).to.match(/^q\.io does not accept the credentials/);
+    expect(explainRegistryRefusal(subject, reply).message).to.match(/^q\.io rejects the given credentials/);
   });
 
   it('quotes one short line without control characters', () => {

@@ -151,7 +151,7 @@ describe('Transport', () => {
         const server = await start();
         server.fault(/blobs/, { answer: { status, body: '<h1>no</h1>' } }, { times: 3 });
         expect((await (await open(server)).send(get(server))).status).to.equal(200);
-        expect(context.lines.filter((line) => line.includes('trying again'))).to.have.length(3);
+        expect(context.lines.filter((line) => line.includes('retrying in'))).to.have.length(3);
       });
     }
 
@@ -191,7 +191,7 @@ describe('Transport', () => {
       const limited = (wait: string) => ({ answer: { status: 429, headers: { 'retry-after': wait } } });
       server.fault(/blobs/, limited('1'), { times: 1 });
       expect((await (await open(server)).send(get(server))).status).to.equal(200);
-      expect(context.lines.join()).to.contain('trying again in 1 s');
+      expect(context.lines.join()).to.contain('retrying in 1 s');
       server.fault(/blobs/, limited('3600'), { times: 1 });
       const error = await failureOf((await open(server)).send(get(server)), 'rate-limited');
       expect(error.message).to.contain('60 min');
@@ -215,7 +215,7 @@ describe('Transport', () => {
         expect(context.lines.join()).to.contain(server.host);
         const asked = server.requests.length;
         for (const again of [transport.send(get(server)), stream(transport, server), download(transport, server)]) {
-          expect((await failureOf(again, 'rate-limited')).message).to.contain('is not asked any more');
+          expect((await failureOf(again, 'rate-limited')).message).to.contain('no further requests to');
         }
         expect(server.requests).to.have.length(asked);
       });
@@ -237,7 +237,7 @@ describe('Transport', () => {
       const request = get(server);
       await server.stop();
       await failureOf(transport.send(request), 'unreachable');
-      expect(context.lines.filter((line) => line.includes('trying again'))).to.have.length(2);
+      expect(context.lines.filter((line) => line.includes('retrying in'))).to.have.length(2);
     });
 
     for (const [how, fault, code] of [
@@ -254,7 +254,7 @@ describe('Transport', () => {
         expect(server.requests).to.have.length(4);
         for (const again of [transport.send(get(server)), stream(transport, server), download(transport, server)]) {
           expect((await failureOf(again, code)).message).to.equal(
-            `${server.host} is not asked any more: ${first.message}`,
+            `no further requests to ${server.host}: ${first.message}`,
           );
         }
         expect(server.requests).to.have.length(4);
@@ -476,9 +476,9 @@ describe('Transport', () => {
         for (const each of [server, lying]) {
           const error = await failureOf(read(await open(each, { attempts: 3 }), each), 'size-mismatch');
           expect(error.message).to.equal(
-            `${each.host}/a/b: blob ${digest} was cut off after 300000 of 1000000 bytes each time`,
+            `${each.host}/a/b: blob ${digest} was interrupted after 300000 of 1000000 bytes each time`,
           );
-          expect(error.hint).to.contain('push the image there again');
+          expect(error.hint).to.contain('Push the image again');
           expect(each.requests).to.have.length.within(3, 4);
         }
       });

@@ -33,7 +33,7 @@ export function parseChallenge(header: string, registry: string): Challenge {
   if (offered('basic') !== undefined) return { scheme: 'basic' };
   const offers = challenges.map(schemeOf).join(', ') || 'nothing';
   const why = bearer === undefined ? `offers ${offers}` : 'names no token server';
-  throw new PluginError('server-error', `${registry} asks for a login that is neither Basic nor Bearer: it ${why}`);
+  throw new PluginError('server-error', `${registry} requires a login that is neither Basic nor Bearer: it ${why}`);
 }
 
 /** The challenges of a header, each in a text of its own: commas divide challenges as well as their fields. */

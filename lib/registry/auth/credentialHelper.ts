@@ -22,7 +22,7 @@ export async function runHelper(
 ): Promise<Credential | undefined> {
   const program = `docker-credential-${name}`;
   const fail = (why: string) =>
-    new PluginError('bad-credentials-file', `The credential helper ${program} ${why} when asked about ${server}`, {
+    new PluginError('bad-credentials-file', `The credential helper ${program} ${why} for ${server}`, {
       hint: 'Log in again with the tool that configured the helper, or use a file with the credentials.',
       settings: ['pullSecret'],
     });
@@ -32,7 +32,7 @@ export async function runHelper(
   if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
   if (error) throw fail(error.killed ? `did not answer within ${timeout / 1000} seconds` : 'failed');
   const { Username: username, Secret: secret } = parseOutput(output);
-  if (typeof username !== 'string' || typeof secret !== 'string') throw fail('did not answer with a credential');
+  if (typeof username !== 'string' || typeof secret !== 'string') throw fail('returned no credential');
   if (secret === '') return undefined;
   const from = `the credential helper ${program}`;
   return username === '<token>' ? { identityToken: secret, from } : { username, password: secret, from };

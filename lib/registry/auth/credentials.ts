@@ -78,7 +78,7 @@ export class Credentials {
 
   async #runHelper(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
     if (helper === undefined || helper === '') return undefined;
-    if (!isHelperName(helper)) throw unusable(file.path, `names a credential helper for ${host} that cannot be one`);
+    if (!isHelperName(helper)) throw unusable(file.path, `names an invalid credential helper for ${host}`);
     // Docker keeps its own registry’s credentials under this address.
     const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
     const key = `${helper} ${server}`;

@@ -144,6 +144,6 @@ function explainFailure(request: TokenRequest, response: ReadResponse): PluginEr
       settings: ['pullSecret'],
     });
   }
-  const message = `${printable(realm)}, which gives tokens for ${registry}, answered ${status}`;
+  const message = `the token server ${printable(realm)} of ${registry} answered ${status}`;
   return explainStatus(response, message);
 }

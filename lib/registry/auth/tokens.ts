@@ -109,12 +109,16 @@ export class Tokens implements Authorizer {
   ): Promise<Token> {
     const { registry, repository, scope } = request;
     if (credential && realm.protocol === 'http:' && !this.#insecure && !isLoopback(realm.hostname)) {
-      throw new PluginError('tls', `${registry} wants the credentials sent to ${printable(realm)}, unencrypted`, {
-        hint: 'Allow plain HTTP if you trust the network.',
-        settings: ['insecure'],
-      });
+      throw new PluginError(
+        'tls',
+        `${registry} requests the credentials at ${printable(realm)}, which is not encrypted`,
+        {
+          hint: 'Allow plain HTTP if you trust the network.',
+          settings: ['insecure'],
+        },
+      );
     }
-    this.#context.log('debug', `asking ${printable(realm)} for a token for ${scope || 'no scope'}`);
+    this.#context.log('debug', `requesting a token from ${printable(realm)} for ${scope || 'no scope'}`);
     try {
       const tokenRequest = { registry, repository, realm, service, scope, credential };
       return await requestToken(tokenRequest, this.#connections, this.#context.signal);
@@ -125,15 +129,15 @@ export class Tokens implements Authorizer {
 
   #unauthorized({ registry, repository }: AuthorizationRequest, credential: Credential | undefined): PluginError {
     if (credential) {
-      const from = credential.from ?? 'it was given';
-      return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository} from ${from}`, {
+      const from = credential.from === undefined ? '' : ` from ${credential.from}`;
+      return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository}${from}`, {
         hint: `They may have expired. Use current credentials, or log in: podman login ${registry}`,
         settings: ['pullSecret'],
       });
     }
     const files = this.#credentials.files.join(', ');
     const found = files ? `there are none for it in ${files}` : 'no credentials file was found';
-    return new PluginError('unauthorized', `${registry} wants credentials for ${repository}, and ${found}`, {
+    return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${found}`, {
       hint: `Use a pull secret, or log in: podman login ${registry}`,
       settings: ['pullSecret'],
     });

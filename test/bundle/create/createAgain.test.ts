@@ -115,7 +115,7 @@ describe('create, again', () => {
       const before = workshop.registry.requests.length;
       const { code, stderr } = await workshop.create();
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(/going on with .*\.partial/);
+      expect(stderr).to.match(/resuming .*\.partial/);
       expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(missing);
       await expectReference();
     });
@@ -350,7 +350,7 @@ describe('create, again', () => {
       await writeFile(join(folder, 'other'), Buffer.alloc(24 * 1024 ** 2)).catch(() => undefined);
       await expectFailure(await run.outcome, folder, [
         /^error: the disk is full: .*upgrade-4\.12\.4-x86_64\.tar/m,
-        /^hint: Make room and run the same command again/m,
+        /^hint: Free some space, then run the same command again/m,
       ]);
       await rm(join(folder, 'other'));
       workshop.registry.clearFaults();

@@ -296,7 +296,7 @@ describe('create --idms-file', () => {
       const warnings = outcome.stderr.match(/^warning: .*$/gm) ?? [];
       // Not for each of the images.
       expect(warnings).to.have.length(1);
-      expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are taken for absent/);
+      expect(warnings[0]).to.match(/sigstore signatures .* 127\.0\.0\.1:9\/\S+ lack are treated as missing/);
     } finally {
       await workshop.close();
     }

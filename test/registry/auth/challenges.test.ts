@@ -44,7 +44,7 @@ describe('parseChallenge', () => {
   ] as const) {
     it(`refuses ${header || 'an empty header'}, naming the registry`, () => {
       expect(() => parseChallenge(header, 'q.io'))
-        .to.throw(`q.io asks for a login that is neither Basic nor Bearer: ${why}`)
+        .to.throw(`q.io requires a login that is neither Basic nor Bearer: ${why}`)
         .with.property('code', 'server-error');
     });
   }

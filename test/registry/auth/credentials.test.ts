@@ -75,7 +75,7 @@ describe('Credentials', () => {
       const large = await put('large.json', ' '.repeat(5e6));
       for (const [file, why] of [
         [home, 'is a folder'],
-        [large, 'has more than the 4194304 bytes that it may have'],
+        [large, 'exceeds the limit of 4194304 bytes'],
       ] as const) {
         const error = await failureOf(loadCredentials({ file, environment: {} }));
         expect(error.message).to.equal(`The credentials file ${file} ${why}`);
@@ -290,7 +290,7 @@ describe('Credentials', () => {
     it('runs nothing for a name that is a path', async () => {
       for (const name of ['../lab', 'a/b', 'a b', 5]) {
         const error = await failureOf((await load({ credHelpers: { 'q.io': name } })).find('q.io', 'a'));
-        expect(error.message).to.contain('names a credential helper for q.io that cannot be one');
+        expect(error.message).to.contain('names an invalid credential helper for q.io');
       }
     });
   });

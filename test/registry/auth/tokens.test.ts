@@ -102,7 +102,7 @@ describe('Tokens', () => {
     it('says where it looked when there are no credentials', async () => {
       const tokens = await login({ 'other.io': entry });
       const error = await failureOf(tokens.authorize({ ...subject, challenge }), 'unauthorized');
-      expect(error.message).to.contain('q.io wants credentials for a/b').and.to.contain(join(folder, 'auth.json'));
+      expect(error.message).to.contain('q.io requires credentials for a/b').and.to.contain(join(folder, 'auth.json'));
       expect(error.settings).to.deep.equal(['pullSecret']);
       expect(await tokens.authorize(subject)).to.equal(undefined);
     });
@@ -280,7 +280,7 @@ describe('Tokens', () => {
     it('says that credentials are wanted when it refuses nobody', async () => {
       answer = () => ({ status: 401 });
       const error = await failureOf((await login()).authorize({ ...subject, challenge }), 'unauthorized');
-      expect(error.message).to.contain('q.io wants credentials for a/b, and there are none for it in');
+      expect(error.message).to.contain('q.io requires credentials for a/b, and there are none for it in');
     });
 
     it('lets the transport try again after a passing failure', async () => {
@@ -306,7 +306,7 @@ describe('Tokens', () => {
 
     it('sends no password over plain http', async () => {
       const error = await failureOf((await login({ 'q.io': entry })).authorize(plain), 'tls');
-      expect(error.message).to.equal('q.io wants the credentials sent to http://192.0.2.1/token, unencrypted');
+      expect(error.message).to.equal('q.io requests the credentials at http://192.0.2.1/token, which is not encrypted');
     });
 
     it('does so when insecure is what the user wants', async () => {
@@ -322,7 +322,7 @@ describe('Tokens', () => {
     it('logs where it asks, and neither passwords nor tokens', async () => {
       const tokens = await login({ 'q.io': entry });
       await tokens.authorize({ ...subject, challenge });
-      expect(log).to.deep.equal([`asking ${realm} for a token for repository:a/b:pull`]);
+      expect(log).to.deep.equal([`requesting a token from ${realm} for repository:a/b:pull`]);
     });
   });
 });
