@@ -38,7 +38,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'scan updatePlan verify walk'],
-  ['lib/bundle/create', 'base contents create layout origin releaseSource writeBundle'],
+  ['lib/bundle/create', 'base contents create layout localOrigin origin releaseSource writeBundle'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'replica'],

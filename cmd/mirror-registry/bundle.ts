@@ -1,7 +1,7 @@
 import { inspectBundle } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { type Bundle } from '../../lib/bundle/bundle.ts';
-import { openRegistryOrigin } from '../../lib/bundle/create/origin.ts';
+import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { pushRelease } from '../../lib/mirror-registry/releases/pushedRelease.ts';
@@ -95,7 +95,7 @@ async function create(
       hint: 'Name them with --target-quay, --target-redis and --target-pause.',
     });
   }
-  const origin = openRegistryOrigin(await openAccess(args, environment), context);
+  const origin = new RegistryOrigin(await openAccess(args, environment), context);
   try {
     const images = { quay, redis, pause };
     const result = await createRegistryBundle({ version, arch, images, output, tool }, origin, context);

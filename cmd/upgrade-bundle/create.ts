@@ -2,7 +2,8 @@ import { describePolicies, toPlainPolicies } from './policies.ts';
 import type { BaseRequest } from '../../lib/bundle/create/base.ts';
 import { createBundle, type CreateResult } from '../../lib/bundle/create/create.ts';
 import type { BundleBase } from '../../lib/bundle/metadata.ts';
-import { openLocalOrigin, openRegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
+import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
+import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
 import {
@@ -84,7 +85,7 @@ export const command = defineCommand({
     const access = await openAccess(args, environment);
     const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
     const origin = await (args.fromDir === undefined
-      ? openRegistryOrigin(access, downloading)
+      ? new RegistryOrigin(access, downloading)
       : openLocalOrigin(args.fromDir, access, downloading));
     try {
       const result = await createBundle(

@@ -1,14 +1,16 @@
+import { join } from 'node:path';
 import { listObjects, type UnknownObject } from '../config/objects.ts';
-import { mergeSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
+import { mergeSignatures, readAllSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
 import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import type { RootFolder } from '../files/rootFolder.ts';
 import type { Bundle } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
 /** How much configuration a bundle may hold. A signature has 3 KB, and a mirror directory those of a few hundred releases. */
-export const configLimits = {
+const configLimits = {
   files: 1000,
   /** Of one file and of all together. */
   fileBytes: 1024 * 1024,
@@ -19,6 +21,8 @@ export const configLimits = {
   /** Of one digest. */
   signatures: 32,
 } as const;
+
+const manifestName = /\.(?:ya?ml|json)$/;
 
 /** A configuration manifest as text. */
 export interface ConfigText {
@@ -43,8 +47,9 @@ export interface BundledConfig {
 
 /** Lists the configuration of a bundle: in a directory only manifests, which nothing else is applied from. */
 export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): BundleFile[] {
-  const isManifest = /\.(?:ya?ml|json)$/;
-  return files.filter((file) => entryKindOf(file).kind === 'config' && (form === 'tar' || isManifest.test(file.path)));
+  return files.filter(
+    (file) => entryKindOf(file).kind === 'config' && (form === 'tar' || manifestName.test(file.path)),
+  );
 }
 
 /** Tells what is too much about the configuration of a bundle, by the number and the sizes of its files, before any is read. */
@@ -109,4 +114,24 @@ export async function parseConfig(texts: readonly ConfigText[], context: Context
   }
   const usable = [...signatures].filter(([, list]) => list.length <= configLimits.signatures);
   return { files, signatures: new Map(usable), problems };
+}
+
+/**
+ * Reads the manifests in a folder below a root as texts; none if there is no folder. Throws what RootFolder does, and `too-large` for
+ * more than a bundle may have.
+ */
+export async function readConfigFolder(root: RootFolder, folder: string, signal: AbortSignal): Promise<ConfigText[]> {
+  const files = (await root.tree(signal, folder)).filter(({ path }) => manifestName.test(path));
+  const excess = findExcess(files.map(({ path, stats }) => ({ path, size: stats.size })));
+  if (excess) throw new PluginError('too-large', `${root.path}: ${excess.message}`);
+  const texts: ConfigText[] = [];
+  for (const { path } of files) {
+    texts.push({ path: join(root.path, path), text: String(await root.read(path, configLimits.fileBytes)) });
+  }
+  return texts;
+}
+
+/** Reads the signatures in the `config` folder of a mirror directory, unverified. Throws what readConfigFolder does, and `invalid-file`. */
+export async function readFolderSignatures(root: RootFolder, { signal }: Context): Promise<SignaturesByDigest> {
+  return readAllSignatures(await readConfigFolder(root, 'config', signal));
 }

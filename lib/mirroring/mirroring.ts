@@ -1,4 +1,4 @@
-import { readConfigFolder } from '../bundle/create/origin.ts';
+import { readConfigFolder } from '../bundle/bundledConfig.ts';
 import { openReleaseSource, type ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
 import type { MirroredSource, MirrorSetKind } from '../config/mirrorSets.ts';

@@ -3,7 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { openLocalOrigin } from '../../lib/bundle/create/origin.ts';
+import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { hexOf } from '../../lib/oci/digest.ts';
 import { Credentials } from '../../lib/registry/auth/credentials.ts';

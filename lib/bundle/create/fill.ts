@@ -28,7 +28,7 @@ export async function fillBundle(
       context.onEvent({ kind: 'bytes', digest, bytes: present - done });
       done = present;
     };
-    await origin.bring(blob, writer, (present) => {
+    await origin.fetchBlob(blob, writer, (present) => {
       writer.noteProgress(digest, present);
       count(present);
     });

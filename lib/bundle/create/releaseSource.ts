@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { readAllSignatures, type SignaturesByDigest } from '../../config/signatures.ts';
+import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { isDigest } from '../../oci/digest.ts';
@@ -21,8 +21,7 @@ import { RootFolder } from '../../files/rootFolder.ts';
 import type { ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
-import { readConfigFolder } from './origin.ts';
-import { readBundledSignatures } from '../bundledConfig.ts';
+import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
 import { findSplit } from '../split.ts';
 
 /** Which release, and where it is. */
@@ -210,8 +209,7 @@ async function isPath(text: string): Promise<boolean> {
 async function readSignaturesBeside(location: Location, context: Context): Promise<SignaturesByDigest> {
   if (location.kind === 'registry') return new Map();
   const { kind, path } = location;
-  if (kind === 'directory')
-    return readAllSignatures(await readConfigFolder(new RootFolder(path), 'config', context.signal));
+  if (kind === 'directory') return readFolderSignatures(new RootFolder(path), context);
   const bundle = await openBundle(path, context);
   try {
     return await readBundledSignatures(bundle, context);

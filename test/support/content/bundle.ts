@@ -2,7 +2,7 @@ import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { x as extract } from 'tar';
 import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
-import { openRegistryOrigin } from '../../../lib/bundle/create/origin.ts';
+import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { Archive } from '../../../lib/archive/archive.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
@@ -115,7 +115,7 @@ async function create(made: {
     credentials: new Credentials({ environment: {}, home: folder }),
     mirrors: new MirrorSets((['digest', 'tag'] as const).map((pulls) => ({ ...mirror, pulls }))),
   };
-  const origin = openRegistryOrigin(access, context);
+  const origin = new RegistryOrigin(access, context);
   try {
     return await createBundle(
       {

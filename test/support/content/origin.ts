@@ -1,4 +1,4 @@
-import { openRegistryOrigin, type Origin } from '../../../lib/bundle/create/origin.ts';
+import { RegistryOrigin, type Origin } from '../../../lib/bundle/create/origin.ts';
 import type { Context } from '../../../lib/context.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/registry/mirrors.ts';
@@ -7,5 +7,5 @@ import { MirrorSets } from '../../../lib/registry/mirrors.ts';
 export function openOrigin(context: Context): Origin {
   const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
   const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
-  return openRegistryOrigin({ settings, credentials, mirrors: new MirrorSets() }, context);
+  return new RegistryOrigin({ settings, credentials, mirrors: new MirrorSets() }, context);
 }

@@ -1,0 +1,118 @@
+import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
+import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
+import { RootFolder } from '../../files/rootFolder.ts';
+import type { FetchFile } from '../../http/fetchFile.ts';
+import { RequestLimiter } from '../../http/requestLimiter.ts';
+import { formatReference, parseReference } from '../../oci/reference.ts';
+import type { RegistryAccess } from '../../registry/registries.ts';
+import { Directory, releaseRepository } from '../../store/directory.ts';
+import { listRepositories } from '../../store/repositories.ts';
+import type { ContentSource } from '../../store/store.ts';
+import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
+import { openComplete } from '../complete.ts';
+import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
+import type { StoredBlob } from './contents.ts';
+import { RegistryOrigin, type Origin } from './origin.ts';
+
+/**
+ * Opens a mirror directory or a bundle as the source of a new bundle. It is used for every repository. Throws `not-readable`,
+ * `not-found`, `incomplete` and `invalid-bundle`.
+ */
+export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
+  // A mirror directory may have several releases. Then it is not a bundle.
+  const isDirectory = (await listRepositories(path)).includes(releaseRepository);
+  const stored = isDirectory ? await openDirectory(path, context) : await openBundleContent(path, context);
+  return new LocalOrigin(stored, access, context);
+}
+
+/** The content of a mirror directory or of a bundle. */
+interface StoredRelease extends Pick<Origin, 'signatures' | 'repository' | 'close'> {
+  readonly content: ContentSource;
+}
+
+class LocalOrigin implements Origin {
+  readonly signatures: Origin['signatures'];
+  readonly repository: string | undefined;
+  readonly #stored: StoredRelease;
+  readonly #registries: RegistryOrigin;
+  readonly #limiter: RequestLimiter;
+  readonly #signal: AbortSignal;
+
+  constructor(stored: StoredRelease, access: RegistryAccess, context: Context) {
+    this.signatures = stored.signatures;
+    this.repository = stored.repository;
+    this.#stored = stored;
+    this.#registries = new RegistryOrigin(access, context);
+    this.#limiter = new RequestLimiter(access.settings.maxPerRegistry);
+    this.#signal = context.signal;
+  }
+
+  get fetchFile(): FetchFile {
+    return this.#registries.fetchFile;
+  }
+
+  sourceOf(): ContentSource {
+    return this.#stored.content;
+  }
+
+  prepare(): void {}
+
+  async fetchBlob({ descriptor }: StoredBlob, writer: ArchiveWriter): Promise<void> {
+    const release = await this.#limiter.take('plain', this.#signal);
+    try {
+      await writer.push(descriptor, () => this.#stored.content.fetch(descriptor));
+    } finally {
+      release();
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#stored.close();
+    await this.#registries.close();
+  }
+}
+
+async function openDirectory(path: string, context: Context): Promise<StoredRelease> {
+  const folder = new RootFolder(path);
+  const content = new Directory(path, releaseRepository, {}, context);
+  return {
+    content,
+    signatures: await readFolderSignatures(folder, context),
+    repository: await readRepository(folder, context),
+    close: () => content.close(),
+  };
+}
+
+async function openBundleContent(path: string, context: Context): Promise<StoredRelease> {
+  const bundle = await openComplete(path, { bases: [] }, context);
+  try {
+    return {
+      content: bundle.content,
+      signatures: await readBundledSignatures(bundle, context),
+      repository: repositoryOf(bundle.metadata),
+      close: () => bundle.close(),
+    };
+  } catch (error) {
+    await bundle.close();
+    throw error;
+  }
+}
+
+/** Reads the repository of the release from the metadata.json of an unpacked bundle; undefined for any other folder. */
+async function readRepository(folder: RootFolder, context: Context): Promise<string | undefined> {
+  try {
+    const bytes = await folder.read(metadataPath, metadataSizeLimit);
+    return repositoryOf(parseMetadata(bytes, folder.path));
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    if (error.code !== 'not-found') context.log('warn', `${error.message}: the repository of the release is not known`);
+    return undefined;
+  }
+}
+
+// It may have a tag in addition to the digest.
+function repositoryOf({ release }: BundleMetadata): string {
+  const { registry, repository } = parseReference(release);
+  return formatReference({ registry, repository });
+}
