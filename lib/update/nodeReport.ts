@@ -1,5 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { digestOf, hexOf, type Digest } from '../oci/digest.ts';
+import { parseJson } from '../oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
 import { agentNamespace } from './upgradeBundle.ts';
 import { fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
@@ -72,7 +73,7 @@ export function formatNodeReport({ bundle, progress, origin, offers, proposal }:
 
 /** Reads the Lease of an agent; undefined for one that says nothing, or nothing that a status may have. What it offers is not told from it. */
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
-  const said = parseJson(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
+  const said = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
   const proposal = parseProposal(said['proposal']);
   const phase = nodePhases.find((known) => known === stated);
@@ -122,9 +123,9 @@ function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) >= 0;
 }
 
-function parseJson(text: string): Fields {
+function parseFields(text: string): Fields {
   try {
-    const value: unknown = JSON.parse(text);
+    const value = parseJson(text);
     return isFields(value) ? value : {};
   } catch {
     return {};

@@ -1,6 +1,7 @@
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import { fieldsOf, textOf, type Fields } from '../../kubernetes/fields.ts';
+import { parseJson } from '../../oci/syntax.ts';
 
 /** On what we paused: for which UpgradeBundle, and how it was before, as JSON of a merge patch. */
 const pausedFor = 'upgrade-bundle.openshift.io/paused-for';
@@ -110,7 +111,7 @@ async function restoreAll(
   for (const { kind, object } of await listPausables(cluster, scopes)) {
     const owner = noteOf(object, pausedFor);
     if (owner === undefined || owner === except) continue;
-    const undo = fieldsOf(JSON.parse(noteOf(object, before) ?? '{}'));
+    const undo = fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
     await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
     restored.push(object);
   }
