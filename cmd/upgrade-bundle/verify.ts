@@ -93,16 +93,19 @@ async function readExpected(
 }
 
 /** Where the signature or the base is all that is wrong, another copy of the bundle would not help. */
-function failureOf({ path, problems }: VerifyReport): PluginError {
+function failureOf({ path, base, problems }: VerifyReport): PluginError {
   const count = problems.length === 1 ? 'there is a problem' : `there are ${problems.length} problems`;
   const message = `${path} is not a good bundle: ${count}`;
   const signature = problems.find(({ kind }) => kind === 'unsigned' || kind === 'untrusted');
   if (signature && problems.every(({ subject }) => subject === 'signature')) {
-    return new PluginError(signature.kind === 'unsigned' ? 'unsigned' : 'untrusted', message, { hint: signature.hint });
+    return new PluginError(signature.kind === 'unsigned' ? 'unsigned' : 'untrusted', message, {
+      hint: signature.hint,
+      settings: ['signatureStore', 'signatureKeyring', 'trustFingerprint', 'allowUnsigned'],
+    });
   }
   const [first] = problems;
   if (first?.hint !== undefined && problems.every(({ hint }) => hint === first.hint)) {
-    return new PluginError('incomplete', message, { hint: first.hint });
+    return new PluginError('incomplete', message, { hint: first.hint, settings: base === undefined ? [] : ['base'] });
   }
   const hint = 'Do not use it. Copy it again from where it came from, or make it anew with the create command.';
   return new PluginError('incomplete', message, { hint });

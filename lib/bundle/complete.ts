@@ -50,7 +50,7 @@ export async function completeBundle(
  */
 export async function addBases(bundle: Bundle, bases: readonly string[], context: Context): Promise<Bundle> {
   if (!bundle.metadata.base) {
-    if (bases.length > 0) context.log('warn', `${bundle.path} is no delta: --base is not needed`);
+    if (bases.length > 0) context.log('warn', `${bundle.path} is not a delta bundle, and needs no base`);
     return bundle;
   }
   const others: Bundle[] = [];
@@ -85,7 +85,7 @@ export async function listLacking({ content, metadata }: Pick<Bundle, 'content' 
 
 /** What to do about a delta without its base. */
 export function baseHint({ base }: BundleMetadata): string {
-  return `Give the bundle of ${base?.version ?? ''} with --base, or put it into the same folder.`;
+  return `Name the bundle of its base release ${base?.version ?? ''}, or put it into the same folder.`;
 }
 
 /** A descriptor for a blob whose media type does not matter. */
@@ -99,6 +99,7 @@ function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]
   const count = missing.length === 1 ? 'a blob is' : `${missing.length} blobs are`;
   return new PluginError('incomplete', [`${what} ${count} not to be had:`, ...lines].join('\n  '), {
     hint: baseHint(metadata),
+    settings: ['base'],
   });
 }
 

@@ -4,7 +4,7 @@ import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
 
-const hint = 'Accept them by leaving out --require-signed-images, or make the bundle again without --extra-image.';
+const hint = 'Create the bundle without extra images, or do not require that the signature covers all images.';
 
 /** Says how many images of a bundle the signature of its release does not cover; undefined where it covers all of them. */
 export function describeExtraImages({ length }: readonly string[]): string | undefined {

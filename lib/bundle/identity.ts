@@ -47,8 +47,8 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   try {
     const name = upgradeBundleName(bundle.metadata);
     if (!bundle.chunks) {
-      throw new PluginError('usage', `${path} is a mirror directory, which nobody can allow by its digest`, {
-        hint: 'Make a bundle of it: oc adm-upgrade-bundle create --from-dir.',
+      throw new PluginError('usage', `${path} is a mirror directory, which has no digest to allow`, {
+        hint: 'Create a bundle from it with oc adm-upgrade-bundle create.',
       });
     }
     const signed = await checkSigned(bundle, trust, context);

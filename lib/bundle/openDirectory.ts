@@ -95,8 +95,8 @@ async function describeContent(
   if (releases.length > 1) {
     throw new PluginError('invalid-bundle', `${path} holds several releases: ${releases.join(', ')}`, {
       hint:
-        `Name one to oc adm-release-mirror-config: file://${releaseRepository}:${tag} --from-dir=${shellWord(path)}. ` +
-        'Other commands need each release in a directory of its own.',
+        `Only oc adm-release-mirror-config takes one of them, such as file://${releaseRepository}:${tag}. ` +
+        'Other commands need a directory for each release.',
     });
   }
   const release = await readPayload(content, await content.resolve(tag), { repository: usualRepository }, context);

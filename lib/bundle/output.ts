@@ -11,7 +11,7 @@ export async function checkFolder(path: string): Promise<void> {
   const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
   if (!found || found.isDirectory()) return;
   const what = found.isSymbolicLink() ? 'is a link to a folder that is not there' : 'is not a folder';
-  throw new PluginError('not-writable', `${path} ${what}`, { hint: 'Give a folder with --output.' });
+  throw new PluginError('not-writable', `${path} ${what}`, { hint: 'Choose another output folder.' });
 }
 
 /**
@@ -23,7 +23,7 @@ export async function checkOutput(path: string): Promise<void> {
   for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) {
     if (!(await stat(file).catch(() => undefined))?.isDirectory()) continue;
     throw new PluginError('not-writable', `${file} is a folder, and a file of that name is to be written`, {
-      hint: 'Move it out of the way, or give another folder with --output.',
+      hint: 'Move it away, or choose another output folder.',
     });
   }
   for (let folder = dirname(resolve(path)); ; folder = dirname(folder)) {

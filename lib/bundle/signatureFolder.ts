@@ -25,8 +25,7 @@ export async function checkSignatureFolder(
   const message = firstMessage(problems);
   if (message === undefined) return signatures;
   throw new PluginError('untrusted', `${folder} is no bundle and no mirror directory: ${message}`, {
-    hint:
-      'Give the bundle or mirror directory, whose release vouches for its configuration, or the key with --signature-keyring; ' +
-      'what you made by hand --allow-unsigned applies.',
+    hint: 'Give the bundle or mirror directory, whose release signature covers its configuration, or trust the key.',
+    settings: ['signatureKeyring', 'trustFingerprint', 'allowUnsigned'],
   });
 }

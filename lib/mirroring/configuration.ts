@@ -14,7 +14,6 @@ import { PluginError } from '../errors.ts';
 import { Registries } from '../registry/registries.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import { isReleaseTag } from '../release/version.ts';
-import { shellWord } from '../shellWord.ts';
 import { Directory, releaseRepository } from '../store/directory.ts';
 import { parseLocation } from '../location.ts';
 import { withResumeHint } from './interruption.ts';
@@ -112,9 +111,8 @@ async function findFolder(folder: string): Promise<string> {
 }
 
 function noConfiguration(folder: string): PluginError {
-  const words = `--from-dir=${shellWord(folder)} --config-to-dir=${shellWord(join(folder, 'config'))}`;
   return new PluginError('not-found', `${folder} is a mirror directory without a “config” folder`, {
-    hint: `Make it of the release in there: oc adm-release-mirror-config VERSION ${words}`,
+    hint: 'Create it from the release in the directory, with oc adm-release-mirror-config.',
   });
 }
 
@@ -154,7 +152,8 @@ function checkRegistries({ mirrors }: ConfigVerdict, path: string, named: readon
     if (foreign.length === 0) continue;
     const words = `${path}: ${manifest.path} sends nodes to ${foreign.join(', ')}, which no signature covers`;
     throw new PluginError('untrusted', words, {
-      hint: `Only if that is your registry, add ${foreign.map((each) => `--mirror-registry=${each}`).join(' ')}`,
+      hint: `Allow ${foreign.join(', ')} only if that is your registry.`,
+      settings: ['mirrorRegistry'],
     });
   }
 }

@@ -113,7 +113,7 @@ export async function describeUpdateService(
   if (formatPlace(destination('cli', release).place) === releases) {
     context.log(
       'warn',
-      `the update service reads every image in ${releases}; with --to-release-image the release gets a repository of its own`,
+      `the update service reads every image in ${releases}; a separate repository for the release image avoids that`,
     );
   }
   return {

@@ -128,13 +128,17 @@ export function unknownVersion(
   const near = nearVersions(version, tags, arch);
   const hint =
     elsewhere.length > 0
-      ? `It exists for ${elsewhere.join(', ')}: see --arch.`
+      ? `It exists for ${elsewhere.join(', ')}.`
       : near.length > 0
         ? `The nearest that exist: ${near.join(', ')}.`
         : tags.length > 0
           ? `${where} has no release for ${arch} at all.`
-          : 'The tags that exist are not known: check the version, --arch and the name of the repository.';
-  return new PluginError('unknown-version', `${where} has no release ${version} for ${arch}`, { hint, cause });
+          : 'The existing tags are not known. Check the version, the architecture and the repository.';
+  return new PluginError('unknown-version', `${where} has no release ${version} for ${arch}`, {
+    hint,
+    settings: near.length > 0 && elsewhere.length === 0 ? [] : ['arch', 'releaseRepository'],
+    cause,
+  });
 }
 
 function compareLists(a: readonly number[], b: readonly number[]): number {

@@ -118,13 +118,13 @@ describe('unknownVersion', () => {
     expect(unknownVersion('4.12.4', 'x86_64', tags, 'quay.io/a/b')).to.include({
       code: 'unknown-version',
       message: 'quay.io/a/b has no release 4.12.4 for x86_64',
-      hint: 'It exists for aarch64, multi: see --arch.',
+      hint: 'It exists for aarch64, multi.',
     });
   });
 
   it('else says which versions are near, or that there are none', () => {
     expect(unknownVersion('4.12.3', 'x86_64', tags, 'r').hint).to.match(/^The nearest that exist: 4\.12\.2, /);
     expect(unknownVersion('4.12.3', 's390x', tags, 'r').hint).to.equal('r has no release for s390x at all.');
-    expect(unknownVersion('4.12.3', 's390x', [], 'r').hint).to.match(/tags that exist are not known: .*repository/);
+    expect(unknownVersion('4.12.3', 's390x', [], 'r').hint).to.match(/existing tags are not known. .*repository/);
   });
 });

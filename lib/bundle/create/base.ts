@@ -35,7 +35,8 @@ export async function readBase(
     'path' in request ? await readBundle(request.path, context) : await readRelease(request, origin, context);
   if (base.release.endsWith(`@${wanted.digest ?? ''}`)) {
     throw new PluginError('usage', `the base is ${base.version} itself, of which nothing would be left`, {
-      hint: 'Give an older version with --base, or a bundle of one: what the cluster has now.',
+      hint: 'Give the version that the cluster runs now, or a bundle of it.',
+      settings: ['base'],
     });
   }
   return base;

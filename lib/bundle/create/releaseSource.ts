@@ -198,7 +198,8 @@ function parseLocal(text: string): { name: string; wanted: string } {
   const [, name = '', wanted = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
   if (isRepository(name) && (isDigest(wanted) || /^[\w.-]+$/.test(wanted))) return { name, wanted };
   throw new PluginError('usage', `${text} names no image of a mirror directory`, {
-    hint: `It is file://${releaseRepository}:<version>-<arch>, with the directory in --from-dir.`,
+    hint: `It is file://${releaseRepository}:<version>-<arch>; the mirror directory is given separately.`,
+    settings: ['fromDir'],
   });
 }
 

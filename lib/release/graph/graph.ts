@@ -151,7 +151,7 @@ function notFound(version: string, arch: Architecture, answers: readonly Answer[
         // What is wrong on this side keeps the release image from being reached as well.
         problem.code === 'usage'
           ? problem.hint
-          : 'Without a graph, name the release image itself: --from=REGISTRY/REPOSITORY@sha256:DIGEST.',
+          : 'Without a graph, name the release image itself: REGISTRY/REPOSITORY@sha256:DIGEST.',
       cause: problem,
     });
   }
@@ -161,7 +161,8 @@ function notFound(version: string, arch: Architecture, answers: readonly Answer[
 
 function refuse(where: string, what: string, cause?: unknown): never {
   throw new PluginError('server-error', `${where} ${what}`, {
-    hint: 'An address of an update graph ends in /api/upgrades_info/v1/graph: see --graph-url.',
+    hint: 'The URL of an update graph ends in /api/upgrades_info/v1/graph.',
+    settings: ['graphUrl'],
     cause,
   });
 }

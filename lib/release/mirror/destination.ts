@@ -43,17 +43,17 @@ const version = '${version}';
 export function parseDestination(request: DestinationRequest): Destination {
   const { toDir = '.', toReleaseImage } = request;
   const to = request.to ?? `file://${releaseRepository}`;
-  const single = toReleaseImage === undefined ? undefined : parseTarget('--to-release-image', toReleaseImage, toDir);
+  const single = toReleaseImage === undefined ? undefined : parseTarget('release image', toReleaseImage, toDir);
   const isTemplate = to.includes(component);
-  const { tag } = parseTarget('--to', fillIn(to, 'etcd', '4.12.4'), toDir, to);
+  const { tag } = parseTarget('destination', fillIn(to, 'etcd', '4.12.4'), toDir, to);
   if (tag !== undefined && !isTemplate) {
-    throw new PluginError('usage', `--to ${to} has a tag, and every image needs one of its own`, {
+    throw new PluginError('usage', `destination ${to} has a tag, but each image needs its own`, {
       hint: `Give a repository without a tag, or a template such as ${to.slice(0, to.lastIndexOf(':'))}:\${version}-\${component}.`,
     });
   }
   return (name, release) => {
     if (name === releaseName && single) return single;
-    const target = parseTarget('--to', fillIn(to, name, release.version), toDir);
+    const target = parseTarget('destination', fillIn(to, name, release.version), toDir);
     if (target.tag !== undefined) return { ...target, tag: `${target.tag}-${release.arch}` };
     const isAlone = isTemplate || name === releaseName;
     const own = isAlone ? releaseTag(release.version, release.arch) : componentTag(release.version, release.arch, name);
@@ -81,14 +81,15 @@ function parseTarget(option: string, text: string, toDir: string, shown = text):
   const scheme = /^([a-z0-9]+):\/\//.exec(text)?.[1];
   if (scheme !== undefined && scheme !== 'file' && scheme !== 'docker') {
     throw new PluginError('usage', `${option} ${shown}: ${scheme}:// is no place that images can be written to`, {
-      hint: 'Give REGISTRY/REPOSITORY, or file://REPOSITORY with --to-dir.',
+      hint: 'Give REGISTRY/REPOSITORY, or file://REPOSITORY.',
     });
   }
   if (scheme === 'file') {
     const { repository, tag } = splitTag(text.slice('file://'.length).replace(/^\//, ''));
     if (!isRepository(repository) || (tag !== undefined && !isTag(tag))) {
       throw new PluginError('usage', `${option} ${shown} cannot be a repository in a directory`, {
-        hint: 'It is file:// and a relative path in lower case; the directory itself is for --to-dir.',
+        hint: 'It is file:// and a relative path in lower case. The directory is given separately.',
+        settings: ['toDir'],
       });
     }
     return { place: { kind: 'directory', root: resolve(toDir), repository }, tag };

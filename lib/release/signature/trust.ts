@@ -89,30 +89,37 @@ function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring
       'untrusted',
       `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`,
       {
-        hint:
-          `Get the fingerprint from the owner of the key by another way, compare all its digits, and only if they are the same add ` +
-          `--trust-fingerprint=${fingerprint}`,
+        hint: `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`,
+        settings: ['trustFingerprint'],
       },
     );
   }
   const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
   return new PluginError('untrusted', `cannot verify ${digest}: ${reasons.join('; ')}`, {
-    hint: adviseOn(findings.rejected, keyring),
+    ...adviseOn(findings.rejected, keyring),
   });
 }
 
-function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): string {
+type Advice = Pick<ConstructorParameters<typeof PluginError>[2] & object, 'hint' | 'settings'>;
+
+function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): Advice {
   const kinds = rejected.map(({ kind }) => kind);
   if (kinds.includes('expired')) {
-    return 'Get a newer signature from the signer of the release (--signature-store), and check the clock of this machine.';
+    const hint = 'Get a newer signature from the signer of the release, and check the clock of this machine.';
+    return { hint, settings: ['signatureStore'] };
   }
   if (kinds.includes('unsupported')) {
-    return 'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: clusters verify no others.';
+    return {
+      hint: 'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: clusters verify no others.',
+    };
   }
   if (keyring.trusted.length === 0) {
-    return 'No trusted key was found: name a file that holds one with --signature-keyring.';
+    return { hint: 'No trusted key was found. Name a file that contains one.', settings: ['signatureKeyring'] };
   }
-  return 'Give the key that signs such releases with --signature-keyring and --trust-fingerprint. If the key is the right one, do not use this release.';
+  return {
+    hint: 'Trust the key that signs such releases. If it is trusted already, do not use this release.',
+    settings: ['signatureKeyring', 'trustFingerprint'],
+  };
 }
 
 function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError {
@@ -122,8 +129,9 @@ function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError 
   const offline = failed > 0 && failed === answers.length;
   return new PluginError('unsigned', `no signature of ${digest} was found: ${where}`, {
     hint: offline
-      ? 'No store could be asked. Without a network give a copy of one by --signature-store=FOLDER (it holds sha256=<digest>/signature-1), or go without by --allow-unsigned.'
-      : 'Official releases are signed; CI and nightly builds are not. Name another store by --signature-store, or accept an unsigned release by --allow-unsigned.',
+      ? 'No signature store could be reached. Without a network, use a copy: a folder with sha256=<digest>/signature-1.'
+      : 'Official releases are signed; CI and nightly builds are not. Use another signature store, or allow unsigned releases.',
+    settings: ['signatureStore', 'allowUnsigned'],
     cause: answers.find(({ problem }) => problem)?.problem,
   });
 }

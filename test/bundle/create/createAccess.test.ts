@@ -33,7 +33,7 @@ describe('create and who signed the release', () => {
     await open({ signed: false });
     await expectFailure(await workshop.create(), workshop.output, [
       /^error: no signature of sha256:[0-9a-f]{64} was found: http:\S+ has none/m,
-      /^hint: .*--signature-store.*--allow-unsigned/m,
+      /^try: --signature-store, --allow-unsigned/m,
     ]);
     expectNothingFetched();
   });
@@ -59,7 +59,7 @@ describe('create and who signed the release', () => {
     const { fingerprint } = workshop.key;
     await expectFailure(await workshop.create({ 'trust-fingerprint': undefined }), workshop.output, [
       new RegExp(`^error: .* is signed by ${fingerprint} \\(Test release key`, 'm'),
-      new RegExp(`^hint: .*--trust-fingerprint=${fingerprint}`, 'm'),
+      new RegExp(`^hint: .* Trust ${fingerprint} only .*\ntry: --trust-fingerprint$`, 'm'),
     ]);
     expectNothingFetched();
   });
@@ -88,7 +88,7 @@ describe('create and who signed the release', () => {
     await workshop.signatures.stop();
     await expectFailure(await workshop.create(), workshop.output, [
       /^error: no signature of .* cannot be reached/m,
-      /^hint: No store could be asked.*--signature-store=FOLDER/m,
+      /^hint: No signature store could be reached.*\ntry: --signature-store/m,
     ]);
     expectNothingFetched();
   });

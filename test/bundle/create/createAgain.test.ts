@@ -367,7 +367,7 @@ describe('create, again', () => {
       const before = workshop.registry.requests.length;
       // Before it asks who signed the release.
       const changes = { output: join(folder, 'new', 'below'), 'signature-store': 'http://127.0.0.1:9' };
-      await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*--output/m]);
+      await expectFailure(await workshop.create(changes), folder, [/^error: .*read-only/im, /^hint: .*output folder/m]);
       expect(blobBytes(workshop.registry, before)).to.equal(0);
     });
 
@@ -376,7 +376,7 @@ describe('create, again', () => {
       const file = await workshop.write('file', '');
       await expectFailure(await workshop.create({ output: file }), workshop.output, [
         /^error: .*file is not a folder/m,
-        /^hint: .*--output/m,
+        /^hint: .*output folder/m,
       ]);
       expect(workshop.registry.requests.length).to.equal(before);
       await expectFailure(await workshop.create({ output: join(file, 'below') }), workshop.output, [/^error: /m]);

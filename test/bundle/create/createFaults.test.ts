@@ -200,7 +200,10 @@ describe('create against a registry that is wrong', () => {
 
     it('names the architectures that a version exists for', async () => {
       const outcome = await workshop.create({ arch: 'arm64' });
-      await expectFailure(outcome, workshop.output, [/no release 4\.12\.4 for aarch64/, /^hint: .*x86_64.*--arch/m]);
+      await expectFailure(outcome, workshop.output, [
+        /no release 4\.12\.4 for aarch64/,
+        /^hint: .*x86_64.*\ntry: --arch, --release-repository$/m,
+      ]);
     });
   });
 

@@ -176,7 +176,7 @@ describe('a delta', () => {
     );
     expect(problems[0]?.message).to.match(/is missing in the base 4\.12\.3$/);
     expect(signatures).to.have.length(1);
-    expect(stderr).to.match(/^hint: Give the bundle of 4\.12\.3 with --base, or put it into the same folder/m);
+    expect(stderr).to.match(/^hint: Name the bundle of its base release 4\.12\.3, or put it into the same folder/m);
   });
 
   it('is good with its base: a bundle, one in volumes, a directory, or one beside it', async () => {
@@ -214,7 +214,7 @@ describe('a delta', () => {
       );
       for (const { digest, size } of metadata.base?.blobs ?? [])
         expect(stderr).to.include(`  ${digest} of ${size} bytes\n`);
-      expect(stderr).to.match(/^hint: .*--base/m);
+      expect(stderr).to.match(/^try: --base$/m);
     }
     expect(workshop.registry.content.repositories.has('alone')).to.equal(false);
   });
@@ -325,12 +325,12 @@ describe('a delta', () => {
     expect(message)
       .to.match(/a blob is not to be had:/)
       .and.to.include(first?.digest);
-    expect(hint).to.match(/4\.12\.3 with --base/);
+    expect(hint).to.match(/base release 4\.12\.3/);
   });
 
   it('leaves other bundles as they are, and says that they need no base', async () => {
     const { code, stderr } = await program('verify', full, `--base=${base}`);
     expect(code).to.equal(0);
-    expect(stderr).to.match(/^warning: .* is no delta/m);
+    expect(stderr).to.match(/^warning: .* is not a delta bundle/m);
   });
 });

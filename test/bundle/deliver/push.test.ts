@@ -447,7 +447,9 @@ describe('push of what is not to be believed', () => {
   it('refuses a bundle that an unknown key signed before it asks the registry anything', async () => {
     const { code, stderr } = await push(signed.path);
     expect(code).to.equal(1);
-    expect(stderr).to.contain(`--trust-fingerprint=${signed.key.fingerprint}`);
+    expect(stderr).to.match(
+      new RegExp(`^hint: .* Trust ${signed.key.fingerprint} only .*\ntry: --trust-fingerprint$`, 'm'),
+    );
     expect(registry.requests).to.have.length(0);
   });
 

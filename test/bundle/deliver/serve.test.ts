@@ -241,7 +241,9 @@ describe('serve', () => {
   it('serves nothing that an unknown key signed, unless that is allowed', async () => {
     const refused = await (await startUntrusting()).ended;
     expect(refused).to.deep.include({ code: 1, stdout: '' });
-    expect(refused.stderr).to.contain(`--trust-fingerprint=${made.key.fingerprint}`);
+    expect(refused.stderr).to.match(
+      new RegExp(`^hint: .* Trust ${made.key.fingerprint} only .*\ntry: --trust-fingerprint$`, 'm'),
+    );
     const { child, ended, address } = await startUntrusting('--allow-unsigned');
     expect(address).to.match(/^127\.0\.0\.1:\d+$/);
     child.kill('SIGTERM');

@@ -218,7 +218,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     await mirroring.succeed([`--to=${registry.host}/site/release`, '--config-to-dir=mirror/config']);
     const { code, stderr } = await apply('mirror');
     expect(code).to.equal(1);
-    expect(stderr).to.contain(`--mirror-registry=${registry.host}`);
+    expect(stderr).to.contain(`Allow ${registry.host} only`);
     expect(writes()).to.have.length(0);
     const { stdout } = await apply('mirror', `--mirror-registry=${registry.host}`);
     expect(stdout)
@@ -471,7 +471,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
         ];
         const trust = () => server.find('config.openshift.io/v1', 'Image', 'cluster')?.['spec'];
         const keysOf = (name: string) =>
-          Object.keys((server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {}));
+          Object.keys(server.find('v1', 'ConfigMap', name, 'openshift-config')?.['data'] ?? {});
         const advised = await mirroring.succeed(args);
         expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
         const key = registry.host.replace(':', '..');

@@ -38,7 +38,7 @@ describe('commands on a bundle with images that the release signature does not c
     for (const [verb, ...more] of [['verify'], ['serve'], ['push', ...registry]] as const) {
       const { code, stderr } = await run(verb, ...trusting(), ...more, '--require-signed-images');
       expect(code, verb).to.equal(1);
-      expect(stderr).to.contain('--extra-image');
+      expect(stderr).to.contain('extra images');
     }
     const apply = ['apply', bundle.path, ...trusting(), '--require-signed-images', '--kubeconfig=/nonexistent'];
     for (const program of ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config']) {

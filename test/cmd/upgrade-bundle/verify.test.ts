@@ -122,7 +122,7 @@ describe('verify', () => {
     const { code, stdout, stderr } = await verify([bundle.path]);
     expect(code).to.equal(1);
     expect(stdout).to.include('nobody who is trusted');
-    expect(stderr).to.include(`--trust-fingerprint=${bundle.key.fingerprint}`);
+    expect(stderr).to.include(`Trust ${bundle.key.fingerprint} only`).and.to.include('\ntry: --signature-store, ');
     const allowed = await verify([bundle.path, '--allow-unsigned']);
     expect(allowed.code).to.equal(0);
     expect(allowed.stderr).to.match(/^warning: /);

@@ -57,7 +57,7 @@ describe('parseDestination', () => {
     it(`refuses ${to.slice(0, 40)}`, async () => {
       const parse = async () => parseDestination({ to });
       const error = await failureOf(parse(), 'usage');
-      expect(error.message).to.contain(why).and.contain('--to');
+      expect(error.message).to.contain(why).and.contain('destination');
       expect(error.hint).not.to.equal(undefined);
     });
   }

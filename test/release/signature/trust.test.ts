@@ -170,7 +170,8 @@ describe('the trust in a release', () => {
       server.fault(/./, { noAnswer: 'reset' });
       const error = await failure(verify([`${server.url}/x`]));
       expect(error.code).to.equal('unsigned');
-      expect(error.hint).to.match(/^No store could be asked.*--signature-store=FOLDER.*--allow-unsigned/);
+      expect(error.hint).to.match(/^No signature store could be reached/);
+      expect(error.settings).to.deep.equal(['signatureStore', 'allowUnsigned']);
     });
 
     it('throws untrusted with the very option that would trust a good signature’s key', async () => {
@@ -178,7 +179,8 @@ describe('the trust in a release', () => {
       expect(error.code).to.equal('untrusted');
       expect(error.message).to.contain(`signed by ${stranger.fingerprint} (Stranger <release@example.com>)`);
       expect(error.hint).to.match(/by another way/);
-      expect(error.hint).to.contain(`--trust-fingerprint=${stranger.fingerprint}`);
+      expect(error.hint).to.contain(`Trust ${stranger.fingerprint} only`);
+      expect(error.settings).to.deep.equal(['trustFingerprint']);
     });
 
     it('advises on what is wrong: an algorithm that clusters do not know, or a signature that expired', async () => {
@@ -202,7 +204,7 @@ describe('the trust in a release', () => {
       const error = await failure(verify([serve(server, other, Buffer.from('junk'))]));
       expect(error.code).to.equal('untrusted');
       expect(error.message).to.match(/the signature is for sha256:[0-9a-f]+; the signature is not binary OpenPGP/);
-      expect(error.hint).not.to.contain('--trust-fingerprint=');
+      expect(error.hint).to.match(/^Trust the key that signs such releases/);
       const own = await loadKeyring(
         { system: nothing, others: [{ name: 'payload', content: stranger.publicKey }] },
         [],
@@ -213,7 +215,9 @@ describe('the trust in a release', () => {
 
     it('says when no trusted key is at hand', async () => {
       const empty = await loadKeyring({ system: nothing }, [], context);
-      expect((await failure(verify([serve(server, signature)], [], empty))).hint).to.contain('--signature-keyring');
+      expect((await failure(verify([serve(server, signature)], [], empty))).settings).to.deep.equal([
+        'signatureKeyring',
+      ]);
     });
 
     it('ends when it is interrupted', async () => {
