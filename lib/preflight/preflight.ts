@@ -7,6 +7,7 @@ import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
+import { checkAgentImage } from './agentImage.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
 import { checkNode } from './nodeCheck.ts';
@@ -58,6 +59,7 @@ export async function runPreflight(
     ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
     ...(await checkPullAdmission(cluster)),
+    ...checkAgentImage(survey.workloads),
     ...checkWorkloads(templates),
     ...checkNodes(survey, templates, clusterVersion, plan),
   ];

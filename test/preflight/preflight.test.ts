@@ -83,6 +83,20 @@ describe('runPreflight', () => {
     );
   });
 
+  it('warns of agents that no longer run in the image of the machine config daemon', async () => {
+    await start();
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+    const put = (name: string, namespace: string, digit: string): void => {
+      const containers = [{ name, image: platformImage(digit), imagePullPolicy: 'IfNotPresent' }];
+      server.put(workload('DaemonSet', name, namespace, { template: { spec: { containers } } }));
+    };
+    put('machine-config-daemon', 'openshift-machine-config-operator', 'a');
+    put('agent', 'oc-upgrade-bundle', 'a');
+    expect(await find()).to.deep.equal([]);
+    put('agent', 'oc-upgrade-bundle', 'd');
+    expect(await find()).to.include('warning images daemonset/agent -n oc-upgrade-bundle');
+  });
+
   it('warns of pools whose nodes remove their images after a power failure', async () => {
     await start();
     const file = (name: string, text: string) => ({

@@ -9,6 +9,7 @@ import type { ClusterView } from '../../kubernetes/clusterView.ts';
 import { leaveOutExtras } from '../extraImages.ts';
 import { fieldsOf, listOf } from '../../kubernetes/fields.ts';
 import { mergeConditions, type BundleCondition } from '../conditions.ts';
+import { AgentImage } from './agentImage.ts';
 import { readLoadState } from './loadState.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
@@ -68,6 +69,7 @@ export class Rollout {
   /** The one that is at work, as it was read last. */
   #bundle: UpgradeBundle | undefined;
   readonly #reports = new NodeReports();
+  readonly #agentImage: AgentImage;
   #tidied: unknown;
   #noted = -Infinity;
   #paused = '';
@@ -78,12 +80,14 @@ export class Rollout {
     this.#view = view;
     this.#options = options;
     this.#context = context;
+    this.#agentImage = new AgentImage(cluster, options.pace ?? 15_000, context);
   }
 
   /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
   async reconcile(): Promise<boolean> {
     this.#trouble = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
+    await this.#agentImage.follow();
     const active = activeBundle(seen);
     // What was seen may be older than what was written last.
     const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);

@@ -97,6 +97,33 @@ const limits: readonly Limit[] = [
     ],
   },
   {
+    ...{ name: 'agents', group: 'apps', version: 'v1', resource: 'daemonsets' },
+    operations: ['CREATE', 'UPDATE', 'DELETE'],
+    namespace: agentNamespace,
+    variables: Object.fromEntries(
+      ['object', 'oldObject'].flatMap((object) => [
+        [`${object}Spec`, `${object} == null ? dyn({}) : dyn(${object}.spec)`],
+        [`${object}Pod`, `${object} == null ? dyn({}) : dyn(${object}.spec.template.spec)`],
+        [`${object}Container`, `${object} == null ? dyn({}) : dyn(${object}.spec.template.spec.containers[0])`],
+      ]),
+    ),
+    validations: [
+      [
+        // The API server itself counts templates in an annotation.
+        'object != null && oldObject != null && ' +
+          `${fieldOr('object.metadata', 'labels')} == ${fieldOr('oldObject.metadata', 'labels')} && ` +
+          'object.spec.template.metadata == oldObject.spec.template.metadata && ' +
+          'size(object.spec.template.spec.containers) == 1 && size(oldObject.spec.template.spec.containers) == 1 && ' +
+          [sameBut('Spec', 'template'), sameBut('Pod', 'containers'), sameBut('Container', 'image')].join(' && '),
+        'may change nothing of the agents but their image',
+      ],
+      [
+        "object == null || string(variables.objectContainer['image']).matches('@sha256:[0-9a-f]{64}$')",
+        'may name an image by digest only',
+      ],
+    ],
+  },
+  {
     ...{ name: 'records', group: upgradeBundleApi.group, version: upgradeBundleApi.version },
     ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
     validations: [
@@ -141,6 +168,12 @@ export function accountPolicies(): KubernetesObject[] {
       return [policy, { apiVersion: api, kind: 'ValidatingAdmissionPolicyBinding', metadata: { name }, spec }];
     },
   );
+}
+
+/** Whether two mappings are equal except for one field. */
+function sameBut(part: string, field: string): string {
+  const [now, before] = [`variables.object${part}`, `variables.oldObject${part}`];
+  return `${now}.all(k, k == '${field}' || (k in ${before} && ${now}[k] == ${before}[k])) && ${before}.all(k, k in ${now})`;
 }
 
 function fieldOr(object: string, field: string): string {

@@ -1,4 +1,5 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { machineConfigDaemon } from '../../preflight/agentImage.ts';
 import { agentNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The account of the agents, on every node, and that of the controller, on the control plane only. */
@@ -58,8 +59,12 @@ const controllerEverywhere: readonly Rule[] = [
 const controllerAtHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
   rule('coordination.k8s.io', ['leases'], [...watching, 'delete']),
+  // Agents and controllers follow the image of the machine config daemon.
+  rule('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
   privileged,
 ];
+
+const daemonImage: readonly Rule[] = [rule('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name])];
 
 /** Where the cluster looks for release signatures. A right to create cannot be bound to names: a policy does that. */
 const signatures: readonly Rule[] = [rule('', ['configmaps'], ['create', 'patch'])];
@@ -79,6 +84,7 @@ export function agentAccess(): KubernetesObject[] {
     ...accountObjects('controller', controllerEverywhere, {
       [agentNamespace]: controllerAtHome,
       'openshift-config-managed': signatures,
+      [machineConfigDaemon.metadata.namespace]: daemonImage,
       default: telling,
     }),
   ];

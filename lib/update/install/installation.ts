@@ -9,7 +9,7 @@ import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from 
 import { machines, type NodeArchitecture } from './agentStart.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
-import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage.ts';
 import { readNode } from '../../preflight/node.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 
@@ -26,11 +26,6 @@ export interface InstallationOptions {
 const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
 /** The first Kubernetes that evaluates rules of definitions (CEL) without being told to. */
 const firstWithRules = '1.25.0';
-const machineConfigDaemon = {
-  apiVersion: 'apps/v1',
-  kind: 'DaemonSet',
-  metadata: { name: 'machine-config-daemon', namespace: 'openshift-machine-config-operator' },
-} as const;
 
 /**
  * Makes the objects of an installation for a cluster: with the image that its machine config daemons run, which therefore is on every node, and without
@@ -95,10 +90,7 @@ async function findImage(cluster: Cluster): Promise<string> {
     if (isPluginError(error, 'not-found')) return undefined;
     throw error;
   });
-  const { template } = fieldsOf(found?.['spec']);
-  const containers = listOf(fieldsOf(fieldsOf(template)['spec'])['containers']);
-  const { image } = containers.find(({ name }) => name === machineConfigDaemon.metadata.name) ?? {};
-  const text = textOf(image);
+  const text = found && readDaemonImage(found);
   if (text !== undefined) return text;
   throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {
     hint: 'The agents are for OpenShift 4, and not for hosted control planes.',

@@ -27,7 +27,6 @@ export async function openAgentSite(options: ApiServerOptions = { openshift: '4.
   const server = await startApiServer(options);
   furnish(server);
   const namespace = 'openshift-machine-config-operator';
-  server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
   const spec = { containers: [{ name: 'machine-config-daemon', image: platformImage('d') }] };
   server.put(workload('DaemonSet', 'machine-config-daemon', namespace, { template: { spec } }));
   const rootOf = (node: string): string => join(folder, node);

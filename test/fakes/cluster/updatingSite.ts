@@ -9,7 +9,7 @@ import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';
 import { isJson, type Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
-import { furnish, platformImage, withConditions } from './site.ts';
+import { furnish, platformImage, withConditions, workload } from './site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const config = 'config.openshift.io/v1';
@@ -98,6 +98,8 @@ export class UpdatingSite {
       metadata: { name: 'default' },
       spec: { resourceLimits: { maxNodesTotal: 24, cores: { min: 8, max: 128 } }, scaleDown: { enabled: true } },
     });
+    server.put(daemonSet('machine-config-daemon', daemonNamespace, platformImage('d')));
+    for (const name of ['agent', 'controller']) server.put(daemonSet(name, 'oc-upgrade-bundle', platformImage('d')));
     server.objects.on('change', this.#notice);
   }
 
@@ -241,6 +243,7 @@ export class UpdatingSite {
         ({ kind }) => !this.#server.kinds.some((known) => known.kind === kind),
       );
       this.#server.kinds.push(...added);
+      this.#server.put(daemonSet('machine-config-daemon', daemonNamespace, platformImage('e')));
       return this.#say(version, {
         history: [{ ...latest, state: 'Completed' }, ...history.slice(1)],
         conditions: [condition('Progressing', 'False', '')],
@@ -271,6 +274,14 @@ export class UpdatingSite {
     const place = { kind, namespace: '', name: object.metadata.name };
     this.#server.objects.replace(place, { ...object, status }, { manager: 'operator', dryRun: false, status: true });
   }
+}
+
+const daemonNamespace = 'openshift-machine-config-operator';
+
+function daemonSet(name: string, namespace: string, image: string): Json {
+  return workload('DaemonSet', name, namespace, {
+    template: { metadata: {}, spec: { containers: [{ name, image }] } },
+  });
 }
 
 function condition(type: string, status: string, message: string): Json {

@@ -68,12 +68,12 @@ export class TestKubelets {
     const kind = this.#server.kinds.find((each) => each.group === '' && each.resource === 'pods');
     if (!kind) return;
     for (const { metadata } of this.#server.objects.list(kind, 'oc-upgrade-bundle')) {
-      const { name } = metadata;
+      const { name, uid } = metadata;
       const place = { kind, namespace: 'oc-upgrade-bundle', name };
       if (!name.startsWith(`${set}-`)) continue;
       this.#server.objects.delete(place, {}, false);
-      this.#containers.get(name)?.kill('SIGKILL');
-      this.#containers.delete(name);
+      this.#containers.get(String(uid))?.kill('SIGKILL');
+      this.#containers.delete(String(uid));
     }
   }
 
@@ -156,7 +156,8 @@ export class TestKubelets {
     const digests = (containers[0]?.env ?? [])
       .filter(({ name }) => name.startsWith('EXECUTABLE_'))
       .map(({ value }) => value);
-    const { name: own } = pod['metadata'] as { name: string };
+    // Pods of a DaemonSet that was created again have the names of the pods before.
+    const { uid: own } = pod['metadata'] as { uid: string };
     const runs = root !== undefined && !this.troubles.has(node);
     if (runs && digests.length === 0) this.#start(own, containers[0]?.command ?? [], root);
     const ready = runs && (await this.#isReady(root, digests));

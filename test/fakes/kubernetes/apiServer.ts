@@ -72,7 +72,9 @@ export class TestApiServer extends FaultyServer {
     });
     for (const name of [
       'default',
-      ...(openshift === undefined ? [] : ['openshift-config', 'openshift-config-managed']),
+      ...(openshift === undefined
+        ? []
+        : ['openshift-config', 'openshift-config-managed', 'openshift-machine-config-operator']),
     ]) {
       this.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     }

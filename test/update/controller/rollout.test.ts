@@ -113,6 +113,7 @@ describe('controlRollout', () => {
     await rollout.control();
     await rollout.untilPhase('Completed');
     await rollout.until(() => !pins().includes('oc-upgrade-bundle-old-worker'));
+    await rollout.until(() => used.has('patch daemonsets'));
     expect(refused).to.deep.equal([]);
     const rights = rulesOf().flatMap(({ resources = [], verbs = [] }) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource.split('/')[0] ?? ''}`)),
@@ -434,6 +435,21 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed', 'again');
     expect(pins()).to.have.length(2);
     expect(rollout.site.requests).to.deep.equal([]);
+  });
+
+  it('has agents and controllers run in the image of the machine config daemon, which an update replaces', async () => {
+    await start();
+    const images = (): string[] =>
+      rollout
+        .all('DaemonSet')
+        .filter(({ metadata }) => metadata.namespace === 'oc-upgrade-bundle')
+        .map(({ spec }) => JSON.stringify(spec));
+    expect(images().every((spec) => spec.includes(platformImage('d')))).to.equal(true);
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    await rollout.until(() => images().every((spec) => spec.includes(platformImage('e'))));
+    expect(images()).to.have.length(2);
   });
 
   describe('keeps pinned', () => {

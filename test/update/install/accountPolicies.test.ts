@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
+import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { userOf } from '../../../lib/update/install/agentAccess.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
@@ -200,6 +201,39 @@ describe('accountPolicies', () => {
       expect(write(null, asController, lease('a'))).to.deep.equal([]);
       expect(write(null, asController, controllerLease)).not.to.deep.equal([]);
     });
+  });
+
+  it('let the controller change the image of agents and controllers, by digest, and nothing else of them', () => {
+    const daemons = agentObjects({ image, executables: {}, admission: undefined, rules: true }).filter(
+      ({ kind }) => kind === 'DaemonSet',
+    ) as unknown as Json[];
+    const write = (change: (container: Json, pod: Json, set: Json) => void): string[] =>
+      daemons.flatMap((set) => {
+        const object = structuredClone(set) as { metadata: Json; spec: { template: { spec: { containers: Json[] } } } };
+        (object.metadata['annotations'] as Json | undefined) ??= { 'deprecated.daemonset.template.generation': '2' };
+        const pod = object.spec.template.spec;
+        change(pod.containers[0] ?? {}, pod, object);
+        const place = { group: 'apps', resource: 'daemonsets', namespace: 'oc-upgrade-bundle' };
+        return review({ ...place, object, oldObject: set, user: asController });
+      });
+    const next = image.replace('2'.repeat(64), '3'.repeat(64));
+    expect(write((container) => (container['image'] = next))).to.deep.equal([]);
+    const refused: ((container: Json, pod: Json, set: Json) => void)[] = [
+      (container) => (container['image'] = 'quay.io/x:latest'),
+      (container) => (container['command'] = ['/bin/sh']),
+      (container) => (container['lifecycle'] = {}),
+      (container) => delete container['readinessProbe'],
+      (_, pod) => (pod['serviceAccountName'] = 'default'),
+      (_, pod) => (pod['initContainers'] = []),
+      (container, pod) => (pod['containers'] = [container, container]),
+      (_, __, set) => ((set['spec'] as Json)['updateStrategy'] = {}),
+      (_, __, set) => ((set['metadata'] as Json)['labels'] = {}),
+    ];
+    for (const change of refused) expect(write(change), change.toString()).to.have.length(daemons.length);
+    const [set = {}] = daemons;
+    const place = { group: 'apps', resource: 'daemonsets', namespace: 'oc-upgrade-bundle', user: asController };
+    expect(review({ ...place, object: set, oldObject: null })).not.to.deep.equal([]);
+    expect(review({ ...place, object: null, oldObject: set })).not.to.deep.equal([]);
   });
 
   it('let nobody of us allow a bundle', () => {
