@@ -105,8 +105,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
       'documents of others are read within limits by one file; mirror sets, manifests, Quay’s configuration; and -o yaml',
   },
   '@kubernetes/client-node': {
-    files: /^lib\/kubernetes\/clientPackage\.ts$/,
-    reason: 'a second to load: only for the auth-providers of a kubeconfig, and for SOCKS proxies',
+    files: /^lib\/(kubernetes|preflight|update)\//,
+    reason: 'types of objects; a second to load, so that only clientPackage loads it, for auth-providers and SOCKS',
   },
   'smol-toml': {
     files: /^lib\/node\/runtime\/toml\.ts$/,
@@ -266,6 +266,12 @@ describe('the floors', () => {
         .map((name) => `${path} imports ${name}, which is for ${String(owners[name]?.files ?? 'nobody yet')}`),
     );
     expect(strays).to.deep.equal([]);
+  });
+
+  it('load the Kubernetes client in one place, and elsewhere import its types only', () => {
+    const loading = /^import (?!type\b)[^;]*'@kubernetes\/client-node'|import\('@kubernetes/m;
+    const strays = sources.filter(({ text }) => loading.test(text)).map(({ path }) => path);
+    expect(strays).to.deep.equal(['lib/kubernetes/clientPackage.ts']);
   });
 
   it('have a library that neither prints, exits, nor reads argv or the environment', () => {

@@ -1,3 +1,5 @@
+import type { Clock } from './retry.ts';
+
 /** What an answer has to bring on average, in bytes per second: nothing that is worth waiting for comes more slowly. */
 const minimumRate = 1024;
 
@@ -6,20 +8,23 @@ export class MinimumThroughput {
   /** How often somebody has to look, in milliseconds. */
   readonly interval: number;
   readonly #window: number;
+  readonly #clock: Pick<Clock, 'now'>;
   #bytes = 0;
-  #since = performance.now();
-  #checked = this.#since;
+  #since: number;
+  #checked: number;
 
-  /** `window` is the time over which the average is taken, in milliseconds. */
-  constructor(window: number) {
+  /** `window` is the time over which the average is taken, in milliseconds. `clock` measures it. */
+  constructor(window: number, clock: Pick<Clock, 'now'> = performance) {
     this.#window = window;
+    this.#clock = clock;
+    this.#since = this.#checked = clock.now();
     this.interval = window / 4;
   }
 
   /** Begins anew, from so many bytes on: what went before says nothing about the server. */
   restart(bytes: number): void {
     this.#bytes = bytes;
-    this.#since = this.#checked = performance.now();
+    this.#since = this.#checked = this.#clock.now();
   }
 
   /**
@@ -27,7 +32,7 @@ export class MinimumThroughput {
    * of this, nor are times in which nobody looked: it was us who were held up.
    */
   isTooSlow(bytes: number): boolean {
-    const now = performance.now();
+    const now = this.#clock.now();
     const late = now - this.#checked > 2 * this.interval;
     this.#checked = now;
     if (late) this.restart(bytes);

@@ -1,31 +1,47 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { V1LeaseSpec } from '@kubernetes/client-node';
+import { setTimeout as sleepFor } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
+import type { Clock } from '../http/retry.ts';
 import type { Cluster } from './client.ts';
-import type { StoredObject } from './fields.ts';
-import { fieldsOf, textOf, type Fields } from './fields.ts';
+import { fieldsOf, type StoredObject } from './fields.ts';
+import type { JsonOf } from './openshift.ts';
 
-/** Which Lease, and who wants it. Times are in milliseconds. */
+type LeaseSpec = JsonOf<V1LeaseSpec>;
+
+interface StoredLease extends StoredObject {
+  readonly spec?: LeaseSpec;
+}
+
+/** A Lease, and a contender for it. Times are in milliseconds. */
 export interface LeaseOptions {
   readonly name: string;
   readonly namespace: string;
   readonly identity: string;
-  /** How long one that is not renewed keeps others out, full seconds; default 40 s. */
+  /** How long the Lease excludes others after a renewal, in full seconds; default 40 s. */
   readonly duration?: number | undefined;
   /** The pause between two renewals; default a fifth of the duration. */
   readonly retryPeriod?: number | undefined;
-  /** The pause between two looks at one that somebody else has, more or less; default the same. Where there are many, they need not look often. */
-  readonly lookPeriod?: number | undefined;
+  /** The average pause between two attempts to take a held Lease; default the same. Many contenders need few attempts each. */
+  readonly acquirePeriod?: number | undefined;
+  /** The monotonic clock of the system by default. */
+  readonly clock?: Clock;
 }
 
-/** Of the duration: who has not renewed for so long stops leading, well before somebody else may begin. */
+/** The share of the duration after which a leader that cannot renew stops, well before another may start. */
 const deadlineShare = 0.75;
-const farewellTime = 5000;
+/** How long releasing the Lease may take, in milliseconds. */
+const releaseTime = 5000;
+
+const monotonicClock: Clock = {
+  now: () => performance.now(),
+  sleep: (time, signal) => sleepFor(time, undefined, { signal }),
+};
 
 /**
- * Leads whenever it gets the Lease, and until it loses it: then the signal of `lead` is aborted, and it waits for its turn again. Ends, and gives
- * the Lease up, when `lead` ends by itself; throws what that throws, and `interrupted` when the context is. The Lease has to exist.
+ * Leads each time it gets the Lease, and until it loses it: the signal of `lead` is then aborted, and it contends again. Ends, and releases the
+ * Lease, when `lead` returns. Throws what `lead` throws, and `interrupted`. The Lease has to exist.
  */
 export async function leadWithLease(
   cluster: Cluster,
@@ -35,84 +51,83 @@ export async function leadWithLease(
 ): Promise<void> {
   const lease = new Lease(cluster, options, context);
   for (;;) {
-    // Not all at the same moment.
-    while (!(await lease.tryToTake())) await pause(lease.lookPeriod * (0.75 + Math.random() / 2), context.signal);
-    context.log('info', `${options.identity} leads, as the Lease ${options.name} says`);
+    while (!(await lease.tryToTake())) await lease.pause();
+    context.log('info', `${options.identity} leads: it has the Lease ${options.name}`);
     if (await lease.keepDuring(lead)) return;
-    context.log('info', `${options.identity} leads no longer`);
+    context.log('info', `${options.identity} no longer leads`);
   }
 }
 
 /**
- * One contender for a Lease, as client-go’s leader election has it: a holder is believed for as long as the Lease says since this contender saw
- * it change, by its own clock. What the clocks of others say does not matter.
+ * One contender for a Lease, after client-go’s leader election. A Lease excludes others for its duration since this contender saw it change, by the
+ * clock of this contender. The clocks of others do not matter.
  */
 class Lease {
-  readonly retryPeriod: number;
-  readonly lookPeriod: number;
   readonly #cluster: Cluster;
   readonly #options: LeaseOptions;
   readonly #context: Context;
+  readonly #clock: Clock;
   readonly #duration: number;
-  #seen: Fields = {};
+  #seen: LeaseSpec = {};
   #seenAt = 0;
-  #missed = false;
+  #isMissing = false;
 
   constructor(cluster: Cluster, options: LeaseOptions, context: Context) {
     this.#cluster = cluster;
     this.#options = options;
     this.#context = context;
+    this.#clock = options.clock ?? monotonicClock;
     this.#duration = options.duration ?? 40_000;
-    this.retryPeriod = options.retryPeriod ?? this.#duration / 5;
-    this.lookPeriod = options.lookPeriod ?? this.retryPeriod;
   }
 
-  /** Takes or renews it; false when somebody else has it, or it could not be done. Throws `interrupted`. */
+  /** Takes or renews the Lease; false if another contender holds it, or the request failed. Throws `interrupted`. */
   async tryToTake(): Promise<boolean> {
-    const { name, namespace, identity } = this.#options;
+    const { identity } = this.#options;
     try {
-      const metadata = { name, namespace };
-      const found = await this.#cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata });
-      if (!found) return this.#miss();
-      const spec = fieldsOf(found['spec']);
-      this.#look(spec);
-      if (this.#isTaken(spec)) return false;
+      const found = await this.#read(this.#cluster);
+      if (!found) return this.#warnMissing();
+      const { spec = {} } = found;
+      this.#note(spec);
+      if (this.#isTaken()) return false;
       const { acquireTime, leaseTransitions } = spec;
-      const mine = spec['holderIdentity'] === identity;
+      const isOwn = spec.holderIdentity === identity;
       const now = microTime();
-      await this.#write(found, {
-        holderIdentity: identity,
-        leaseDurationSeconds: Math.ceil(this.#duration / 1000),
-        acquireTime: mine ? (acquireTime ?? now) : now,
-        renewTime: now,
-        leaseTransitions: Number(leaseTransitions ?? 0) + (mine ? 0 : 1),
+      const stored = await this.#cluster.update({
+        ...found,
+        spec: {
+          ...spec,
+          holderIdentity: identity,
+          leaseDurationSeconds: Math.ceil(this.#duration / 1000),
+          acquireTime: isOwn ? (acquireTime ?? now) : now,
+          renewTime: now,
+          leaseTransitions: (leaseTransitions ?? 0) + (isOwn ? 0 : 1),
+        },
       });
+      this.#note(fieldsOf(stored['spec']));
       return true;
     } catch (error) {
       checkInterrupted(this.#context.signal);
-      // Somebody was faster.
+      // Another contender was faster.
       if (isPluginError(error, 'conflict')) return false;
-      this.#context.log('debug', `the Lease ${name} cannot be had: ${messageOf(error)}`);
+      this.#context.log('debug', `cannot take the Lease ${this.#options.name}: ${messageOf(error)}`);
       return false;
     }
   }
 
-  #miss(): false {
-    const { name, namespace } = this.#options;
-    if (!this.#missed)
-      this.#context.log('warn', `${namespace} has no Lease ${name}: nobody can lead until it is there`);
-    this.#missed = true;
-    return false;
+  /** Waits until the next attempt; contenders do not wait equally long. Throws `interrupted`. */
+  async pause(): Promise<void> {
+    const { signal } = this.#context;
+    const period = this.#options.acquirePeriod ?? this.#retryPeriod;
+    await this.#clock.sleep(period * (0.75 + Math.random() / 2), signal).catch(() => undefined);
+    checkInterrupted(signal);
   }
 
-  /** Leads and renews; true when `lead` has ended by itself, false when the Lease is lost. */
+  /** Leads and renews; true if `lead` returned, false if the Lease is lost. */
   async keepDuring(lead: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
     const [lost, ended] = [new AbortController(), new AbortController()];
     const signal = AbortSignal.any([lost.signal, this.#context.signal]);
-    const deadline = setTimeout(() => {
-      lost.abort();
-    }, this.#duration * deadlineShare);
-    const renewing = this.#renew(AbortSignal.any([signal, ended.signal]), () => deadline.refresh(), lost);
+    const watching = AbortSignal.any([signal, ended.signal]);
+    const renewing = this.#renew(watching, lost);
     try {
       await lead(signal);
       return true;
@@ -121,61 +136,74 @@ class Lease {
       throw error;
     } finally {
       ended.abort();
-      clearTimeout(deadline);
       await renewing;
-      if (!lost.signal.aborted) await this.#giveUp();
+      if (!lost.signal.aborted) await this.#release();
     }
   }
 
-  async #renew(signal: AbortSignal, onRenewed: () => void, lost: AbortController): Promise<void> {
+  get #retryPeriod(): number {
+    return this.#options.retryPeriod ?? this.#duration / 5;
+  }
+
+  /** Renews until the signal is aborted; aborts `lost` if another contender holds the Lease, or at the deadline. */
+  async #renew(signal: AbortSignal, lost: AbortController): Promise<void> {
+    let renewedAt = this.#clock.now();
+    const watchDeadline = async (): Promise<void> => {
+      while (!signal.aborted) {
+        const left = renewedAt + this.#duration * deadlineShare - this.#clock.now();
+        if (left <= 0) lost.abort();
+        else await this.#clock.sleep(left, signal).catch(() => undefined);
+      }
+    };
+    const watching = watchDeadline();
     for (;;) {
-      await sleep(this.retryPeriod, undefined, { signal }).catch(() => undefined);
-      if (signal.aborted) return;
-      const taken = await this.tryToTake().catch(() => false);
-      if (taken) onRenewed();
-      else if (this.#isTaken(this.#seen)) lost.abort();
+      await this.#clock.sleep(this.#retryPeriod, signal).catch(() => undefined);
+      if (signal.aborted) return watching;
+      if (await this.tryToTake().catch(() => false)) renewedAt = this.#clock.now();
+      else if (this.#isTaken()) lost.abort();
     }
   }
 
-  /** So that the next one need not wait until it runs out. */
-  async #giveUp(): Promise<void> {
-    const { name, namespace, identity } = this.#options;
-    const cluster = this.#cluster.within(AbortSignal.timeout(farewellTime));
+  /** Lets another contender take the Lease at once. */
+  async #release(): Promise<void> {
+    const { name, identity } = this.#options;
+    const cluster = this.#cluster.within(AbortSignal.timeout(releaseTime));
     try {
-      const metadata = { name, namespace };
-      const found = await cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata });
-      const spec = fieldsOf(found?.['spec']);
-      if (!found || spec['holderIdentity'] !== identity) return;
-      await cluster.update({ ...found, spec: { ...spec, holderIdentity: '', leaseDurationSeconds: 1 } });
+      const found = await this.#read(cluster);
+      if (found?.spec?.holderIdentity !== identity) return;
+      await cluster.update({ ...found, spec: { ...found.spec, holderIdentity: '', leaseDurationSeconds: 1 } });
     } catch (error) {
-      this.#context.log('debug', `the Lease ${name} was not given up: ${messageOf(error)}`);
+      this.#context.log('debug', `cannot release the Lease ${name}: ${messageOf(error)}`);
     }
   }
 
-  async #write(found: StoredObject, spec: Fields): Promise<void> {
-    const stored = await this.#cluster.update({ ...found, spec: { ...fieldsOf(found['spec']), ...spec } });
-    this.#look(fieldsOf(stored['spec']));
+  #read(cluster: Cluster): Promise<StoredLease | undefined> {
+    const { name, namespace } = this.#options;
+    return cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } });
   }
 
-  #look(spec: Fields): void {
+  #warnMissing(): false {
+    const { name, namespace } = this.#options;
+    const message = `${namespace} has no Lease ${name}: no controller can lead without it`;
+    if (!this.#isMissing) this.#context.log('warn', message);
+    this.#isMissing = true;
+    return false;
+  }
+
+  #note(spec: LeaseSpec): void {
     if (isDeepStrictEqual(spec, this.#seen)) return;
     this.#seen = spec;
-    this.#seenAt = performance.now();
+    this.#seenAt = this.#clock.now();
   }
 
-  #isTaken({ holderIdentity, leaseDurationSeconds }: Fields): boolean {
-    const holder = textOf(holderIdentity);
-    if (holder === undefined || holder === this.#options.identity) return false;
-    return performance.now() < this.#seenAt + Number(leaseDurationSeconds ?? 0) * 1000;
+  #isTaken(): boolean {
+    const { holderIdentity: holder = '', leaseDurationSeconds = 0 } = this.#seen;
+    if (holder === '' || holder === this.#options.identity) return false;
+    return this.#clock.now() < this.#seenAt + leaseDurationSeconds * 1000;
   }
 }
 
-async function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  await sleep(milliseconds, undefined, { signal }).catch(() => undefined);
-  checkInterrupted(signal);
-}
-
-/** Now, with the six digits that a MicroTime has. */
+/** Returns the present time as a MicroTime, which has six digits after the point. */
 function microTime(): string {
   return new Date().toISOString().replace('Z', '000Z');
 }

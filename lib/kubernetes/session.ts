@@ -3,9 +3,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Context } from '../context.ts';
 import type { Environment } from '../http/proxy.ts';
 import { makeClusterAgent, type ClusterTls } from './clusterAgent.ts';
-import { readMaterial, readServerAuthority } from './keyMaterial.ts';
 import type { KubeTarget } from './kubeconfig.ts';
-import { impersonationHeaders, isRenewable, logIn } from './login.ts';
+import { impersonationHeaders, isRenewable, logIn, readMaterial, readServerAuthority } from './login.ts';
 
 /** What a request needs: headers for the user, and an agent for TLS and the proxy. */
 export interface Access {

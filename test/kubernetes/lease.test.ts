@@ -1,9 +1,9 @@
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { leadWithLease, type LeaseOptions } from '../../lib/kubernetes/lease.ts';
 import { checkInterrupted } from '../../lib/context.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { TestClock } from '../support/clock.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 
@@ -17,6 +17,7 @@ const lease = (spec: object = {}) => ({
 describe('leadWithLease', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
+  let clock: TestClock;
   let contenders: { context: TestContext; running: Promise<unknown> }[];
 
   beforeEach(async () => {
@@ -24,6 +25,7 @@ describe('leadWithLease', () => {
     server.put(lease());
     connected = await connectTo(server);
     contenders = [];
+    clock = new TestClock();
   });
   afterEach(async () => {
     for (const { context } of contenders) context.interrupt();
@@ -32,7 +34,7 @@ describe('leadWithLease', () => {
     await server.stop();
   });
 
-  /** Somebody who wants the Lease, and notes when he has it and when no longer. */
+  /** Contends for the Lease, and notes when it leads and stops. */
   const contend = (identity: string, options: Partial<LeaseOptions> = {}) => {
     const context = makeContext();
     const log: string[] = [];
@@ -42,7 +44,15 @@ describe('leadWithLease', () => {
       log.push('stops');
       checkInterrupted(signal);
     };
-    const given = { name: 'controller', namespace: 'default', identity, duration: 1000, retryPeriod: 20, ...options };
+    const given = {
+      name: 'controller',
+      namespace: 'default',
+      identity,
+      duration: 1000,
+      retryPeriod: 20,
+      clock,
+      ...options,
+    };
     const running = leadWithLease(connected.cluster, given, context, lead);
     running.catch(() => undefined);
     contenders.push({ context, running });
@@ -50,9 +60,7 @@ describe('leadWithLease', () => {
   };
   const spec = () =>
     server.find('coordination.k8s.io/v1', 'Lease', 'controller', 'default')?.['spec'] as Record<string, unknown>;
-  const until = async (holds: () => boolean): Promise<void> => {
-    while (!holds()) await sleep(5);
-  };
+  const until = (holds: () => boolean): Promise<void> => clock.advanceUntil(holds);
 
   it('lets one lead, and the next when that one gives up', async () => {
     const [a, b] = [contend('a'), contend('b')];
@@ -85,7 +93,7 @@ describe('leadWithLease', () => {
     renew(0);
     const a = contend('a');
     for (let count = 1; count < 15; count += 1) {
-      await sleep(100);
+      await clock.advance(100);
       renew(count);
     }
     expect(a.log).to.deep.equal([]);
@@ -122,7 +130,7 @@ describe('leadWithLease', () => {
     server.objects.delete({ kind: leaseKind(), namespace: 'default', name: 'controller' }, {}, false);
     const a = contend('a');
     await until(() => a.context.lines.length > 0);
-    expect(a.context.lines).to.deep.equal(['warn: default has no Lease controller: nobody can lead until it is there']);
+    expect(a.context.lines).to.deep.equal(['warn: default has no Lease controller: no controller can lead without it']);
     expect(a.log).to.deep.equal([]);
     server.put(lease());
     await until(() => a.log.length > 0);

@@ -39,5 +39,5 @@ export interface RolloutOptions {
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
   /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
   readonly pace?: number;
-  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'lookPeriod'>;
+  readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
 }

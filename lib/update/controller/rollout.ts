@@ -14,9 +14,9 @@ const usualPace = 15_000;
  * it may end at any moment, and another one goes on.
  */
 export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
-  const { identity, namespace, lease, pace: lookPeriod = usualPace } = options;
+  const { identity, namespace, lease, pace: acquirePeriod = usualPace } = options;
   try {
-    await leadWithLease(cluster, { lookPeriod, ...lease, name: 'controller', namespace, identity }, context, (signal) =>
+    await leadWithLease(cluster, { acquirePeriod, ...lease, name: 'controller', namespace, identity }, context, (signal) =>
       leadRollout(cluster.within(signal), options, { ...context, signal }),
     );
   } catch (error) {

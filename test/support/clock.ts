@@ -1,0 +1,55 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../lib/http/retry.ts';
+
+interface Sleeper {
+  readonly until: number;
+  wake(): void;
+}
+
+/** A clock that tests advance. Whoever sleeps by it wakes when its time comes, or when its signal is aborted. */
+export class TestClock implements Clock {
+  #now = 0;
+  readonly #sleepers = new Set<Sleeper>();
+
+  now(): number {
+    return this.#now;
+  }
+
+  sleep(time: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const end = (settle: () => void): void => {
+        this.#sleepers.delete(sleeper);
+        signal.removeEventListener('abort', abort);
+        settle();
+      };
+      const sleeper = {
+        until: this.#now + time,
+        wake: () => {
+          end(resolve);
+        },
+      };
+      const abort = (): void => {
+        end(() => {
+          reject(signal.reason as Error);
+        });
+      };
+      if (signal.aborted) return abort();
+      signal.addEventListener('abort', abort);
+      this.#sleepers.add(sleeper);
+    });
+  }
+
+  /** Advances by a number of milliseconds, in steps in which requests to a server of this process can be answered. */
+  async advance(time: number, step = 20): Promise<void> {
+    for (const end = this.#now + time; this.#now < end;) {
+      this.#now = Math.min(end, this.#now + step);
+      for (const sleeper of this.#sleepers) if (sleeper.until <= this.#now) sleeper.wake();
+      await sleep(1);
+    }
+  }
+
+  /** Advances until something holds. */
+  async advanceUntil(holds: () => boolean): Promise<void> {
+    while (!holds()) await this.advance(20);
+  }
+}
