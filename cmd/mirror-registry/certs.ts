@@ -104,7 +104,7 @@ async function renew(
   // What is only prepared starts nothing.
   const restart = args.restart && renewal.newAuthority !== 'prepare';
   const request = await requestOf({ ...args, restart }, environment);
-  const unlock = await takeStateLock(request.files, request.installation);
+  const unlock = await takeStateLock(request.files, request.detected.installation);
   try {
     return await changeCertificates({ ...request, renewal }, context);
   } finally {

@@ -197,19 +197,20 @@ export const executionOptions = {
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
-): Promise<ExecutionRequest & { installation: Installation }> {
+): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
     throw new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
       hint: 'Name the program that starts and stops the units of that host, or leave it to others with --no-restart.',
     });
   }
-  const { files, installation } = await findInstallation(args, environment);
+  const { files, ...detected } = await findInstallation(args, environment);
+  const { installation } = detected;
   if (installation.scope === 'user') await requireOwner(files, installation);
   const commands = new HostCommands({ podman, systemctl: systemctl ?? 'systemctl', environment }, installation.scope);
   const detect = detectOptionsOf(args, environment);
   const times = { now: new Date(), healthTimeout, keepBackups };
-  return { files, installation, commands, detect, ...times, noRestart: !restart, force };
+  return { files, detected, commands, detect, ...times, noRestart: !restart, force };
 }
 
 /** Options of `uninstall`. */

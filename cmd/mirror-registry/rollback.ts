@@ -36,7 +36,7 @@ export const command = defineCommand({
       terminal.print(describePlan(await planRollback(request, context)));
       return;
     }
-    const unlock = await takeStateLock(request.files, request.installation);
+    const unlock = await takeStateLock(request.files, request.detected.installation);
     try {
       if (args.abandon) {
         const abandoned = await abandonChange(request);

@@ -48,26 +48,27 @@ export const command = defineCommand({
     const renewal = await renewalOf(args, new Date());
     const expectedDigest = args.digest === undefined ? undefined : parseDigest(args.digest);
     const host = await requestOf(args, environment);
-    const { target, release } = await openTarget(args, host, environment, context);
+    const { installation } = host.detected;
+    const unlock = await takeStateLock(host.files, installation);
     try {
-      const request = { ...host, target, release, renewal, expectedDigest };
-      const unlock = await takeStateLock(request.files, request.installation);
+      const { target, release } = await openTarget(args, { files: host.files, installation }, environment, context);
       try {
+        const request = { ...host, target, release, renewal, expectedDigest };
         const reading = { ...context, onEvent: terminal.transfer('Verifying') };
         const { outcome, plan } = await upgradeRegistry(request, reading);
         if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));
         const done = {
           unchanged: [],
-          upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, request.installation)],
+          upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, installation)],
           resumed: ['Done: what an earlier run had begun is complete.'],
         }[outcome];
         if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
         else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
       } finally {
-        await unlock();
+        await release?.close();
       }
     } finally {
-      await release?.close();
+      await unlock();
     }
   },
 });

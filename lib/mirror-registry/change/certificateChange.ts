@@ -1,6 +1,5 @@
 import type { Context } from '../../context.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { detectInstallation } from '../detect/detect.ts';
 import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireHealth } from './health.ts';
@@ -19,9 +18,8 @@ export interface CertificateChangeRequest extends ExecutionRequest {
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;
-  const records = await openRecords(request);
-  await finishEarlier(request, records, context);
-  const detected = await detectInstallation(files, request.detect);
+  const records = openRecords(request);
+  const detected = (await finishEarlier(request, records, context)) ?? request.detected;
   const certificates = await readCertificates(files, detected.installation, now);
   const renewed = await renewCertificates(files, certificates, detected.installation, renewal);
   if (renewed.changes.length === 0) return renewed;

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { checkDatabase, copyDatabase } from './database.ts';
-import { detectInstallation } from '../detect/detect.ts';
+import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { FileChange } from '../fileChange.ts';
 import { keepReplaced, releaseReplaced } from './replacedImages.ts';
 import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
@@ -9,29 +9,29 @@ import { restoreRegistry } from './restoration.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
-/** Opens the journal and the backups of the registry that a request is about. Throws as `detectInstallation`. */
-export async function openRecords({ files, detect }: ExecutionRequest): Promise<UpgradeRecords> {
-  return new UpgradeRecords(files, (await detectInstallation(files, detect)).installation);
+/** Opens the journal and the backups of the registry that a request is about. */
+export function openRecords({ files, detected }: ExecutionRequest): UpgradeRecords {
+  return new UpgradeRecords(files, detected.installation);
 }
 
 /**
- * Finishes what an interrupted run began, forward, or back if it was on its way back. Returns whether there was anything. Throws as
- * `changeRegistry`, and `conflict` if the files were changed since.
+ * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry as it is then; undefined if no change
+ * was unfinished. Throws as `changeRegistry`, and `conflict` if the files were changed since.
  */
 export async function finishEarlier(
   request: ExecutionRequest,
   records: UpgradeRecords,
   context: Context,
-): Promise<boolean> {
+): Promise<DetectedInstallation | undefined> {
   const unfinished = await records.current();
-  if (!unfinished) return false;
+  if (!unfinished) return undefined;
   context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming it`);
   if (unfinished.phase !== 'writing' && unfinished.phase !== 'restarting') {
     await rollBack(request, records, unfinished, true, context, 'an earlier run began that');
   }
   await requireUntouched(request, records, unfinished);
   await carryOut(request, records, unfinished, true, context);
-  return true;
+  return detectInstallation(request.files, request.detect);
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { detectInstallation } from '../detect/detect.ts';
+import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import { questionFor, waitForHealth } from './health.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
@@ -50,6 +50,8 @@ export async function requireContainers(
 /** How a registry is changed, whatever the change is. */
 export interface ExecutionRequest {
   readonly files: HostFiles;
+  /** The registry as it is before the change, and how to find it again. */
+  readonly detected: DetectedInstallation;
   readonly detect: DetectOptions;
   readonly commands: HostCommands;
   readonly now: Date;

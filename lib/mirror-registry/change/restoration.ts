@@ -2,7 +2,6 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
 import { copyDatabase, findDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
-import { detectInstallation } from '../detect/detect.ts';
 import type { ExecutionRequest } from './restart.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { restartUnits, waitForRegistry } from './restart.ts';
@@ -24,13 +23,12 @@ export async function requireRestorable(
   keepNewer: boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  const { files, detect, commands, force } = request;
+  const { files, detected, commands, force } = request;
   await records.requireFiles(journal);
   if (journal.phase === 'writing') return;
   if (!force) await requireReplaced(commands, journal, signal);
   if (journal.database === undefined) return;
-  const { installation } = await detectInstallation(files, detect);
-  if ((await findDatabase(files, commands, installation, signal)) !== journal.database) {
+  if ((await findDatabase(files, commands, detected.installation, signal)) !== journal.database) {
     throw new PluginError('conflict', `the database of the registry is not in ${journal.database} any more`, {
       hint: 'The backup is of a database elsewhere. Give the unit of Quay its old volume for /sqlite again.',
     });

@@ -27,7 +27,7 @@ export interface RollbackPlan {
  * `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
 export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan | undefined> {
-  const records = await openRecords(request);
+  const records = openRecords(request);
   const journal = await findChange(request, records);
   if (!journal) return undefined;
   const isRestored = journal.phase === 'starting';
@@ -51,7 +51,7 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
 export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan | undefined> {
   const plan = await planRollback(request, context);
   if (!plan) return undefined;
-  const records = await openRecords(request);
+  const records = openRecords(request);
   const journal = await findChange(request, records);
   if (journal) await restoreRegistry(request, records, journal, true, context);
   return plan;
@@ -64,7 +64,7 @@ export async function rollBackRegistry(request: ExecutionRequest, context: Conte
 export async function abandonChange(
   request: ExecutionRequest,
 ): Promise<{ readonly journal: UpgradeJournal; readonly backup: string } | undefined> {
-  const records = await openRecords(request);
+  const records = openRecords(request);
   const journal = await records.current();
   return journal && { journal, backup: await records.abandon(journal) };
 }

@@ -2,7 +2,6 @@ import { PluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { findDatabase } from './database.ts';
-import { detectInstallation } from '../detect/detect.ts';
 import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import type { FileChange } from '../fileChange.ts';
@@ -47,13 +46,13 @@ export interface UpgradeResult {
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
   const { files, commands, release } = request;
   const { signal } = context;
-  const records = await openRecords(request);
-  const hasResumed = await finishEarlier(request, records, context);
-  const detected = await detectInstallation(files, request.detect);
+  const records = openRecords(request);
+  const resumed = await finishEarlier(request, records, context);
+  const detected = resumed ?? request.detected;
   const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
   const { certificates, renewal, renewals, plan } = survey;
   requireFeasible(plan);
-  if (isUpToDate(plan)) return { outcome: hasResumed ? 'resumed' : 'unchanged', plan };
+  if (isUpToDate(plan)) return { outcome: resumed ? 'resumed' : 'unchanged', plan };
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
   if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
@@ -99,7 +98,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
 }
 
 function recordUpgrade(
-  { files, detected, now }: UpgradeRequest & { readonly detected: DetectedInstallation },
+  { files, detected, now }: UpgradeRequest,
   { certificates, renewal, plan }: RegistrySurvey,
   { ids }: LoadedImages,
   changes: readonly FileChange[],
