@@ -57,7 +57,6 @@ const longest = 30;
 const notYet: readonly string[] = [
   'cmd/cli',
   'cmd/cli/completion',
-  'cmd/mirror-registry',
   'cmd/release-mirror-config',
   'cmd/upgrade-bundle',
   'cmd/upgrade-bundle/node',
@@ -68,9 +67,6 @@ const notYet: readonly string[] = [
   'lib/bundle/deliver',
   'lib/bundle/verify',
   'lib/kubernetes',
-  'lib/mirror-registry/certificates',
-  'lib/mirror-registry/change',
-  'lib/mirror-registry/detect',
   'lib/node',
   'lib/node/images',
   'lib/node/media',

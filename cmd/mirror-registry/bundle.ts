@@ -24,19 +24,19 @@ const { version: _version, ...imageOptions } = targetOptions;
 const options = {
   version: {
     type: 'string',
-    describe: 'Release of the mirror registry for create, such as 2.0.11',
+    describe: 'Release of the mirror registry to download, such as 2.0.11',
     suggest: 'registry-versions',
   },
-  arch: { type: 'string', default: 'x86_64', choices: architectures, describe: 'Architecture of the host, for create' },
+  arch: { type: 'string', default: 'x86_64', choices: architectures, describe: 'Architecture of the host' },
   output: {
     type: 'string',
     default: '.',
-    describe: 'Folder for the bundle of create, created if absent',
+    describe: 'Folder for the bundle, created if missing',
     suggest: 'folders',
   },
   to: {
     type: 'string',
-    describe: 'Where push brings a bundle: REGISTRY/REPOSITORY, with a tag instead of the version where one is given',
+    describe: 'Destination of push: REGISTRY/REPOSITORY[:TAG] (default tag: the version)',
     check: checkImage,
   },
   ...imageOptions,
@@ -48,20 +48,20 @@ const options = {
 /** `bundle`: the images of a mirror registry in a file, for hosts without a network. */
 export const command = defineCommand({
   details:
-    'create fetches the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar, in the layout of an upgrade ' +
-    'bundle; inspect shows what is in one. A run of create that was cut off goes on when it is run again. push brings one into a registry, also into ' +
-    'the very one that it is to upgrade: one tag is the whole release there, which any tool can mirror on, and upgrade --bundle takes.',
+    'create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted run resumes. ' +
+    'inspect shows the contents of such a bundle. push copies a bundle into a registry, which may be the one to be upgraded. One tag is the whole ' +
+    'release there: any tool can mirror it, and upgrade --bundle accepts it.',
   positionals: {
     action: { type: 'string', required: true, choices: ['create', 'inspect', 'push'], describe: 'What to do' },
-    file: { type: 'string', describe: 'The bundle to inspect or to push', suggest: 'files' },
+    file: { type: 'string', describe: 'Bundle to inspect or push', suggest: 'files' },
   },
   options,
   examples: [
-    ['create --version=2.0.11 --output=/mnt/stick -a pull-secret.json', 'Put a mirror registry on a stick'],
-    ['inspect mirror-registry-2.0.11-x86_64.tar', 'Show which images are in a bundle'],
+    ['create --version=2.0.11 --output=/mnt/usb -a pull-secret.json', 'Write the images of a release to a USB drive'],
+    ['inspect mirror-registry-2.0.11-x86_64.tar', 'Show the images of a bundle'],
     [
       'push mirror-registry-2.0.11-x86_64.tar --to=registry.example.com:8443/openshift/mirror-registry-bundle',
-      'Let a registry hold its own next release',
+      'Push the next release into the registry itself',
     ],
   ],
   async run({ action, file, ...args }, { context, terminal, environment }) {
@@ -77,7 +77,7 @@ export const command = defineCommand({
       terminal.print(await push(file, args.to, args, pushing, environment));
       return;
     }
-    if (file !== undefined) throw new PluginError('usage', `“${file}” is one argument too many`);
+    if (file !== undefined) throw new PluginError('usage', `“${file}” is an unexpected argument`);
     terminal.print(await create(args, { ...context, onEvent: terminal.transfer('Fetching') }, environment));
   },
 });
@@ -91,7 +91,7 @@ async function create(
   if (version === undefined) throw new PluginError('usage', '--version is missing');
   const { quay, redis, pause } = targetImages(args);
   if (quay === undefined || redis === undefined || pause === undefined) {
-    throw new PluginError('usage', `the images of ${version} are not known to this program`, {
+    throw new PluginError('usage', `the images of release ${version} are unknown`, {
       hint: 'Name them with --target-quay, --target-redis and --target-pause.',
     });
   }
@@ -133,7 +133,10 @@ async function push(
   }
 }
 
-/** The authority of the registry of this host, if the bundle goes into that. On a host without one, or as another user, there is none. */
+/**
+ * Returns the CA of the registry of this host, if the destination is that registry; undefined if there is none, or for
+ * other users.
+ */
 async function findOwnAuthority(
   args: Arguments<typeof registryHostOptions>,
   reference: Reference,
@@ -179,7 +182,7 @@ function describeRelease({ name, version, arch, size, images }: RegistryRelease,
   ].join('\n');
 }
 
-/** As describeRelease, with what a bundle tells besides: the size of each image, and whether it is whole. */
+/** Describes a bundle with the size of each image and whether it is complete. */
 async function describeBundle(bundle: Bundle, asJson: boolean, context: Context): Promise<string> {
   const { path, metadata } = bundle;
   const { images: found, totals, notes } = await inspectBundle(bundle, context);

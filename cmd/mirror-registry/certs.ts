@@ -28,41 +28,39 @@ import {
   requestOf,
 } from './options.ts';
 
-/** `certs`: the certificates of a mirror registry, how long they are good for, and how they get renewed. */
+/** `certs`: shows and renews the certificates of a mirror registry. */
 export const command = defineCommand({
   details:
-    'status shows them; renew issues anew what ends soon, what does not name the registry, or what strict clients refuse; trust prints ' +
-    'the authority as clusters and hosts want to have it. Certificates that mirror-registry made are renewed on the same keys and the same ' +
-    'authority, so whoever trusts the registry today does so afterwards. Quay is started again with them, and when it does not get well the ' +
-    'old ones come back; a run that was killed goes on when it is run again, and rollback takes one back. Certificates of your own are never ' +
-    'touched.\n\n' +
-    'A new authority ends all trust, so it comes in two steps: --new-ca=prepare makes it, and prints it together with the present one; ' +
-    'when all clients trust both, --new-ca=switch lets it sign.',
+    'status shows the certificates. renew reissues certificates that expire soon, lack the host name of the registry, or fail strict verification. ' +
+    'trust prints the certificate authority (CA) in the forms that clusters and hosts need. Certificates made by mirror-registry are renewed with ' +
+    'the same keys and the same CA, so clients keep their trust. Restarts Quay with the new certificates, and restores the old ones if Quay does ' +
+    'not become healthy. An interrupted run resumes, and rollback reverts a renewal. Your own certificates are never changed.\n\n' +
+    'Clients do not trust a new CA, so it takes two steps: --new-ca=prepare creates it and prints both CAs. When all clients trust both, ' +
+    '--new-ca=switch signs with the new one.',
   positionals: {
     action: { type: 'string', required: true, choices: ['status', 'renew', 'trust'], describe: 'What to do' },
   },
   options: {
-    'dry-run': { type: 'boolean', describe: 'Say what would be renewed, and why; write nothing' },
+    'dry-run': { type: 'boolean', describe: 'Print what would be renewed and why, without changes' },
     'new-ca': {
       type: 'string',
       choices: ['prepare', 'switch'],
-      describe: 'Make a new authority beside the present one, or let it take its place',
+      describe: 'Create a new CA beside the present one, or switch to it',
     },
     ...outputOption(['json', 'yaml']),
     ...renewalOptions,
     ...executionOptions,
     force: {
       type: 'boolean',
-      describe:
-        'Renew although nothing asks for it, although the registry is not well, or although somebody has changed its files since',
+      describe: 'Renew even if no certificate needs it, the registry is not healthy, or its files were changed',
     },
     ...registryHostOptions,
   },
   examples: [
-    ['status', 'Show whose certificates these are, and when they end'],
-    ['renew', 'Renew what ends within 90 days'],
-    ['renew --add-san=10.0.0.5', 'Let clients call the registry by its address too'],
-    ['trust', 'Print what clusters and hosts need in order to trust the registry'],
+    ['status', 'Show who issued the certificates and when they expire'],
+    ['renew', 'Renew certificates that expire within 90 days'],
+    ['renew --add-san=10.0.0.5', 'Add an IP address to the certificate'],
+    ['trust', 'Print what clusters and hosts need to trust the registry'],
   ],
   async run(args, { terminal, environment, context }) {
     const { action, output, newCa, force, dryRun } = args;
@@ -88,7 +86,7 @@ export const command = defineCommand({
       ? await renewCertificates(files, certificates, installation, options)
       : await renew(args, options, context, environment);
     const { server, authority, key, changes, trusted } = renewal;
-    // What was wrong with those that were renewed is mended.
+    // A renewal fixes the problems.
     if (dryRun || server.length === 0) for (const problem of status.problems) context.log('warn', problem);
     const result = { server, authority, key, files: changes.map(({ path }) => path), trusted };
     await print(result, describeRenewal(renewal, status, installation, args));
@@ -101,7 +99,7 @@ async function renew(
   context: Context,
   environment: NodeJS.ProcessEnv,
 ): Promise<Renewal> {
-  // What is only prepared starts nothing.
+  // A prepared CA restarts nothing.
   const restart = args.restart && renewal.newAuthority !== 'prepare';
   const request = await requestOf({ ...args, restart }, environment);
   const unlock = await takeStateLock(request.files, request.detected.installation);
@@ -114,10 +112,10 @@ async function renew(
 
 const kinds = {
   automatic: 'made by mirror-registry; they can be renewed',
-  stranded: 'made by mirror-registry; the key of their authority is not there, so they cannot be renewed',
-  own: 'your own; they are never touched',
+  stranded: 'made by mirror-registry; they cannot be renewed, because the key of their CA is missing',
+  own: 'your own; they are never changed',
   missing: 'missing',
-  external: 'those of a proxy in front of the registry, which ends TLS',
+  external: 'those of a proxy in front of the registry, which terminates TLS',
 } as const;
 
 function describeStatus({ kind, server, authority, next, problems }: CertificateStatus, renew: RenewalNeed): string {
@@ -126,7 +124,7 @@ function describeStatus({ kind, server, authority, next, problems }: Certificate
       ? [[name, facts.notAfter.slice(0, 10), String(facts.daysLeft), facts.key, facts.hosts.join(', '), facts.file]]
       : [];
   const rows = [...row('server', server), ...row('authority', authority), ...row('next authority', next)];
-  const table = formatTable([['CERTIFICATE', 'ENDS', 'DAYS', 'KEY', 'HOSTS', 'FILE'], ...rows], ['DAYS']);
+  const table = formatTable([['CERTIFICATE', 'EXPIRES', 'DAYS', 'KEY', 'HOSTS', 'FILE'], ...rows], ['DAYS']);
   const notes = [
     ...problems.map((problem) => `problem: ${problem}`),
     ...renew.server.map((reason) => `server to be renewed: ${reason}`),
@@ -143,8 +141,8 @@ function describeTrust(trust: ReturnType<typeof formatTrust>, { host }: Installa
     `# For hosts with podman, skopeo or CRI-O: ${certsFolder}\n${certificates}`,
     `# For install-config.yaml\n${installConfig}`,
     configMap === undefined
-      ? `# A cluster can be told of ${host.value} by a name only: no ConfigMap holds an address of IPv6.\n`
-      : `# For a cluster, which names it in spec.additionalTrustedCA of image.config.openshift.io/cluster\n${configMap}`,
+      ? `# A cluster needs a name for ${host.value}: the keys of a ConfigMap cannot be IPv6 addresses.\n`
+      : `# For a cluster: name it in spec.additionalTrustedCA of image.config.openshift.io/cluster\n${configMap}`,
   ];
   return parts.join('---\n').trimEnd();
 }
@@ -159,7 +157,7 @@ function describeRenewal(
     newCa,
   }: { readonly dryRun: boolean; readonly restart: boolean; readonly newCa: string | undefined },
 ): string {
-  if (changes.length === 0) return 'Nothing has to be renewed.';
+  if (changes.length === 0) return 'No certificate needs renewal.';
   const reasons = [
     ...server.map((reason) => `server: ${reason}`),
     ...authority.map((reason) => `authority: ${reason}`),
@@ -169,25 +167,21 @@ function describeRenewal(
   const serves = server.length > 0;
   const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
   const next = [
-    ...(serves && !dryRun && restart ? ['Done: the registry is well with it.'] : []),
-    ...(serves && (dryRun || !restart)
-      ? [`Then the registry has to take it up: ${systemctl} restart quay-app.service`]
-      : []),
+    ...(serves && !dryRun && restart ? ['Done: the registry is healthy with the new certificate.'] : []),
+    ...(serves && (dryRun || !restart) ? [`Next, restart the registry: ${systemctl} restart quay-app.service`] : []),
     ...(serves && newCa === 'switch'
-      ? [
-          'Clients that trust the old authority alone are kept out from now on: give them the new one, which certs trust prints.',
-        ]
+      ? ["Clients that trust only the old CA can no longer connect: give them the new one, which 'certs trust' prints."]
       : []),
     ...(serves && newCa === undefined && authority.length > 0 && old
       ? [
           old.daysLeft < 0
-            ? `The previous certificate of the authority expired on ${old.notAfter.slice(0, 10)}: give clients the new one, with 'certs trust'.`
-            : `Clients that trust the previous certificate of the authority do so until it expires on ${old.notAfter.slice(0, 10)}: give them the new one before, with 'certs trust'.`,
+            ? `The previous CA certificate expired on ${old.notAfter.slice(0, 10)}: give clients the new one, with 'certs trust'.`
+            : `Clients trust the previous CA certificate until it expires on ${old.notAfter.slice(0, 10)}: give them the new one before then, with 'certs trust'.`,
         ]
       : []),
     ...(serves
       ? []
-      : [`Let all clients trust both authorities, which 'certs trust' prints; then switch with --new-ca=switch.`]),
+      : [`Give both CAs to all clients, as 'certs trust' prints them. Then switch with --new-ca=switch.`]),
   ];
   return [...reasons, ...written, '', ...next].join('\n');
 }

@@ -1,19 +1,19 @@
 import type { Program } from '../cli/command.ts';
 import { shellCommands } from '../cli/commands/commonCommands.ts';
 
-/** What `oc adm-mirror-registry` can do. */
+/** The commands of `oc adm-mirror-registry`. */
 export const mirrorRegistry: Program = {
   name: 'oc adm-mirror-registry',
-  describe: 'Look into the mirror registry of a host, upgrade it, and renew its certificates.',
+  describe: 'Inspect and upgrade the mirror registry of a host, and renew its certificates.',
   commands: [
     {
       usage: 'bundle <action> [file]',
-      describe: 'Put the images of a mirror registry into one file, or look into such a file',
+      describe: 'Create, inspect or push a bundle with the images of a mirror registry',
       load: () => import('./bundle.ts'),
     },
     {
       usage: 'plan',
-      describe: 'Show what an upgrade would change on this host, and which certificates it would renew',
+      describe: 'Show what an upgrade would change on this host',
       load: () => import('./plan.ts'),
     },
     {
@@ -28,12 +28,12 @@ export const mirrorRegistry: Program = {
     },
     {
       usage: 'rollback',
-      describe: 'Take the last upgrade back',
+      describe: 'Roll back the last upgrade or renewal',
       load: () => import('./rollback.ts'),
     },
     {
       usage: 'status',
-      describe: 'Show the mirror registry of this host, and where each of its settings stands',
+      describe: 'Show the mirror registry of this host and the source of each setting',
       load: () => import('./status.ts'),
     },
     {

@@ -22,12 +22,12 @@ import type { Arguments, OptionRecord } from '../cli/command.ts';
 const host = 'Host:';
 const certificates = 'Certificates:';
 
-/** Options that say where the mirror registry is. */
+/** Options of the location of the mirror registry. */
 export const registryHostOptions = {
   root: {
     type: 'string',
     default: '/',
-    describe: 'Folder that stands for the root of the host',
+    describe: 'Root folder of the host',
     suggest: 'folders',
     group: host,
   },
@@ -35,20 +35,25 @@ export const registryHostOptions = {
     type: 'string',
     default: 'auto',
     choices: ['auto', 'system', 'user'],
-    describe: 'Whose systemd runs the registry: that of the system, or that of a user',
+    describe: 'Scope of the systemd that runs the registry',
     group: host,
   },
-  'user-home': { type: 'string', describe: 'Home of that user, instead of $HOME', suggest: 'folders', group: host },
+  'user-home': {
+    type: 'string',
+    describe: 'Home folder of that user (default: $HOME)',
+    suggest: 'folders',
+    group: host,
+  },
   'quay-root': {
     type: 'string',
-    describe: 'Folder that holds quay-config, where the units do not tell, as the host has it',
+    describe: 'Folder with quay-config, as a path of the host, if the units do not name it',
     suggest: 'folders',
     check: checkAbsolute,
     group: host,
   },
 } as const satisfies OptionRecord;
 
-/** Finds the mirror registry that the options point at. Throws as `detectInstallation`. */
+/** Detects the mirror registry that the options name. Throws as `detectInstallation`. */
 export async function findInstallation(
   args: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -57,7 +62,7 @@ export async function findInstallation(
   return { ...(await detectInstallation(files, detectOptionsOf(args, environment))), files };
 }
 
-/** Where the options say that an installation is to be looked for. */
+/** Returns where to search for an installation. */
 function detectOptionsOf(
   { scope, userHome, quayRoot }: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -67,61 +72,63 @@ function detectOptionsOf(
 
 function checkAbsolute(path: string): void {
   if (isAbsolute(path)) return;
-  throw new PluginError('usage', `“${path}” is no absolute path`, { hint: 'Give it as the host has it, from / on.' });
+  throw new PluginError('usage', `“${path}” is not an absolute path`, {
+    hint: 'Give the path as the host has it, from / on.',
+  });
 }
 
-/** Options that say which certificates are renewed, and how. */
+/** Options of a renewal of certificates. */
 export const renewalOptions = {
   'renew-before': {
     type: 'number',
     default: 90,
     range: [0, 3650],
-    describe: 'Renew what ends within this many days',
+    describe: 'Renew certificates that expire within this many days',
     group: certificates,
   },
   'cert-days': {
     type: 'number',
     default: 397,
     range: [1, 3650],
-    describe: 'Days that a new certificate is good for',
+    describe: 'Validity of a new certificate in days',
     group: certificates,
   },
   'ca-days': {
     type: 'number',
     default: 1024,
     range: [1, 36500],
-    describe: 'Days that a renewed authority is good for',
+    describe: 'Validity of a renewed CA in days',
     group: certificates,
   },
   'ssl-cert': {
     type: 'string',
     suggest: 'files',
-    describe: 'Certificate of your own, with its chain, that takes the place of the present one, whosever that is',
+    describe: 'Your own certificate with its chain, to replace the present one',
     check: checkFile,
     group: certificates,
   },
   'ssl-key': {
     type: 'string',
     suggest: 'files',
-    describe: 'The key of --ssl-cert',
+    describe: 'Key of --ssl-cert',
     check: checkFile,
     group: certificates,
   },
   'rotate-key': {
     type: 'boolean',
-    describe: 'Renew the certificate of the installer on a new key; a key of RSA below 2048 bits gets a new one anyway',
+    describe: 'Renew the certificate with a new key (always done for RSA keys below 2048 bits)',
     group: certificates,
   },
   'add-san': {
     type: 'string',
     repeatable: true,
-    describe: 'One more name or address of the registry for its certificate',
+    describe: 'Additional host name or IP address for the certificate',
     check: checkHost,
     group: certificates,
   },
 } as const satisfies OptionRecord;
 
-/** What the options say about renewing. Throws `usage` for what does not go together, and `not-readable`. */
+/** Returns the options of a renewal. Throws `usage` if they contradict each other, and `not-readable`. */
 export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Date): Promise<RenewalOptions> {
   const { renewBefore, certDays, caDays, addSan, sslCert, sslKey, rotateKey } = args;
   if ((sslCert === undefined) !== (sslKey === undefined)) {
@@ -129,12 +136,12 @@ export async function renewalOf(args: Arguments<typeof renewalOptions>, now: Dat
   }
   if (rotateKey && sslCert !== undefined) {
     throw new PluginError('usage', '--rotate-key does not go with --ssl-cert', {
-      hint: 'A certificate of your own comes with its key.',
+      hint: 'Your own certificate comes with its key.',
     });
   }
   if (renewBefore >= certDays || certDays > caDays) {
-    throw new PluginError('usage', '--renew-before must be less than --cert-days, and that not more than --ca-days', {
-      hint: 'Otherwise every run would renew what it renewed before.',
+    throw new PluginError('usage', '--renew-before must be less than --cert-days, which must not exceed --ca-days', {
+      hint: 'Otherwise every run would renew the certificates again.',
     });
   }
   const own =
@@ -154,55 +161,58 @@ async function readText(path: string): Promise<string> {
 
 function checkHost(text: string): void {
   if (isHost(text)) return;
-  throw new PluginError('usage', `“${text}” is neither a host name nor an address`);
+  throw new PluginError('usage', `“${text}” is not a host name or IP address`);
 }
 
 /** The option that names podman. */
 export const podmanOption = {
-  podman: { type: 'string', default: 'podman', describe: 'The podman of the host', suggest: 'files', group: host },
+  podman: { type: 'string', default: 'podman', describe: 'Name or path of podman', suggest: 'files', group: host },
 } as const satisfies OptionRecord;
 
-/** Options of what changes a host and starts its registry again. */
+/** Options of commands that change a host. */
 export const executionOptions = {
   'health-timeout': {
     type: 'number',
     default: 300,
     range: [1, 3600],
-    describe: 'Seconds that the registry may take to come up before everything is put back',
+    describe: 'Seconds to wait for a healthy registry before everything is restored',
     group: host,
   },
   restart: {
     type: 'boolean',
     default: true,
-    describe: 'Start again what has changed, and wait until it is well; --no-restart leaves both to you',
+    describe: 'Restart changed units and wait for a healthy registry; --no-restart skips both',
     group: host,
   },
   force: {
     type: 'boolean',
-    describe:
-      'Continue although the registry is not healthy, its files were changed since, or a rollback lacks an old image',
+    describe: 'Continue even if the registry is not healthy, its files were changed, or an old image is missing',
     group: host,
   },
-  'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'How many backups are kept', group: host },
+  'keep-backups': { type: 'number', default: 3, range: [1, 100], describe: 'Number of backups to keep', group: host },
   ...podmanOption,
   systemctl: {
     type: 'string',
-    describe: 'The systemctl of the host, needed with --root',
+    describe: 'Name or path of systemctl (required with --root)',
     suggest: 'files',
     group: host,
   },
 } as const satisfies OptionRecord;
 
-/** Makes out of the options how a registry is changed. Throws `usage`, and what `detectInstallation` throws. */
+/** Returns the input of a change. Throws `usage`, and as `detectInstallation`. */
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
 ): Promise<ExecutionRequest> {
   const { root, podman, systemctl, healthTimeout, keepBackups, restart, force } = args;
   if (root !== '/' && systemctl === undefined && restart) {
-    throw new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
-      hint: 'Name the program that starts and stops the units of that host, or leave it to others with --no-restart.',
-    });
+    throw new PluginError(
+      'usage',
+      '--systemctl is missing: with --root, systemctl of this machine does not control the host',
+      {
+        hint: 'Give the program that controls the units of that host, or use --no-restart.',
+      },
+    );
   }
   const { files, ...detected } = await findInstallation(args, environment);
   const { installation } = detected;
@@ -216,7 +226,10 @@ export async function requestOf(
 /** Options of `uninstall`. */
 export const uninstallOptions = { podman: executionOptions.podman, systemctl: executionOptions.systemctl } as const;
 
-/** Makes out of the options what is uninstalled, even if the configuration is missing. Throws `usage`, and as `locateInstallation`. */
+/**
+ * Returns the input of an uninstallation, even if the configuration is missing. Throws `usage`, and as
+ * `locateInstallation`.
+ */
 export async function uninstallRequestOf(
   args: Arguments<typeof uninstallOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -232,12 +245,18 @@ export async function uninstallRequestOf(
 }
 
 function missingSystemctl(): PluginError {
-  return new PluginError('usage', '--systemctl is missing: with --root, that of this machine is not the one', {
-    hint: 'Name the program that starts and stops the units of that host.',
-  });
+  return new PluginError(
+    'usage',
+    '--systemctl is missing: with --root, systemctl of this machine does not control the host',
+    {
+      hint: 'Give the program that controls the units of that host.',
+    },
+  );
 }
 
-/** The systemd and the podman of a user, and new files, are those of the user who runs this. */
+/**
+ * Checks that the current user owns the registry, because systemd and podman run as that user. Throws `unsupported`.
+ */
 async function requireOwner(
   files: HostFiles,
   { quayRoot, unitFolder }: Pick<Installation, 'quayRoot' | 'unitFolder'>,
@@ -248,7 +267,7 @@ async function requireOwner(
   );
   const uid = found.find((each) => each !== undefined && each.uid !== process.getuid?.())?.uid;
   if (uid === undefined) return;
-  throw new PluginError('unsupported', `the registry in ${quayRoot.value} is run by another user, ${uid}`, {
+  throw new PluginError('unsupported', `the registry in ${quayRoot.value} belongs to another user, ${uid}`, {
     hint: `Run this as that user: 'sudo -u "#${uid}" …'.`,
   });
 }

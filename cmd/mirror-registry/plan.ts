@@ -4,16 +4,16 @@ import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
 import { formatTimer } from './timer.ts';
 
-/** `plan`: what `upgrade` would do to this host. */
+/** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({
   details:
-    'Compares the host with what it should have: its images, the words of its units that newer images need, its certificates. Asks podman ' +
-    'which images it holds, and changes nothing. What is not named stays as it is, byte for byte.',
+    'Compares the images, units and certificates of the host with the given release. Asks podman which images it has, and changes nothing. ' +
+    'Everything that the plan does not list stays as it is, byte for byte.',
   options: {
     ...upgradeOptions,
     timer: {
       type: 'boolean',
-      describe: 'Print a systemd service and timer that run plan every week for this installation, with these options',
+      describe: 'Print a systemd service and timer that run plan every week with these options',
     },
     ...planOptions,
     ...renewalOptions,
@@ -21,10 +21,10 @@ export const command = defineCommand({
     ...registryHostOptions,
   },
   examples: [
-    ['', 'Show whether certificates have to be renewed'],
-    ['--version=2.0.11 --diff', 'Show what a newer release would change'],
-    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'The same, for the images in a bundle'],
-    ['--detailed-exitcode --quiet', 'Let a script find out whether there is something to do'],
+    ['', 'Show whether certificates need renewal'],
+    ['--version=2.0.11 --diff', 'Show what an upgrade would change, as a diff'],
+    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Plan an upgrade from a bundle'],
+    ['--detailed-exitcode --quiet', 'Tell a script whether there is something to do'],
   ],
   async run(args, { terminal, environment, executable, context, setExitCode }) {
     if (args.timer) {

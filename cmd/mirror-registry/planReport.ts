@@ -16,23 +16,26 @@ import type { registryHostOptions, renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 import { describeUnfinished, findUnfinished } from './unfinished.ts';
 
-/** Options that say how a plan is shown. */
+/** Options of the output of a plan. */
 export const planOptions = {
-  diff: { type: 'boolean', describe: 'Show how the units change, as a unified diff' },
+  diff: { type: 'boolean', describe: 'Show the changes of the units as a unified diff' },
   'detailed-exitcode': {
     type: 'boolean',
-    describe: 'Exit with 0 if there is nothing to do, with 2 if there is, with 1 if it cannot be done',
+    describe: 'Exit with 0 if nothing is to be done, 2 if something is, 1 if it is blocked',
   },
   'changes-exitcode': {
     type: 'number',
     default: 2,
     range: [2, 125],
-    describe: 'What --detailed-exitcode exits with if there is something to do; a wrong command line exits with 2',
+    describe: 'Exit code of --detailed-exitcode if there is something to do (a usage error also exits with 2)',
   },
   ...outputOption(['json', 'yaml']),
 } as const satisfies OptionRecord;
 
-/** Plans what the options ask for, and tells whether an earlier run is unfinished. Asks podman for images; changes nothing. */
+/**
+ * Plans the upgrade that the options name, and tells whether a change is unfinished. Asks podman for images; changes
+ * nothing.
+ */
 export async function makePlan(
   args: Arguments<typeof registryHostOptions & typeof podmanOption & typeof renewalOptions & typeof upgradeOptions>,
   environment: NodeJS.ProcessEnv,
@@ -52,7 +55,10 @@ export async function makePlan(
   }
 }
 
-/** How to ask podman for the ID of an image; undefined if the podman of this machine and user is not that of the registry, or is missing. */
+/**
+ * Returns a function that asks podman for the ID of an image; undefined if the podman of this machine and user is
+ * missing, or not that of the registry.
+ */
 async function openImageFinder(
   { root, podman }: Arguments<typeof registryHostOptions & typeof podmanOption>,
   { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
@@ -72,7 +78,7 @@ async function openImageFinder(
   return (image) => findImage(commands, image, signal);
 }
 
-/** What a plan ends with for scripts: 1 if it cannot be done, and `changesExitcode` if there is something to do. */
+/** Returns the exit code of a plan: 1 if it is blocked, and `changesExitcode` if there is something to do. */
 export function exitCodeOf(
   plan: UpgradePlan,
   unfinished: boolean,
@@ -82,7 +88,7 @@ export function exitCodeOf(
   return isUpToDate(plan) && plan.due.length === 0 && !unfinished ? 0 : changesExitcode;
 }
 
-/** A plan as the options want to have it, with `more` in front where it is data. */
+/** Formats a plan in the requested format, with `more` in front of its data. */
 export async function formatPlan(
   plan: UpgradePlan,
   { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,
@@ -105,7 +111,7 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
     ...warnings.map((warning) => `note: ${warning}`),
   ];
   if (isUpToDate(plan)) {
-    if (blockers.length > 0) return ['The mirror registry cannot be upgraded as it is.', ...notes].join('\n');
+    if (blockers.length > 0) return ['The upgrade of the mirror registry is blocked.', ...notes].join('\n');
     if (due.length > 0) return ['The mirror registry needs your attention.', ...notes].join('\n');
     return ['The mirror registry is up to date: there is nothing to do.', ...notes].join('\n');
   }

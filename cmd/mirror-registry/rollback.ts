@@ -9,25 +9,24 @@ import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
 import { defineCommand } from '../cli/command.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 
-/** `rollback`: takes back the last upgrade, or the last renewal of certificates. */
+/** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
   details:
-    'Restores the units and certificates as they were before the last upgrade or renewal of certificates, or before an unfinished one, and ' +
-    'starts the registry again. If that upgrade changed Quay, the database is restored too: images pushed since have to be pushed ' +
-    'again. Everything that a rollback needs is checked before the registry stops, and the newer database is kept in ' +
-    '.oc-mirror-registry/newer-database. Run again, it takes back the change before that.',
+    'Restores the units and certificates as they were before the last upgrade or renewal, or before an unfinished one, and restarts the ' +
+    'registry. If that upgrade changed Quay, the database is restored too: push later images again. Checks everything that the rollback needs ' +
+    'before the registry stops. Keeps the newer database in .oc-mirror-registry/newer-database. A second rollback reverts the change before.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'Show what would be restored, and from when; change nothing' },
+    'dry-run': { type: 'boolean', describe: 'Print what would be restored, without changes' },
     abandon: {
       type: 'boolean',
-      describe: 'Give up an unfinished upgrade, renewal or rollback: leave the files as they are, and keep its backup',
+      describe: 'Abandon an unfinished upgrade, renewal or rollback: keep the files as they are, and its backup',
     },
     ...executionOptions,
     ...registryHostOptions,
   },
   examples: [
-    ['', 'Take back the last upgrade'],
-    ['--dry-run', 'Show what that would restore'],
+    ['', 'Roll back the last upgrade'],
+    ['--dry-run', 'Show what a rollback would restore'],
   ],
   async run(args, { context, terminal, environment }) {
     if (args.dryRun && args.abandon) throw new PluginError('usage', '--dry-run does not go with --abandon');
@@ -70,7 +69,7 @@ function describePlan(found: RollbackPlan | undefined): string {
     ...files.map((path) => `restore ${path}`),
     ...(database === undefined
       ? []
-      : [`restore the database in ${database}, as it was at ${begun}: images pushed since have to be pushed again`]),
+      : [`restore the database in ${database}, as it was at ${begun}: push later images again`]),
     ...images.map((image) => `run ${image}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
   ].join('\n');

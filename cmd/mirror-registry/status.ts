@@ -7,16 +7,16 @@ import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished, findUnfinished, type Unfinished } from './unfinished.ts';
 
-/** `status`: what mirror registry is on this host. */
+/** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({
   details:
-    'Reads the systemd units with their drop-ins, and the configuration of Quay. Nothing is run and nothing is written, so it works on ' +
-    'a host that is down as well, with --root where its disk is mounted.',
+    'Reads the systemd units with their drop-ins and the configuration of Quay. Runs no program and writes nothing. With --root, it reads ' +
+    'the mounted disk of a host that is down.',
   options: { ...outputOption(['json', 'yaml']), ...registryHostOptions },
   examples: [
     ['', 'Show the mirror registry of this host'],
-    ['--scope=user --user-home=/home/quay', 'The one that another user runs'],
-    ['--root=/mnt -o json', 'The one on a disk that is mounted, for a script'],
+    ['--scope=user --user-home=/home/quay', 'Show the mirror registry of another user'],
+    ['--root=/mnt -o json', 'Show the mirror registry of a mounted disk, for a script'],
   ],
   async run(args, { terminal, environment, context }) {
     const detected = await findInstallation(args, environment);

@@ -15,19 +15,19 @@ import { checkImage } from '../cli/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 
-/** Options that say which images a registry is to run. */
+/** Options of the images to upgrade to. */
 export const targetOptions = {
   version: {
     type: 'string',
-    describe: 'Release of the mirror registry that is to run, such as 2.0.11',
+    describe: 'Release of the mirror registry, such as 2.0.11',
     suggest: 'registry-versions',
   },
-  'target-quay': { type: 'string', describe: 'Image of Quay, instead of that of the release', check: checkImage },
-  'target-redis': { type: 'string', describe: 'Image of Redis, instead of that of the release', check: checkImage },
-  'target-pause': { type: 'string', describe: 'Image of the pod, instead of that of the release', check: checkImage },
+  'target-quay': { type: 'string', describe: 'Image of Quay (default: that of the release)', check: checkImage },
+  'target-redis': { type: 'string', describe: 'Image of Redis (default: that of the release)', check: checkImage },
+  'target-pause': { type: 'string', describe: 'Image of the pod (default: that of the release)', check: checkImage },
 } as const satisfies OptionRecord;
 
-/** The images that the options name, with those of a release that is known. */
+/** Returns the images that the options name, with those of a known release. */
 export function targetImages(args: Arguments<typeof targetOptions>): TargetImages {
   const { version, targetQuay, targetRedis, targetPause } = args;
   return {
@@ -38,13 +38,13 @@ export function targetImages(args: Arguments<typeof targetOptions>): TargetImage
   };
 }
 
-/** Options that say what a registry is to run, a bundle among them. */
+/** Options of the target of an upgrade, including a bundle. */
 export const upgradeOptions = {
   bundle: {
     type: 'string',
     describe:
-      'Bundle with the images that are to run, as bundle create makes it; or where bundle push brought it: REGISTRY/REPOSITORY, with a tag or for ' +
-      'the newest release; or a folder with a copy of that; or mirror-registry.tar.gz',
+      'Images to upgrade to: a file of bundle create, REGISTRY/REPOSITORY[:TAG] of bundle push (default: newest release), a folder with a ' +
+      'copy of that, or mirror-registry.tar.gz',
     suggest: 'files',
   },
   ...targetOptions,
@@ -54,8 +54,8 @@ export const upgradeOptions = {
 } as const satisfies OptionRecord;
 
 /**
- * The images that the options name, and the release that they are in, which is to be closed. Throws `usage` for a release that is not known,
- * and what `openRegistryRelease` throws.
+ * Returns the images that the options name, and their release, to be closed. Throws `usage` for an unknown release, and
+ * as `openRegistryRelease`.
  */
 export async function openTarget(
   args: Arguments<typeof upgradeOptions>,
@@ -65,7 +65,7 @@ export async function openTarget(
 ): Promise<{ readonly target: TargetImages; readonly release: RegistryRelease | undefined }> {
   const { bundle, version } = args;
   if (version !== undefined && imagesOfVersion(version) === undefined) {
-    throw new PluginError('usage', `the release ${version} of the mirror registry is not known to this program`, {
+    throw new PluginError('usage', `release ${version} of the mirror registry is unknown`, {
       hint: 'Name its images with --target-quay, --target-redis and --target-pause, or a bundle with --bundle.',
     });
   }
@@ -77,7 +77,7 @@ export async function openTarget(
   if (named && release.kind !== 'installer') {
     await release.close();
     throw new PluginError('usage', '--bundle does not go with --version and --target-…', {
-      hint: 'A bundle says itself which images are to run.',
+      hint: 'A bundle names its images.',
     });
   }
   const { quay, redis, pause } = release.images;
@@ -100,7 +100,10 @@ export async function openReading(
   return { content: registries.repository(reference), close: () => registries.close() };
 }
 
-/** The authority of the registry itself, if `reference` is in it: the host may not trust that. Undefined for other registries. */
+/**
+ * Returns the CA of the registry itself, if `reference` is in it, because the host may not trust it. Undefined for
+ * other registries.
+ */
 export async function ownAuthority(
   { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
   { registry }: Reference,

@@ -7,12 +7,12 @@ import type { OptionRecord } from '../cli/command.ts';
 import { registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { upgradeOptions } from './target.ts';
 
-/** What `plan` ends with in a timer if there is something to do: no other error does. */
+/** Exit code of `plan` in a timer if there is something to do; no error has it. */
 const changesExitCode = 10;
 
 const carried: OptionRecord = { ...upgradeOptions, ...renewalOptions, ...podmanOption, ...registryHostOptions };
 
-/** Formats the timer that runs `plan` for an installation, with the options that `plan` itself was given. */
+/** Formats the timer that runs `plan` for an installation with the given options. */
 export function formatTimer(
   args: Readonly<Record<string, unknown>>,
   executable: string,
@@ -29,7 +29,10 @@ export function formatTimer(
   return formatCheckTimer({ command, isUser: scope === 'user', changesExitCode });
 }
 
-/** A service runs in another folder. What is no file is a reference into a registry, or the name of a program. */
+/**
+ * Makes the path of a file absolute, because a service runs in another folder. Other values are references or names of
+ * programs.
+ */
 function absolute(value: string, suggest: string | undefined): string {
   return (suggest === 'files' || suggest === 'folders') && existsSync(value) ? resolve(value) : value;
 }

@@ -15,8 +15,8 @@ export interface Unfinished {
 }
 
 /**
- * Finds the unfinished change of a registry, for commands that change nothing. Warns of a journal that cannot be trusted or read, and returns
- * undefined. Throws `invalid-file`.
+ * Reads the unfinished change of a registry, for commands that change nothing. Warns of a journal that cannot be
+ * trusted or read, and returns undefined. Throws `invalid-file`.
  */
 export async function findUnfinished(
   { files, installation }: { readonly files: HostFiles; readonly installation: Installation },
@@ -34,5 +34,5 @@ export async function findUnfinished(
 
 /** Says what to do about an unfinished change. */
 export function describeUnfinished({ title, phase }: Unfinished): string {
-  return `${title} is unfinished (${phase}): run the same command again to resume it, 'rollback' to take it back, or 'rollback --abandon'`;
+  return `${title} is unfinished (${phase}): run the same command again to resume it, or 'rollback', or 'rollback --abandon'`;
 }

@@ -8,23 +8,22 @@ import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './opt
 export const command = defineCommand({
   details:
     'Stops and removes the units, the pod with its containers, and the secrets of the registry. Keeps its data: the images, the database, the ' +
-    'configuration with its keys, the certificates and the backups, because none of them is of use without the others. --remove-data removes ' +
-    'them too, and they cannot be restored. Images in podman’s storage stay.\n\n' +
-    'It never asks: look at --dry-run first. An interrupted run is finished by running it again. A registry whose configuration is missing ' +
-    'is uninstalled too.',
+    'configuration with its keys, the certificates and the backups. --remove-data removes them too, and they cannot be restored. Images in ' +
+    'podman’s storage stay.\n\n' +
+    'Does not ask for confirmation: use --dry-run first. An interrupted run resumes. The configuration of the registry may be missing.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'List everything that would be removed and kept; change nothing' },
+    'dry-run': { type: 'boolean', describe: 'Print what would be removed and kept, without changes' },
     'remove-data': {
       type: 'boolean',
-      describe: 'Remove the images, the database, the configuration, the certificates and the backups as well',
+      describe: 'Also remove the images, the database, the configuration, the certificates and the backups',
     },
     ...outputOption(['json']),
     ...uninstallOptions,
     ...registryHostOptions,
   },
   examples: [
-    ['--dry-run', 'List what would be removed, and what is kept'],
-    ['--remove-data', 'Leave nothing of the registry on this host'],
+    ['--dry-run', 'List what would be removed and kept'],
+    ['--remove-data', 'Remove the registry with its data'],
   ],
   async run(args, { context, terminal, environment }) {
     const { dryRun, removeData, output } = args;

@@ -8,19 +8,19 @@ import { executionOptions, registryHostOptions, renewalOf, renewalOptions, reque
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { openTarget, upgradeOptions } from './target.ts';
 
-/** `upgrade`: carries out what `plan` shows. */
+/** `upgrade`: carries out the plan. */
 export const command = defineCommand({
   details:
-    'Does what plan shows: loads the images while the registry still runs, keeps a backup, changes the units and certificates, starts the ' +
-    'registry again, and waits until it is well, over TLS that is verified. When it does not get well, everything is put back, byte for byte. ' +
-    'A run that was killed goes on when it is run again. A host that is up to date is not touched, and nothing is restarted.\n\n' +
-    'Ends with 0 when it is done or there is nothing to do, 3 when everything was put back, 4 when that failed too. It never asks.',
+    'Carries out the plan: loads the images while the registry runs, makes a backup, changes the units and certificates, and restarts the ' +
+    'registry. Waits until it is healthy over verified TLS, and restores everything, byte for byte, if it does not become healthy. An ' +
+    'interrupted run resumes. A host that is up to date is not changed, and nothing is restarted.\n\n' +
+    'Exits with 0 if it is done or there is nothing to do, 3 if everything was restored, 4 if that failed too. Does not ask for confirmation.',
   options: {
-    'dry-run': { type: 'boolean', describe: 'Show what would be done, as plan does, and do nothing' },
+    'dry-run': { type: 'boolean', describe: 'Print the plan, without changes' },
     ...planOptions,
     digest: {
       type: 'string',
-      describe: 'The digest that the whole bundle must have, or the list in a registry (sha256:<64 hex digits>)',
+      describe: 'Expected digest of the bundle, or of the list in a registry (sha256:<64 hex digits>)',
       check: (text) => void parseDigest(text),
     },
     ...upgradeOptions,
@@ -29,14 +29,14 @@ export const command = defineCommand({
     ...registryHostOptions,
   },
   examples: [
-    ['--version=2.0.11', 'Upgrade to a release, with images that podman pulls'],
-    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Upgrade without a network'],
+    ['--version=2.0.11', 'Upgrade to a release; podman pulls its images'],
+    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Upgrade from a bundle'],
     [
       '--bundle=registry.example.com:8443/openshift/mirror-registry-bundle',
-      'The same, with the newest release that the registry itself holds',
+      'Upgrade to the newest release in the registry itself',
     ],
-    ['--version=2.0.11 --dry-run --diff', 'Only show what would be done'],
-    ['', 'Renew what certificates have to be renewed, and start the registry again'],
+    ['--version=2.0.11 --dry-run --diff', 'Show what would change'],
+    ['', 'Renew certificates that need it, and restart the registry'],
   ],
   async run(args, { context, terminal, environment, setExitCode }) {
     if (args.dryRun) {
@@ -59,8 +59,8 @@ export const command = defineCommand({
         if (args.detailedExitcode) setExitCode(exitCodeOf(plan, outcome === 'resumed', args));
         const done = {
           unchanged: [],
-          upgraded: [args.restart ? 'Done: the registry is well.' : describeRestart(plan, installation)],
-          resumed: ['Done: what an earlier run had begun is complete.'],
+          upgraded: [args.restart ? 'Done: the registry is healthy.' : describeRestart(plan, installation)],
+          resumed: ['Done: the change of an earlier run is complete.'],
         }[outcome];
         if (args.output !== undefined) terminal.print(await formatPlan(plan, args, { outcome }));
         else terminal.print([await formatPlan(plan, args), ...done, ...describeTrust(plan)].join('\n\n'));
@@ -76,12 +76,12 @@ export const command = defineCommand({
 function describeRestart({ restart }: UpgradePlan, { scope }: Installation): string {
   const systemctl = scope === 'user' ? 'systemctl --user' : 'systemctl';
   const units = restart.map((unit) => `${unit}.service`).join(' ');
-  return `Then: ${systemctl} daemon-reload && ${systemctl} restart ${units}`;
+  return `Next, restart the registry: ${systemctl} daemon-reload && ${systemctl} restart ${units}`;
 }
 
 function describeTrust({ certificates: { authority } }: UpgradePlan): string[] {
   if (authority.length === 0) return [];
   return [
-    `The authority was renewed on its own key. Give it to clients before the old one ends: 'certs trust' prints it.`,
+    `The CA was renewed with the same key. Give it to clients before the old one expires: 'certs trust' prints it.`,
   ];
 }

@@ -1,7 +1,7 @@
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { runCommand, type RunOptions } from './programs.ts';
 
-/** The programs of a host that an upgrade needs, by name or path, and the environment they are given. */
+/** The programs of a host, by name or path, and their environment. */
 export interface HostPrograms {
   readonly podman: string;
   readonly systemctl: string;
@@ -18,25 +18,28 @@ export class HostCommands {
     this.#scope = scope;
   }
 
-  /** Runs podman, gives it `input` to read, and returns what it printed. Throws `command-failed`, `interrupted`, and as `input` does. */
+  /**
+   * Runs podman with an optional standard input, and returns its output. Throws `command-failed`, `interrupted`, and as
+   * `input`.
+   */
   podman(args: readonly string[], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
     return this.#run(this.#programs.podman, args, signal, input);
   }
 
-  /** Runs systemctl and returns what it printed. Throws `command-failed`, `interrupted`. */
+  /** Runs systemctl and returns its output. Throws `command-failed`, `interrupted`. */
   systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
     return this.#run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
   }
 
   /**
-   * Copies a file with its owner and mode, and replaces what is there, a symbolic link too, instead of writing through it. The files of a
-   * user’s containers belong to users that only podman can act as. Throws `command-failed`.
+   * Copies a file with its owner and mode, and replaces an existing file or symbolic link. Files of rootless containers
+   * belong to users that only podman can act as. Throws `command-failed`.
    */
   async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
     await this.#act(['cp', '-p', '-P', '--remove-destination', from, to], signal);
   }
 
-  /** Copies a file so that it belongs to the user who runs this. Throws `command-failed`. */
+  /** Copies a file as the current user. Throws `command-failed`. */
   async copyAsOwn(from: string, to: string, signal: AbortSignal): Promise<void> {
     await this.#act(['cp', from, to], signal);
   }
@@ -65,7 +68,7 @@ export class HostCommands {
     });
   }
 
-  /** Runs a program of the host as the user whose containers these are. */
+  /** Runs a program as the user that owns the containers. */
   #act(words: readonly [string, ...string[]], signal: AbortSignal): Promise<string> {
     const [program, ...args] = words;
     return this.#scope === 'user' ? this.podman(['unshare', ...words], signal) : this.#run(program, args, signal);
@@ -78,7 +81,7 @@ export class HostCommands {
     input?: AsyncIterable<Buffer>,
   ): Promise<string> {
     const { environment } = this.#programs;
-    // Started by cron, or by su, a program does not know where the user’s systemd is.
+    // cron and su do not set the runtime folder of the user’s systemd.
     const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
     return run(program, args, {
       environment: this.#scope === 'user' ? { ...bus, ...environment } : environment,
@@ -95,7 +98,7 @@ async function run(program: string, args: readonly string[], options: RunOptions
     if (isPluginError(error)) throw error;
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     const option = program.includes('podman') ? '--podman' : '--systemctl';
-    throw fail(messageOf(error), isMissing ? `Name the program with ${option}.` : undefined, error);
+    throw fail(messageOf(error), isMissing ? `Give the path of the program with ${option}.` : undefined, error);
   });
   const { code, stdout, stderr } = result;
   if (code === 0) return stdout;
@@ -107,10 +110,10 @@ function policyHint(stderr: string): string | undefined {
   const [, scope] = /docker:\/\/(127\.0\.0\.1:\d+)\S* is rejected by policy/.exec(stderr) ?? [];
   if (scope === undefined) return undefined;
   return (
-    'The policy of this host (/etc/containers/policy.json) rejects images without a signature. The images are verified before podman is ' +
-    `given them. Allow that: "transports": {"docker": {"${scope}": [{"type": "insecureAcceptAnything"}]}}.`
+    'The policy of this host (/etc/containers/policy.json) rejects images without a signature. The images were verified before podman ' +
+    `pulls them. Allow it with "transports": {"docker": {"${scope}": [{"type": "insecureAcceptAnything"}]}}.`
   );
 }
 
-/** Whose systemd runs the registry. */
+/** The systemd instance that runs the registry. */
 export type Scope = 'system' | 'user';

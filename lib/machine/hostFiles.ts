@@ -4,10 +4,10 @@ import { dirname, join } from 'node:path';
 import { PluginError } from '../errors.ts';
 import { isMissing, describeReadError } from '../files/fileContent.ts';
 
-/** As many symbolic links as Linux follows in one path. */
+/** The number of symbolic links that Linux follows in one path. */
 const maximumLinks = 40;
 
-/** The files of a host, below a folder that stands for its root: `/` for the machine this runs on. Paths are as the host has them. */
+/** The files of a host below a root folder: `/` for this machine. Paths of the host. */
 export class HostFiles {
   readonly root: string;
 
@@ -15,14 +15,14 @@ export class HostFiles {
     this.root = root;
   }
 
-  /** Where a path of the host is on this machine, for messages: symbolic links are not resolved. */
+  /** Returns a path of the host on this machine, without resolving symbolic links. */
   locate(path: string): string {
     return join(this.root, path);
   }
 
   /**
-   * Resolves the symbolic links of a path as the host itself does, so that none leads out of `root`; what does not exist stays as it is.
-   * Returns the path as the host has it. `checkLink` may refuse a link. Throws `not-readable`.
+   * Resolves the symbolic links of a path as the host does, so that none leads out of `root`; missing parts stay.
+   * Returns a path of the host. `checkLink` may refuse a link. Throws `not-readable`.
    */
   async resolve(path: string, checkLink: (link: Stats, path: string) => void = () => undefined): Promise<string> {
     const rest = path.split('/');
@@ -50,7 +50,7 @@ export class HostFiles {
     return resolved;
   }
 
-  /** The bytes of a file; undefined where there is none. Throws `not-readable`. */
+  /** Reads a file; undefined if it is missing. Throws `not-readable`. */
   async read(path: string): Promise<Buffer | undefined> {
     try {
       return await readFile(await this.#find(path));
@@ -60,12 +60,12 @@ export class HostFiles {
     }
   }
 
-  /** The text of a file; undefined where there is none. Throws `not-readable`. */
+  /** Reads a file as text; undefined if it is missing. Throws `not-readable`. */
   async readText(path: string): Promise<string | undefined> {
     return (await this.read(path))?.toString();
   }
 
-  /** The names in a folder, sorted; none where there is no such folder. Throws `not-readable`. */
+  /** Lists the names in a folder, sorted; none if it is missing. Throws `not-readable`. */
   async list(path: string): Promise<string[]> {
     try {
       return (await readdir(await this.#find(path))).sort();
@@ -75,7 +75,7 @@ export class HostFiles {
     }
   }
 
-  /** Tells whether there is anything of that name, a symbolic link that leads nowhere included. */
+  /** Tells whether a file, folder or symbolic link exists. */
   async exists(path: string): Promise<boolean> {
     return (
       (await this.#inspect(join(await this.resolve(dirname(path)), path.slice(path.lastIndexOf('/') + 1)))) !==
@@ -83,7 +83,7 @@ export class HostFiles {
     );
   }
 
-  /** Where a path is on this machine. The kernel itself resolves the links of this machine. */
+  /** Returns a path on this machine. The kernel resolves the links of this machine. */
   async #find(path: string): Promise<string> {
     return this.locate(this.root === '/' ? path : await this.resolve(path));
   }

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Installation } from './installation.ts';
 
-/** Where the certificates of a registry are, as the host has it. */
+/** Paths of a registry’s certificates, on the host. */
 export interface CertificatePaths {
   readonly server: string;
   readonly serverKey: string;
@@ -11,7 +11,7 @@ export interface CertificatePaths {
   readonly nextKey: string;
 }
 
-/** The places of a registry’s certificates. */
+/** Returns the paths of a registry’s certificates. */
 export function certificatePathsOf({ quayRoot: { value: root } }: Pick<Installation, 'quayRoot'>): CertificatePaths {
   return {
     server: join(root, 'quay-config/ssl.cert'),

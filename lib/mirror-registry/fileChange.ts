@@ -7,14 +7,14 @@ import { describeWriteError } from '../files/disk.ts';
 import type { HostFiles } from '../machine/hostFiles.ts';
 import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 
-/** A file of the host that is to have other bytes. */
+/** New content of a file of the host. */
 export interface FileChange {
-  /** As the host has it. */
+  /** Path of the host. */
   readonly path: string;
-  /** Undefined for a file that is not there yet. */
+  /** Undefined if the file does not exist. */
   readonly before: Buffer | undefined;
   readonly after: Buffer;
-  /** Permissions of a new file; one that was there keeps its own. */
+  /** Permissions of a new file; an existing file keeps its own. */
   readonly mode?: number;
 }
 
@@ -94,7 +94,7 @@ export async function removeFile(files: HostFiles, target: ConfinedPath): Promis
 export async function checkWritable(files: HostFiles, { path, within }: ConfinedPath): Promise<void> {
   try {
     const opened = await HostFolder.openParent(files, { path, within }).catch(passMissing);
-    // Its folder is yet to be made, in the one above.
+    // Its folder is missing too.
     if (!opened) {
       await checkWritable(files, { path: dirname(path), within });
       return;

@@ -11,7 +11,7 @@ const openPathOnly = 0o10000000;
 
 const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
 
-/** A file of a host, and the folder of the installation that it must not leave. Paths are as the host has them. */
+/** A file of a host, and the folder of the installation that it must not leave. Paths of the host. */
 export interface ConfinedPath {
   readonly path: string;
   readonly within: string;
@@ -61,7 +61,7 @@ export class HostFolder {
     }
   }
 
-  /** Where a file of this folder is on this machine, for as long as the folder is open. */
+  /** Returns the path of a file on this machine, valid while the folder is open. */
   at(name: string): string {
     return join(pathOf(this.#handle), name);
   }
@@ -71,7 +71,7 @@ export class HostFolder {
     return this.#handle.stat();
   }
 
-  /** What a name stands for, a symbolic link included; undefined if it does not exist. */
+  /** Returns the attributes of a file or symbolic link; undefined if it does not exist. */
   async find(name: string): Promise<Stats | undefined> {
     try {
       return await lstat(this.at(name));
@@ -135,16 +135,16 @@ export function resolveTrusted(files: HostFiles, path: string): Promise<string> 
   return files.resolve(path, ({ uid }, link) => {
     if (uid === 0 || uid === process.geteuid?.()) return;
     throw new PluginError('not-writable', `${files.locate(link)} is a symbolic link of another user, ${uid}`, {
-      hint: 'It could lead anywhere. Replace it with the file or folder that it stands for.',
+      hint: 'Replace it with the file or folder that it leads to.',
     });
   });
 }
 
-/** Resolves a path and makes sure that it stays within its folder. */
+/** Resolves a path and checks that it stays within its folder. */
 async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
   const [resolved, folder] = [await resolveTrusted(files, path), await resolveTrusted(files, within)];
   if (resolved === folder || resolved.startsWith(join(folder, '/'))) return resolved;
-  throw new PluginError('not-writable', `${files.locate(path)} leads out of ${folder}, to ${resolved}`, {
-    hint: 'Replace the symbolic link with the file that it stands for.',
+  throw new PluginError('not-writable', `${files.locate(path)} leads to ${resolved}, outside of ${folder}`, {
+    hint: 'Replace the symbolic link with the file that it leads to.',
   });
 }

@@ -9,14 +9,14 @@ import type { HostFiles } from '../machine/hostFiles.ts';
 import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 import type { Installation } from './installation.ts';
 
-/** The folder of this program beside a registry, as the host has it: the lock, the journal and the backups. */
+/** Returns the folder of this program beside a registry, as the host has it: the lock, the journal and the backups. */
 export function stateFolderOf({ quayRoot }: Pick<Installation, 'quayRoot'>): string {
   return join(quayRoot.value, '.oc-mirror-registry');
 }
 
 /**
- * The state of this program, which decides what is written and restored. So each folder and file of it counts only if it belongs to the user
- * who runs this, and no other user can read or write it. Names are relative to the folder.
+ * The state of this program. It decides what is written and restored, so files and folders are trusted only if they
+ * belong to the current user and no other user has access. Names are relative to the folder.
  */
 export class StateFolder {
   /** As the host has it. */
@@ -28,12 +28,12 @@ export class StateFolder {
     this.path = stateFolderOf(installation);
   }
 
-  /** Where a file of it is on this machine, for other programs. Throws `not-readable`. */
+  /** Returns the path of a file on this machine, for other programs. Throws `not-readable`. */
   async locate(name = ''): Promise<string> {
     return this.#files.locate(await this.#files.resolve(join(this.path, name)));
   }
 
-  /** The bytes of a file; undefined if it does not exist. Throws `not-readable`, for a file of another user too. */
+  /** Reads a file; undefined if it does not exist. Throws `not-readable`, also for files of other users. */
   async read(name: string): Promise<Buffer | undefined> {
     const folder = await this.#openParent(name);
     if (!folder) return undefined;
@@ -45,19 +45,19 @@ export class StateFolder {
     return await file.readFile();
   }
 
-  /** Writes a file in one step, durably. Throws `disk-full`, `not-writable` and `not-readable`. */
+  /** Writes a file atomically and durably. Throws `disk-full`, `not-writable` and `not-readable`. */
   async write(name: string, content: Buffer | string): Promise<void> {
     await this.makeFolder(join(name, '..'));
     await replaceFile(this.#files, this.#confine(name), content, { mode: 0o600 });
   }
 
-  /** Makes a folder, if it does not exist. Throws `disk-full`, `not-writable` and `not-readable`. */
+  /** Creates a folder, if it does not exist. Throws `disk-full`, `not-writable` and `not-readable`. */
   async makeFolder(name: string): Promise<void> {
     await using folder = await HostFolder.open(this.#files, this.#confine(name), true);
     await this.#check(folder, name);
   }
 
-  /** The names in a folder, sorted; none if it does not exist. Throws `not-readable`. */
+  /** Lists the names in a folder, sorted; none if it does not exist. Throws `not-readable`. */
   async list(name: string): Promise<string[]> {
     const folder = await this.#openParent(join(name, 'each'));
     if (!folder) return [];
@@ -77,7 +77,7 @@ export class StateFolder {
     }
   }
 
-  /** Gives a folder another name, if it exists, and returns that. Throws `not-writable` and `not-readable`. */
+  /** Renames a folder, if it exists, and returns its new name. Throws `not-writable` and `not-readable`. */
   async rename(from: string, to: string): Promise<string> {
     const [source, target] = [await this.#openParent(from), await this.#openParent(to)];
     await using _source = source;
@@ -126,7 +126,7 @@ export class StateFolder {
   }
 }
 
-/** Keeps other runs out of an installation, and returns how to let them in again. Throws `busy`, `disk-full`, `not-writable`. */
+/** Locks an installation, and returns how to unlock it. Throws `busy`, `disk-full`, `not-writable`. */
 export async function takeStateLock(
   files: HostFiles,
   installation: Pick<Installation, 'quayRoot'>,
@@ -144,6 +144,6 @@ function checkOwner({ uid, mode }: Stats, path: string): void {
       ? `other users have access to it (mode ${(mode & 0o777).toString(8)})`
       : `it belongs to user ${uid}, and this is user ${String(user)}`;
   throw new PluginError('not-readable', `${path} cannot be trusted: ${why}`, {
-    hint: 'Another user may have written it. If you know its content, give it to this user with mode 0700; else move it away.',
+    hint: 'Another user may have written it. Check its content and set its owner and mode 0700, or move it away.',
   });
 }

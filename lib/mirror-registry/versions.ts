@@ -26,12 +26,12 @@ const quayVersions: Readonly<Record<string, string>> = {
   ...{ '2.0.6': '3.12.8', '2.0.7': '3.12.10', '2.0.8': '3.12.12', '2.0.10': '3.12.14', '2.0.11': '3.12.18' },
 };
 
-/** The version of the mirror registry by the version of its Quay; undefined for one that no release had. */
+/** Returns the version of the mirror registry with a version of Quay; undefined if unknown. */
 export function mirrorRegistryVersion(quay: string): string | undefined {
   return Object.entries(quayVersions).find(([, version]) => version === quay)?.[0];
 }
 
-/** The version of Quay in the tag of its image (`…/quay-rhel8:v3.12.10`); undefined for an image by digest alone or by another tag. */
+/** Returns the version of Quay in a tag (`…/quay-rhel8:v3.12.10`); undefined for an image without such a tag. */
 export function quayVersionOf(image: string): string | undefined {
   return /:v?(\d+\.\d+\.\d+)(?:-\d+)?$/.exec(image.replace(/@.*$/, ''))?.[1];
 }
@@ -47,14 +47,14 @@ export function compareTags(a: string, b: string): number {
   return 0;
 }
 
-/** The releases of the mirror registry whose images are known, the newest first. */
+/** Lists the releases of the mirror registry with known images, the newest first. */
 export function knownVersions(): string[] {
   return Object.keys(quayVersions)
     .filter((version) => imagesOfVersion(version) !== undefined)
     .sort((a, b) => compareTags(b, a));
 }
 
-/** The images of a release of the mirror registry, by tag, from 2.0.0 on; undefined for an unknown one. */
+/** Returns the images of a release of the mirror registry from 2.0.0 on, by tag; undefined if unknown. */
 export function imagesOfVersion(version: string): { quay: string; redis: string; pause: string } | undefined {
   const quay = quayVersions[version];
   if (quay === undefined || !version.startsWith('2.')) return undefined;

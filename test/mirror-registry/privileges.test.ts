@@ -126,7 +126,7 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     await symlink('/srv/elsewhere.cert', registry.at('quay-config/ssl.cert'));
     const before = await registry.snapshot();
     const { code, stderr } = await registry.call('certs renew');
-    expect([code, stderr.includes('leads out of')], stderr).to.deep.equal([1, true]);
+    expect([code, stderr.includes('outside of')], stderr).to.deep.equal([1, true]);
     expect(await registry.snapshot()).to.deep.equal(before);
   });
 

@@ -65,7 +65,7 @@ describe('a registry in the scope of a user', function () {
     const before = await registry.snapshot();
     for (const args of [[], ['--no-restart'], ['--scope=user']]) {
       const { code, stderr } = await registry.call('certs renew', args);
-      expect([code, stderr.includes(`run by another user, ${user}`)], stderr).to.deep.equal([1, true]);
+      expect([code, stderr.includes(`belongs to another user, ${user}`)], stderr).to.deep.equal([1, true]);
     }
     expect([await registry.snapshot(), registry.host.calls]).to.deep.equal([before, []]);
     expect((await registry.call('plan')).code).to.equal(0);

@@ -28,11 +28,11 @@ describe('changeCertificates', function () {
   it('renews in place, restarts Quay alone, keeps the trust of clients, and does nothing the second time', async () => {
     const { code, stdout, stderr } = await registry.call('certs renew');
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.include('Done: the registry is well with it.');
+    expect(stdout).to.include('Done: the registry is healthy with the new certificate.');
     expect(registry.host.calls).to.deep.equal(['systemctl daemon-reload', 'systemctl restart quay-app.service']);
     expect([await ask(oldRoot()), await ask(registry.at('quay-rootCA/rootCA.pem'))]).to.deep.equal([0, 0]);
     const before = await registry.snapshot(true);
-    expect((await registry.call('certs renew')).stdout).to.equal('Nothing has to be renewed.\n');
+    expect((await registry.call('certs renew')).stdout).to.equal('No certificate needs renewal.\n');
     expect(await registry.snapshot(true)).to.deep.equal(before);
     expect(registry.host.calls).to.have.length(2);
   });
@@ -52,12 +52,12 @@ describe('changeCertificates', function () {
     expect(await ask(oldRoot())).to.equal(0);
   });
 
-  it('refuses a registry that is not well, unless it is told to go on', async () => {
+  it('refuses a registry that is not healthy, except with --force', async () => {
     const before = await registry.snapshot();
     registry.host.healthOf = () => ({ ...healthy, status: 503 });
     const refused = await registry.call('certs renew');
     expect([refused.code, await registry.snapshot()]).to.deep.equal([1, before]);
-    expect(refused.stderr).to.include('not well as it is').and.to.include('--force');
+    expect(refused.stderr).to.include('not healthy before the change').and.to.include('--force');
     expect((await registry.call('certs renew', ['--force'])).code).to.equal(3);
     expect(await registry.snapshot()).to.deep.equal(before);
   });
@@ -120,7 +120,7 @@ describe('changeCertificates', function () {
     expect(server?.hosts).to.include('10.9.8.7');
     expect(await ask(oldRoot())).to.equal(0);
     const moved = await registry.call('certs renew', ['--quay-root=srv']);
-    expect([moved.code, moved.stderr.includes('no absolute path')]).to.deep.equal([2, true]);
+    expect([moved.code, moved.stderr.includes('not an absolute path')]).to.deep.equal([2, true]);
   });
 
   it('leaves the registry of another user to that user', async function () {

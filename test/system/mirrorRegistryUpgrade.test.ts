@@ -60,7 +60,7 @@ describe('upgradeRegistry', function () {
 
     const { code, stdout, stderr } = await upgrade();
     expect([code, stderr.includes('error')], stderr).to.deep.equal([0, false]);
-    expect(stdout).to.include('Done: the registry is well.').and.to.include('2.0.7 to 2.0.11');
+    expect(stdout).to.include('Done: the registry is healthy.').and.to.include('2.0.7 to 2.0.11');
     expect(host.running).to.equal(quay);
     const first = host.calls.findIndex((line) => line.startsWith('systemctl stop'));
     expect(host.calls.findLastIndex((line) => /^podman (?:pull|tag)/.test(line))).to.be.lessThan(first);

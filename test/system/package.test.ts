@@ -87,7 +87,7 @@ describe('npm run package', function () {
     for (const [name, help] of [
       ['oc-adm_upgrade_bundle', /^Put everything/],
       ['oc-adm_release_mirror_config', /^Mirror /],
-      ['kubectl-adm_mirror_registry', /^Look into the mirror registry/],
+      ['kubectl-adm_mirror_registry', /^Inspect and upgrade the mirror registry/],
       ['oc-disconnected', /^Put everything/],
     ] as const) {
       const { code, stdout, stderr } = await run(alone(name), ['--help'], { cwd: '/', env: bare });
@@ -140,7 +140,7 @@ describe('npm run package', function () {
     ];
     const { code, stdout, stderr } = await run('qemu-aarch64', [...args, '--help'], { env: bare });
     expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
-    expect(stdout).to.match(/^Look into the mirror registry/);
+    expect(stdout).to.match(/^Inspect and upgrade the mirror registry/);
   });
 
   it('makes a console program for Windows with all of it in it', async function () {

@@ -122,7 +122,7 @@ describe('a mirror registry under podman', function () {
     expect(await runningImages()).to.deep.equal([old.pause, old.quay, old.redis].sort());
     const { code, stdout, stderr } = await call('upgrade', `--bundle=${bundle}`);
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.include('Done: the registry is well.');
+    expect(stdout).to.include('Done: the registry is healthy.');
     expect(await runningImages()).to.deep.equal(Object.values(images).sort());
     const url = 'https://localhost:18443/v2/';
     const root = '/mnt/quay-install/quay-rootCA/rootCA.pem';

@@ -8,8 +8,9 @@ import { listFlaws } from './issuing.ts';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';
 
 /**
- * Whose certificates a registry has: `automatic`, made by the installer, with their authority and its key at hand; `stranded`, made by
- * the installer, without that key; `own`, somebody’s own, which are never touched; `missing`; or `external`, where TLS ends elsewhere.
+ * Who issued the certificates of a registry: `automatic`: the installer, and the key of its CA is present; `stranded`:
+ * the installer, and that key is missing; `own`: the administrator, never changed; `missing`; `external`: a proxy
+ * terminates TLS.
  */
 export type CertificateKind = 'automatic' | 'stranded' | 'own' | 'missing' | 'external';
 
@@ -20,7 +21,7 @@ export interface CertificateFacts {
   readonly issuer: string;
   readonly notBefore: string;
   readonly notAfter: string;
-  /** Whole days that it is still good for; negative when it has ended. */
+  /** Whole days until it expires; negative if it has expired. */
   readonly daysLeft: number;
   /** Names and addresses of the hosts it is for. */
   readonly hosts: readonly string[];
@@ -36,19 +37,19 @@ export interface CertificateStatus {
   readonly kind: CertificateKind;
   readonly server?: CertificateFacts;
   readonly authority?: CertificateFacts;
-  /** The key beside the server’s certificate is its own. */
+  /** The key file matches the certificate of the server. */
   readonly hasKey: boolean;
-  /** An authority that was made to take the place of the present one. */
+  /** A new CA that is prepared to replace the present one. */
   readonly next?: CertificateFacts;
-  /** What keeps clients from the registry, or soon will; one sentence each. */
+  /** Problems that keep clients from the registry, or soon will; one sentence each. */
   readonly problems: readonly string[];
 }
 
-/** The certificates with their PEM, to be worked on. */
+/** The certificates of a registry with their PEM. */
 export interface HostCertificates {
   readonly status: CertificateStatus;
   readonly paths: CertificatePaths;
-  /** The server’s alone, without those of its authorities. */
+  /** The certificate of the server, without its chain. */
   readonly server: string | undefined;
   readonly authority: string | undefined;
   readonly authorityKey: string | undefined;
@@ -60,7 +61,10 @@ const day = 24 * 60 * 60 * 1000;
 /** The common name that installers of all versions give to a server. */
 const installerName = /(?:^|\n)CN=quay-enterprise(?:\n|$)/;
 
-/** Reads the certificates of an installation and tells whose they are. Writes nothing. Throws `not-readable` and `invalid-file`. */
+/**
+ * Reads the certificates of an installation and classifies them. Writes nothing. Throws `not-readable` and
+ * `invalid-file`.
+ */
 export async function readCertificates(
   files: HostFiles,
   installation: Installation,
@@ -74,10 +78,10 @@ export async function readCertificates(
   );
   const server = chain === undefined ? undefined : firstCertificate(paths.server, chain);
   const recorded = (await readState(files, installation))?.certs;
-  // What lies about beside somebody’s own certificate is nobody’s business.
+  // Files beside a provided certificate do not matter.
   const isOurs = server !== undefined && root !== undefined && isAutomatic(server, parseOrPass(root), recorded);
   const authority = isOurs ? firstCertificate(paths.authority, root) : undefined;
-  // What has taken its place already is no longer the next.
+  // After the switch, the prepared CA is the present one.
   const isPending =
     authority !== undefined && next !== undefined && parseOrPass(next)?.raw.equals(authority.raw) === false;
   const pending = isPending && nextKey !== undefined ? { certificate: next, key: nextKey } : undefined;
@@ -88,7 +92,7 @@ export async function readCertificates(
     ...(authority && { authority: await describe(paths.authority, authority, now) }),
     ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
     hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
-    // What the proxy in front demands is not known.
+    // What a proxy requires is unknown.
     problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
   };
   return {
@@ -99,11 +103,11 @@ export async function readCertificates(
   };
 }
 
-/** The authorities that clients have to trust, in PEM: the present one, and one that is to take its place. Throws `unsupported`. */
+/** Returns the CAs that clients need, in PEM: the present one, and the prepared one. Throws `unsupported`. */
 export function trustedBy({ authority, next, paths }: HostCertificates): string {
   if (authority !== undefined) return authority + (next?.certificate ?? '');
-  throw new PluginError('unsupported', `${paths.server} was not signed by an authority of this registry`, {
-    hint: 'Clients need the authority that your certificate comes from.',
+  throw new PluginError('unsupported', `${paths.server} was not issued by the CA of this registry`, {
+    hint: 'Give clients the CA that issued your certificate.',
   });
 }
 
@@ -112,10 +116,10 @@ export function isFor(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) !== undefined;
 }
 
-/** The names and addresses that a certificate is for, without their kinds. */
+/** Returns the names and addresses of a certificate, without their kinds. */
 export function hostsOf({ subjectAltName = '' }: X509Certificate): string[] {
   const names = [...subjectAltName.matchAll(/(?:DNS|IP Address):([^,\s"]+)/g)].map(([, name = '']) => name);
-  // Addresses of IPv6 are written out in full by OpenSSL.
+  // OpenSSL writes IPv6 addresses in full.
   return [
     ...new Set(names.map((name) => (isIP(name) === 6 ? new URL(`http://[${name}]`).hostname.slice(1, -1) : name))),
   ];
@@ -134,8 +138,8 @@ function classify(
 }
 
 /**
- * Not by names alone: a certificate counts as the installer’s when the root beside it has really signed it, and it was recorded as such or has the
- * name that installers give. What an administrator put there stays his, whoever signed it.
+ * Tells whether the installer made a certificate: the CA beside it signed it, and it was recorded so or has the name
+ * that installers give. A certificate that an administrator installed is never taken for one.
  */
 function isAutomatic(
   server: X509Certificate,
@@ -164,23 +168,23 @@ function listProblems(
   paths: CertificatePaths,
   now: Date,
 ): string[] {
-  if (!server) return [`there is no certificate: ${paths.server}`];
+  if (!server) return [`the certificate ${paths.server} is missing`];
   const ended = (what: string, certificate: X509Certificate): string | undefined =>
-    certificate.validToDate < now ? `${what} ended on ${dateOf(certificate.validToDate)}` : undefined;
+    certificate.validToDate < now ? `${what} expired on ${dateOf(certificate.validToDate)}` : undefined;
   return [
     serverKey !== undefined && isKeyOf(server, serverKey) ? undefined : keyProblem(paths, serverKey !== undefined),
     ended('the certificate', server),
-    authority && ended('its authority', authority),
-    isFor(server, host.value) ? undefined : `the certificate is not for ${host.value}, which clients call`,
+    authority && ended('its CA', authority),
+    isFor(server, host.value) ? undefined : `the certificate does not name the host ${host.value}`,
   ].filter((problem) => problem !== undefined);
 }
 
-/** What to do about a key that is not the certificate’s. */
-export const keyHint = 'Bring the right key back from a backup, or have a new one made with --rotate-key.';
+/** Hint for a key that does not match its certificate. */
+export const keyHint = 'Restore the key from a backup, or create a new one with --rotate-key.';
 
-/** Says that the key beside the server’s certificate is missing, or another’s. */
+/** Says that the key of the server is missing or does not match. */
 export function keyProblem({ server, serverKey }: CertificatePaths, isThere: boolean): string {
-  return isThere ? `${serverKey} is not the key of ${server}` : `there is no key: ${serverKey}`;
+  return isThere ? `${serverKey} is not the key of ${server}` : `the key ${serverKey} is missing`;
 }
 
 /** Tells whether a private key, in PEM, is that of a certificate. */
@@ -192,13 +196,13 @@ export function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   }
 }
 
-/** A file may hold a chain; the first certificate is the one it is about. */
+/** Returns the first certificate of a chain. */
 function firstCertificate(path: string, text: string): X509Certificate {
   try {
     return new X509Certificate(text);
   } catch (cause) {
-    throw new PluginError('invalid-file', `${path} holds no certificate: ${messageOf(cause)}`, {
-      hint: 'Bring it back from a backup; without it nobody can reach the registry either.',
+    throw new PluginError('invalid-file', `${path} is not a certificate: ${messageOf(cause)}`, {
+      hint: 'Restore it from a backup. Clients cannot reach the registry without it.',
       cause,
     });
   }
@@ -228,7 +232,7 @@ async function describe(file: string, certificate: X509Certificate, now: Date): 
   };
 }
 
-/** The day of a time: `2027-03-01`. */
+/** Returns the day of a time: `2027-03-01`. */
 export function dateOf(time: Date): string {
   return time.toISOString().slice(0, 10);
 }

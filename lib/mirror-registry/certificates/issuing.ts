@@ -10,7 +10,7 @@ import { isIP } from 'node:net';
 import { promisify } from 'node:util';
 import type * as x509 from '@peculiar/x509';
 
-/** How long a certificate is good: from five minutes before `now`, for clocks that are behind, for some days. */
+/** Validity of a certificate: from five minutes before `now`, because clocks differ, for some days. */
 export interface Validity {
   readonly now: Date;
   readonly days: number;
@@ -22,9 +22,9 @@ export interface Authority {
   readonly key: string;
 }
 
-/** What a server’s certificate is to be. */
+/** Request for the certificate of a server. */
 export interface ServerCertificateRequest extends Validity {
-  /** The certificate that it takes the place of, in PEM: the subject is the same, and without `key` the public key. */
+  /** The certificate that it replaces, in PEM. The subject stays, and without `key` the public key. */
   readonly like: string;
   /** A new private key, in PEM. */
   readonly key?: string | undefined;
@@ -36,8 +36,8 @@ export interface ServerCertificateRequest extends Validity {
 const day = 24 * 60 * 60 * 1000;
 
 /**
- * Issues the certificate of a server, in PEM: no authority of its own, for `serverAuth`, with the key identifiers of both. An address
- * is named as an address. It ends no later than its authority.
+ * Issues the certificate of a server, in PEM: not a CA, for `serverAuth`, with the key identifiers of both, and IP
+ * addresses as such. It expires no later than its CA.
  */
 export async function issueServerCertificate(request: ServerCertificateRequest): Promise<string> {
   const { like, key, hosts, authority, now, days } = request;
@@ -68,14 +68,14 @@ export async function issueServerCertificate(request: ServerCertificateRequest):
   return `${certificate.toString('pem')}\n`;
 }
 
-/** Issues the certificate of an authority once more, in PEM, on its own key and subject: what trusts the old one trusts what this one signs. */
+/** Reissues the certificate of a CA, in PEM, with the same key and subject, so that clients keep their trust. */
 export async function reissueAuthority({ certificate, key, now, days }: Authority & Validity): Promise<string> {
   const api = await load();
   const old = new api.X509Certificate(certificate);
   return createRoot(api, old.subjectName, old.publicKey, await keyIdentifierOf(api, old), { key, now, days });
 }
 
-/** Makes a new authority with a key and a name of its own, which nobody trusts yet. */
+/** Creates a CA with a new key and name. */
 export async function createAuthority(host: string, { now, days }: Validity): Promise<Authority> {
   const api = await load();
   const keys = await promisify(generateKeyPair)('rsa', { modulusLength: 3072 });
@@ -91,7 +91,7 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   return { key, certificate: await createRoot(api, name, publicKey, identifier, { key, now, days }) };
 }
 
-/** Makes a private key of the same kind as that of a certificate, of RSA with 2048 bits at least, in PEM. */
+/** Creates a private key of the same kind as that of a certificate, with at least 2048 bits for RSA, in PEM. */
 export async function createKeyLike(pem: string): Promise<string> {
   const { asymmetricKeyType, asymmetricKeyDetails: details } = new X509Certificate(pem).publicKey;
   const { privateKey } =
@@ -101,7 +101,7 @@ export async function createKeyLike(pem: string): Promise<string> {
   return privateKey.export({ type: 'pkcs8', format: 'pem' });
 }
 
-/** What strict clients refuse in a certificate, or should be told better, one phrase each; none in those that this program issues. */
+/** Lists why strict clients refuse a certificate, one phrase each; empty for certificates of this program. */
 export async function listFlaws(pem: string): Promise<string[]> {
   const api = await load();
   const certificate = new api.X509Certificate(pem);
@@ -118,7 +118,7 @@ export async function listFlaws(pem: string): Promise<string[]> {
         !certificate.getExtension(api.SubjectKeyIdentifierExtension) && 'it has no subject key identifier',
       ]
     : [
-        signs && 'it may sign certificates and is no authority',
+        signs && 'it may sign certificates but is not a CA',
         names.length === 0 && 'it names no host',
         !isAlone &&
           !certificate.getExtension(api.AuthorityKeyIdentifierExtension) &&
@@ -130,7 +130,7 @@ export async function listFlaws(pem: string): Promise<string[]> {
 
 type Api = typeof x509;
 
-/** Loaded when there is something to issue: it takes longer than most commands. */
+/** Loads the package on first use, because that takes longer than most commands. */
 async function load(): Promise<Api> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
@@ -160,7 +160,7 @@ async function createRoot(
       new api.BasicConstraintsExtension(true, 1, true),
       new api.KeyUsagesExtension(keyCertSign | cRLSign | digitalSignature, true),
       new api.SubjectKeyIdentifierExtension(identifier),
-      // By key alone: a serial number would tie what is signed to one certificate of the authority.
+      // Without a serial number, which would bind certificates to one certificate of the CA.
       new api.AuthorityKeyIdentifierExtension(identifier),
     ],
   });
@@ -195,7 +195,7 @@ function namesOf(hosts: readonly string[]): { type: 'dns' | 'ip'; value: string 
   return hosts.map((host) => ({ type: isIP(host) ? 'ip' : 'dns', value: host }));
 }
 
-/** A positive number of 127 random bits, in hex. */
+/** Returns a positive number of 127 random bits, in hex. */
 function newSerial(): string {
   const bytes = randomBytes(16);
   bytes[0] = ((bytes[0] ?? 0) & 0x3f) | 0x40;

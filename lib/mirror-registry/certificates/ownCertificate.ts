@@ -5,20 +5,23 @@ import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
 
-/** A certificate of somebody’s own with its chain, and its key, in PEM. */
+/** A certificate that the administrator provides, with its chain and key, in PEM. */
 export interface OwnCertificate {
   readonly certificate: string;
   readonly key: string;
 }
 
-/** Why somebody’s own certificate has to be written; nothing where the present one, in PEM, is that one. Throws `invalid-file`. */
+/**
+ * Returns why the provided certificate has to be written; empty if it is the present one, in PEM. Throws
+ * `invalid-file`.
+ */
 export function describeTakeOver(own: OwnCertificate, present: string | undefined): string[] {
-  return isThere(readOwn(own), present) ? [] : ['your own certificate takes its place'];
+  return isThere(readOwn(own), present) ? [] : ['your own certificate replaces it'];
 }
 
 /**
- * Has somebody’s own certificate and key take the place of those that are there, whosever these are; an authority of the installer stays
- * where it is. Throws `invalid-file` for one that cannot serve clients.
+ * Replaces the certificate and key of the server by the provided ones; a CA of the installer stays. Throws
+ * `invalid-file` for a certificate that cannot serve clients.
  */
 export async function takeOver(
   own: OwnCertificate,
@@ -36,12 +39,12 @@ export async function takeOver(
 ): Promise<{ readonly changes: readonly FileChange[]; readonly trusted: string }> {
   const certificate = readOwn(own);
   const problem =
-    (!isKeyOf(certificate, own.key) && 'the key is not its own') ||
-    (!isFor(certificate, host.value) && `it is not for ${host.value}, which clients call`) ||
-    (certificate.validToDate < now && `it ended on ${dateOf(certificate.validToDate)}`) ||
-    (certificate.validFromDate > now && `it begins on ${dateOf(certificate.validFromDate)}`);
+    (!isKeyOf(certificate, own.key) && 'the key does not match it') ||
+    (!isFor(certificate, host.value) && `it does not name the host ${host.value}`) ||
+    (certificate.validToDate < now && `it expired on ${dateOf(certificate.validToDate)}`) ||
+    (certificate.validFromDate > now && `it is not valid before ${dateOf(certificate.validFromDate)}`);
   if (problem) {
-    throw new PluginError('invalid-file', `your certificate cannot take the place of the present one: ${problem}`);
+    throw new PluginError('invalid-file', `cannot use your certificate: ${problem}`);
   }
   if (isThere(certificate, server)) return { changes: [], trusted: own.certificate };
   const wanted: [path: string, text: string][] = [
@@ -50,7 +53,7 @@ export async function takeOver(
   ];
   const changes = await Promise.all(
     wanted.map(async ([path, text]): Promise<FileChange> => {
-      // The user of the container has to read the key too; the folder keeps others out.
+      // The user of the container reads the key too; the mode of the folder excludes other users.
       return { path, before: await files.read(path), after: Buffer.from(text), mode: 0o644 };
     }),
   );
@@ -65,6 +68,6 @@ function readOwn({ certificate }: OwnCertificate): X509Certificate {
   try {
     return new X509Certificate(certificate);
   } catch (cause) {
-    throw new PluginError('invalid-file', `there is no certificate in what was given: ${messageOf(cause)}`, { cause });
+    throw new PluginError('invalid-file', `cannot read your certificate: ${messageOf(cause)}`, { cause });
   }
 }

@@ -9,39 +9,42 @@ import { describeTakeOver, takeOver, type OwnCertificate } from './ownCertificat
 import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
 import type { RecordedCertificate } from '../detect/registryState.ts';
 
-/** How certificates are renewed; spans are in days. */
+/** Options of a renewal; spans are in days. */
 export interface RenewalOptions {
   readonly now: Date;
-  /** A certificate that ends within that time is renewed. */
+  /** Renew certificates that expire within this time. */
   readonly renewBefore: number;
   readonly certDays: number;
   readonly caDays: number;
-  /** Names and addresses to be added. */
+  /** Names and addresses to add to the certificate. */
   readonly addHosts: readonly string[];
-  /** Renew although nothing asks for it. */
+  /** Renew even if no certificate needs it. */
   readonly force: boolean;
-  /** Make a new key for the server, although the present one would do. */
+  /** Create a new key for the server. */
   readonly rotateKey?: boolean;
-  /** `prepare` makes a new authority beside the present one; `switch` lets it take its place, which ends the trust of clients. */
+  /**
+   * `prepare` creates a new CA beside the present one; `switch` replaces the present one by it, which ends the trust of
+   * clients.
+   */
   readonly newAuthority?: 'prepare' | 'switch' | undefined;
-  /** To take the place of whatever is there. */
+  /** Replaces the present certificate. */
   readonly own?: OwnCertificate | undefined;
-  /** Quay is upgraded, and restarted for that: what is not quite new any more is renewed on the way. */
+  /** Quay is upgraded and restarted, so a certificate older than 30 days is renewed too. */
   readonly withQuay?: boolean;
 }
 
-/** Why which certificate is to be renewed; empty lists for those that stay. */
+/** Reasons for the renewal of each certificate; empty if it stays. */
 export interface RenewalNeed {
   readonly server: readonly string[];
   readonly authority: readonly string[];
-  /** Why the server gets a new key too. */
+  /** Reasons for a new key of the server. */
   readonly key: readonly string[];
 }
 
 /** New certificates, not yet written. */
 export interface Renewal extends RenewalNeed {
   readonly changes: readonly FileChange[];
-  /** The authorities that clients have to trust from now on, in PEM; of a new one and the present one, both. */
+  /** The CAs that clients need after the renewal, in PEM; both while a new one is prepared. */
   readonly trusted: string;
 }
 
@@ -53,8 +56,8 @@ export function isHost(text: string): boolean {
 }
 
 /**
- * Decides which certificates are to be renewed, and why. Somebody’s own never are. The authority is renewed first where it would end
- * before a certificate that it signs.
+ * Decides which certificates are renewed, and why. Certificates that the administrator provided are never renewed. The
+ * CA is renewed too if it would expire before a certificate that it signs.
  */
 export function findRenewals(
   { status, server: pem }: HostCertificates,
@@ -75,7 +78,7 @@ export function findRenewals(
   const missing = [host.value, ...addHosts].filter((name) => !isFor(certificate, name));
   const { asymmetricKeyType, asymmetricKeyDetails: { modulusLength: bits = 0 } = {} } = certificate.publicKey;
   const key = [
-    ...(rotateKey ? ['asked for'] : []),
+    ...(rotateKey ? ['requested'] : []),
     ...(asymmetricKeyType === 'rsa' && bits < 2048 ? [`RSA of ${bits} bits is too short`] : []),
   ];
   const reasons = [
@@ -84,23 +87,24 @@ export function findRenewals(
     ...missing.map((name) => `it does not name ${name}`),
     ...server.flaws,
     ...(withQuay && now.getTime() - certificate.validFromDate.getTime() > 30 * day
-      ? ['Quay is upgraded, and it is older than 30 days']
+      ? ['Quay is upgraded, and the certificate is older than 30 days']
       : []),
-    ...(force ? ['asked for'] : []),
-    ...(newAuthority === 'switch' ? ['a new authority signs it'] : []),
+    ...(force ? ['requested'] : []),
+    ...(newAuthority === 'switch' ? ['a new CA signs it'] : []),
   ];
-  if (newAuthority === 'switch') return { server: reasons, authority: ['the new authority takes its place'], key };
+  if (newAuthority === 'switch') return { server: reasons, authority: ['the new CA replaces it'], key };
   const aged = authority.daysLeft < (reasons.length > 0 ? certDays : renewBefore);
   const roots = [...(aged ? [describeEnd(authority)] : []), ...authority.flaws];
-  // What is served is the server’s certificate with that of its authority.
-  if (roots.length > 0 && reasons.length === 0) reasons.push('its authority is renewed');
+  // Quay serves the certificate of its CA too.
+  if (roots.length > 0 && reasons.length === 0) reasons.push('its CA is renewed');
   return { server: reasons, authority: roots, key };
 }
 
 /**
- * Makes the certificates that are to be renewed: the server’s on its own key, or a new one, and names, the authority’s on its own key and subject, so
- * that clients which trust the old one trust the new. Every one is checked before it is handed out. Throws `unsupported` for certificates that are
- * somebody’s own, or lack their authority’s key, `invalid-file` where the server’s key is another, and `internal` for one that does not pass.
+ * Creates the certificates that need renewal. The server keeps its names and, unless it gets a new one, its key; the CA
+ * keeps its key and subject, so that clients keep their trust. Each is checked before it is returned. Throws
+ * `unsupported` for provided certificates and if the key of the CA is missing, `invalid-file` if the key of the server
+ * does not match, and `internal` if a check fails.
  */
 export async function renewCertificates(
   files: HostFiles,
@@ -133,8 +137,8 @@ export async function renewCertificates(
   let signer: Authority;
   if (options.newAuthority === 'switch') {
     if (!next) {
-      throw new PluginError('not-found', `there is no new authority to switch to: ${paths.next}`, {
-        hint: 'Make it with --new-ca=prepare, and let all clients trust both before the switch.',
+      throw new PluginError('not-found', `there is no new CA to switch to: ${paths.next} is missing`, {
+        hint: 'Create it with --new-ca=prepare, and give both CAs to all clients before the switch.',
       });
     }
     signer = next;
@@ -150,8 +154,8 @@ export async function renewCertificates(
   const sound = [...new Set(hosts)].filter(isHost);
   if (!isHost(installation.host.value)) {
     const { value, file, line } = installation.host;
-    throw new PluginError('unsupported', `no certificate can be for “${value}” (${file}:${line})`, {
-      hint: 'Nothing was changed. SERVER_HOSTNAME has to be the host name or address by which clients reach the registry.',
+    throw new PluginError('unsupported', `cannot issue a certificate for “${value}” (${file}:${line})`, {
+      hint: 'Nothing was changed. Set SERVER_HOSTNAME to the host name or IP address of the registry.',
     });
   }
   const fresh = need.key.length > 0 ? await createKeyLike(server) : undefined;
@@ -162,14 +166,14 @@ export async function renewCertificates(
   check(issued, roots, key, sound);
 
   const changes = [await change(paths.server, issued + signer.certificate)];
-  // The user of the container has to read the key too; the folder keeps others out.
+  // The user of the container reads the key too; the mode of the folder excludes other users.
   if (fresh !== undefined) changes.push(await change(paths.serverKey, fresh, 0o644));
   if (need.authority.length > 0) changes.push(await change(paths.authority, signer.certificate));
   if (options.newAuthority === 'switch') changes.push(await change(paths.authorityKey, signer.key, 0o600));
   return { ...need, changes, trusted: signer.certificate };
 }
 
-/** Whose the certificate of the server is once such a renewal is done; undefined where that is what it was. */
+/** Returns the origin of the server’s certificate after a renewal; undefined if it does not change. */
 export function originAfter(
   { own, newAuthority }: RenewalOptions,
   { status: { kind } }: HostCertificates,
@@ -182,16 +186,16 @@ function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAu
   if (kind === 'automatic' || (kind === 'stranded' && newAuthority !== undefined)) return;
   const refusals = {
     own: [
-      `${paths.server} is not one that mirror-registry made, and is never touched`,
-      'Renew it where it comes from, put the certificate with its chain and its key there, and restart quay-app.service.',
+      `${paths.server} was not made by mirror-registry, and is never changed`,
+      'Renew it with its issuer, and install it with certs renew --ssl-cert and --ssl-key.',
     ],
     stranded: [
-      `the key of the authority is not in ${paths.authorityKey}: no certificate can be signed that clients trust`,
-      'Bring the key back, or make a new authority with --new-ca=prepare, which all clients have to be told.',
+      `cannot sign a certificate: the key of the CA, ${paths.authorityKey}, is missing`,
+      'Restore the key, or create a new CA with --new-ca=prepare and give it to all clients.',
     ],
-    missing: [`there is no certificate to renew: ${paths.server}`, 'Bring it back from a backup.'],
+    missing: [`there is no certificate to renew: ${paths.server} is missing`, 'Restore it from a backup.'],
     external: [
-      'TLS ends before the registry (EXTERNAL_TLS_TERMINATION), which has no certificate of its own',
+      'a proxy terminates TLS (EXTERNAL_TLS_TERMINATION): the registry has no certificate of its own',
       'Renew the certificate of the proxy in front of it.',
     ],
   } as const;
@@ -199,7 +203,7 @@ function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAu
   throw new PluginError('unsupported', message, { hint });
 }
 
-/** The key of the server, in PEM, on which its certificate can be issued anew. */
+/** Returns the key of the server, in PEM, for its next certificate. */
 async function requireKey(files: HostFiles, { paths, status }: HostCertificates): Promise<string> {
   const key = await files.readText(paths.serverKey);
   if (key !== undefined && status.hasKey) return key;
@@ -208,18 +212,18 @@ async function requireKey(files: HostFiles, { paths, status }: HostCertificates)
 
 function describeEnd({ daysLeft, notAfter }: { readonly daysLeft: number; readonly notAfter: string }): string {
   const date = notAfter.slice(0, 10);
-  return daysLeft < 0 ? `it ended on ${date}` : `it ends on ${date}, in ${daysLeft} days`;
+  return daysLeft < 0 ? `it expired on ${date}` : `it expires on ${date}, in ${daysLeft} days`;
 }
 
 function check(pem: string, roots: readonly string[], key: string, hosts: readonly string[]): void {
   const certificate = new X509Certificate(pem);
   for (const root of roots.map((text) => new X509Certificate(text))) {
     if (!certificate.checkIssued(root) || !certificate.verify(root.publicKey)) {
-      throw new PluginError('internal', 'the new certificate does not follow from its authority');
+      throw new PluginError('internal', 'the new certificate is not verified by its CA');
     }
   }
   const stray = hosts.find((host) => !host.startsWith('*') && !isFor(certificate, host));
-  if (stray !== undefined) throw new PluginError('internal', `the new certificate is not for ${stray}`);
+  if (stray !== undefined) throw new PluginError('internal', `the new certificate does not name ${stray}`);
   if (certificate.checkPrivateKey(createPrivateKey(key))) return;
-  throw new PluginError('internal', 'the new certificate is not for the key of the server');
+  throw new PluginError('internal', 'the new certificate does not match the key of the server');
 }

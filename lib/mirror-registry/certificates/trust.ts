@@ -3,19 +3,22 @@ import { registryAuthorityConfigMap } from '../../config/certificateAuthority.ts
 import { formatManifest } from '../../config/manifest.ts';
 import type { Installation } from '../installation.ts';
 
-/** What clients and clusters need in order to trust a registry. */
+/** The CAs of a registry in the forms that clients and clusters need. */
 export interface TrustOutputs {
   /** The authorities, in PEM. */
   readonly certificates: string;
   /** Lines for install-config.yaml. */
   readonly installConfig: string;
-  /** A ConfigMap in openshift-config, for `additionalTrustedCA` of `image.config.openshift.io/cluster`; none for an address of IPv6. */
+  /**
+   * A ConfigMap in openshift-config, for `additionalTrustedCA` of `image.config.openshift.io/cluster`; undefined for an
+   * IPv6 address.
+   */
   readonly configMap: string | undefined;
-  /** Where podman, skopeo and CRI-O look for the authorities. */
+  /** The file in which podman, skopeo and CRI-O expect the CAs. */
   readonly certsFolder: string;
 }
 
-/** Makes all forms in which others want to be told of a registry’s authorities. Throws `invalid-file` for a text without any. */
+/** Formats the CAs of a registry for clusters and hosts. Throws `invalid-file` for a text without a certificate. */
 export function formatTrust(certificates: string, { host, port }: Installation): TrustOutputs {
   const isIpv6 = isIP(host.value) === 6;
   const registry = `${isIpv6 ? `[${host.value}]` : host.value}:${port.value}`;
@@ -23,7 +26,7 @@ export function formatTrust(certificates: string, { host, port }: Installation):
   return {
     certificates,
     installConfig: `additionalTrustBundle: |\n${indented}\nadditionalTrustBundlePolicy: Always\n`,
-    // No key of a ConfigMap can hold such an address.
+    // Keys of a ConfigMap cannot have colons.
     configMap: isIpv6
       ? undefined
       : formatManifest(registryAuthorityConfigMap({ certificates, registries: [registry] }).object),

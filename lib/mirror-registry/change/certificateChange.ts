@@ -6,15 +6,14 @@ import { requireHealth } from './health.ts';
 import { describeState } from '../detect/registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
 
-/** Which certificates of which registry are renewed, and how. */
+/** Input of a renewal. */
 export interface CertificateChangeRequest extends ExecutionRequest {
   readonly renewal: RenewalOptions;
 }
 
 /**
- * Renews the certificates of a registry alone, as `upgradeRegistry` does with its images: what is there is kept, a run that was killed is
- * gone on with first, and when Quay does not get well with the new ones, the old ones come back. A new authority that is only prepared
- * starts nothing. The caller holds the lock. Throws as `renewCertificates` and `changeRegistry`.
+ * Renews the certificates of a registry, with the same backup, resume and rollback as `upgradeRegistry`. A CA that is
+ * only prepared restarts nothing. The caller has the lock. Throws as `renewCertificates` and `changeRegistry`.
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;

@@ -1,10 +1,10 @@
-/** What a timer runs. */
+/** Input of the timer. */
 export interface CheckTimer {
   /** The program with its arguments; all paths are absolute. */
   readonly command: readonly string[];
   /** The systemd of a user runs it. */
   readonly isUser: boolean;
-  /** What the command ends with if there is something to do. */
+  /** Exit code of the command if there is something to do. */
   readonly changesExitCode: number;
 }
 
@@ -15,29 +15,21 @@ export interface CheckTimer {
 export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTimer): string {
   const folder = isUser ? '~/.config/systemd/user' : '/etc/systemd/system';
   const systemctl = isUser ? 'systemctl --user' : 'systemctl';
-  return `# ${folder}/oc-mirror-registry-check.service
-# Exit status: ${changesExitCode} there is something to do, 1 it cannot be done or checked, 2 this command line is wrong
-[Unit]
-Description=Check whether the mirror registry needs an upgrade or new certificates
-
-[Service]
-Type=oneshot
-ExecStart=${command.map(quote).join(' ')}
-
-# ${folder}/oc-mirror-registry-check.timer
-[Unit]
-Description=Check every week whether the mirror registry needs an upgrade or new certificates
-
-[Timer]
-OnCalendar=weekly
-Persistent=true
-RandomizedDelaySec=1h
-
-[Install]
-WantedBy=timers.target
-
-# Then: ${systemctl} daemon-reload && ${systemctl} enable --now oc-mirror-registry-check.timer
-`;
+  const description = 'Check whether the mirror registry needs an upgrade or new certificates';
+  const service = [
+    `# ${folder}/oc-mirror-registry-check.service`,
+    `# Exit status: ${changesExitCode} if there is something to do, 1 if blocked or failed, 2 for a usage error`,
+    ...['[Unit]', `Description=${description}`, ''],
+    ...['[Service]', 'Type=oneshot', `ExecStart=${command.map(quote).join(' ')}`, ''],
+  ];
+  const timer = [
+    `# ${folder}/oc-mirror-registry-check.timer`,
+    ...['[Unit]', `Description=${description} (weekly)`, ''],
+    ...['[Timer]', 'OnCalendar=weekly', 'Persistent=true', 'RandomizedDelaySec=1h', ''],
+    ...['[Install]', 'WantedBy=timers.target', ''],
+  ];
+  const next = `# Next: ${systemctl} daemon-reload && ${systemctl} enable --now oc-mirror-registry-check.timer`;
+  return [...service, ...timer, next, ''].join('\n');
 }
 
 /** Quotes a word by the rules of systemd.service(5), so that it means itself. */

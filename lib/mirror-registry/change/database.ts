@@ -5,12 +5,15 @@ import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
 
-/** The files of a database: itself, and what SQLite keeps beside it. */
+/** The files of a database: the main file, and those that SQLite keeps beside it. */
 const databaseName = /^quay_sqlite\.db(?:-wal|-shm)?$/;
 
 const mainName = 'quay_sqlite.db';
 
-/** The folder of a registry’s database, as this machine has it; undefined if it is not in a file. Throws `command-failed`. */
+/**
+ * Returns the folder of a registry’s database on this machine; undefined if it is not in a file. Throws
+ * `command-failed`.
+ */
 export async function findDatabase(
   files: HostFiles,
   commands: HostCommands,
@@ -23,12 +26,14 @@ export async function findDatabase(
   return (await commands.podman(['volume', 'inspect', '--format', '{{.Mountpoint}}', storage], signal)).trim();
 }
 
-/** The size of a database with its log, in bytes. Throws `command-failed`. */
+/** Returns the size of a database with its log, in bytes. Throws `command-failed`. */
 export async function sizeOfDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<number> {
   return (await listDatabase(commands, folder, signal)).reduce((sum, { size }) => sum + size, 0);
 }
 
-/** Copies a database that no process has open, with its log, owners and modes. Throws `command-failed` and `invalid-file`. */
+/**
+ * Copies a database that no process uses, with its log, owners and modes. Throws `command-failed` and `invalid-file`.
+ */
 export async function copyDatabase(
   commands: HostCommands,
   from: string,
@@ -40,15 +45,15 @@ export async function copyDatabase(
   }
 }
 
-/** Throws `invalid-file` if a folder holds no copy of a database. */
+/** Checks that a folder has a copy of a database. Throws `invalid-file`. */
 export async function requireDatabaseCopy(folder: string): Promise<void> {
   if ((await readdir(folder)).includes(mainName)) return;
   throw new PluginError('invalid-file', `the backup ${folder} is incomplete: ${mainName} is missing`);
 }
 
 /**
- * Has SQLite check a copy of a database from its first page to its last. That is done on one more copy, because SQLite writes beside a
- * database that it opens. Throws `invalid-file` for a damaged one, and `command-failed`.
+ * Checks the integrity of a copy of a database with SQLite, on another copy, because SQLite writes beside a database.
+ * Throws `invalid-file` for a damaged one, and `command-failed`.
  */
 export async function checkDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
   const scratch = join(folder, 'check');
@@ -61,7 +66,7 @@ export async function checkDatabase(commands: HostCommands, folder: string, sign
     const found = database === undefined ? 'it is missing' : await findDamage(join(scratch, database));
     if (found === undefined) return;
     throw new PluginError('invalid-file', `the database of the registry is damaged: ${found}`, {
-      hint: 'A newer Quay would have to change it. Repair it first, with the sqlite3 program or from a backup.',
+      hint: 'Repair it with sqlite3, or restore it from a backup, before the upgrade.',
     });
   } finally {
     await rm(scratch, { recursive: true, force: true });
@@ -95,7 +100,7 @@ export async function restoreDatabase(
   for (const name of kept) await commands.copy(join(from, name), join(to, name), signal);
 }
 
-/** The files of a database. The folder may belong to a user that only podman can act as. Throws `invalid-file` for one that is a link. */
+/** Lists the files of a database, whose folder may belong to a user of podman. Throws `invalid-file` for a link. */
 async function listDatabase(
   commands: HostCommands,
   folder: string,
@@ -105,6 +110,6 @@ async function listDatabase(
   const stray = found.find(({ isFile }) => !isFile);
   if (!stray) return found;
   throw new PluginError('invalid-file', `${join(folder, stray.name)} is not a regular file`, {
-    hint: 'Replace it with the database that it stands for.',
+    hint: 'Replace it with the database that it leads to.',
   });
 }

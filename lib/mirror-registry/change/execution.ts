@@ -25,9 +25,9 @@ export async function finishEarlier(
 ): Promise<DetectedInstallation | undefined> {
   const unfinished = await records.current();
   if (!unfinished) return undefined;
-  context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming it`);
+  context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming`);
   if (unfinished.phase !== 'writing' && unfinished.phase !== 'restarting') {
-    await rollBack(request, records, unfinished, true, context, 'an earlier run began that');
+    await rollBack(request, records, unfinished, true, context, 'an earlier run began the rollback');
   }
   await requireUntouched(request, records, unfinished);
   await carryOut(request, records, unfinished, true, context);
@@ -58,7 +58,7 @@ export async function requireUntouched(
   const foreign = await records.listForeign(journal);
   if (force || foreign.length === 0) return;
   throw new PluginError('conflict', `${foreign.join(' and ')} changed since ${journal.title}`, {
-    hint: 'Another program or person changed that. Keep a copy elsewhere, and then use --force.',
+    hint: 'Another program or user changed it. Save a copy, and use --force.',
   });
 }
 
@@ -100,7 +100,7 @@ async function carryOut(
   }
 }
 
-/** Restores everything and says so: never returns. A newer Quay may have served since an interrupted run: its database is kept. */
+/** Restores everything and throws. A newer Quay may have served since an interrupted run, so its database is kept. */
 async function rollBack(
   request: ExecutionRequest,
   records: UpgradeRecords,

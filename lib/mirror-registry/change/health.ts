@@ -10,23 +10,23 @@ import type { HostCertificates } from '../certificates/certificates.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { publishesOf } from '../detect/podmanCommand.ts';
 
-/** How to ask a registry whether it is well. */
+/** A health check of a registry. */
 export interface HealthQuestion {
   readonly address: string;
   readonly port: number;
-  /** The name or address that its certificate must be for. */
+  /** The expected host name or address in its certificate. */
   readonly host: string;
-  /** It serves TLS, and no HTTP. */
+  /** It serves TLS instead of HTTP. */
   readonly isTls: boolean;
-  /** Trusted authorities, in PEM; undefined if only a proxy talks to it, which needs no more than `certificate`. */
+  /** Trusted CAs, in PEM; undefined behind a proxy, which only needs `certificate`. */
   readonly authorities: string | undefined;
-  /** The certificate that it must present, in PEM. */
+  /** The expected certificate, in PEM. */
   readonly certificate: string | undefined;
 }
 
 const timeout = 10_000;
 
-/** What to ask an installation, by its files. */
+/** Returns the health check of an installation. */
 export function questionFor(
   { installation, commands }: DetectedInstallation,
   { server, authority }: HostCertificates,
@@ -43,15 +43,15 @@ export function questionFor(
 }
 
 /**
- * Asks once: `/health/instance` says that all services are well, `/v2/` answers, and TLS is what clients need: the certificate of the
- * disk, in date, for the host, by its authority. Returns what is wrong, undefined when nothing is.
+ * Checks once: `/health/instance` reports all services as healthy, `/v2/` answers, and TLS serves the certificate of
+ * the disk, valid, for the host, from its CA. Returns the problem; undefined if healthy.
  */
 async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise<string | undefined> {
   try {
     const { status, body } = await get(question, '/health/instance', signal);
     const services = readServices(body);
     const ill = Object.entries(services).filter(([, well]) => well !== true);
-    if (ill.length > 0) return `it is not well: ${ill.map(([name]) => name).join(', ')}`;
+    if (ill.length > 0) return `not healthy: ${ill.map(([name]) => name).join(', ')}`;
     if (status !== 200) return `/health/instance answers ${status}`;
     const { status: protocol } = await get(question, '/v2/', signal);
     return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${protocol}`;
@@ -61,8 +61,8 @@ async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise
 }
 
 /**
- * Asks whether a registry is well before it is changed, and returns the answer. Throws `not-ready` where it is not, unless `force`, or
- * unless its certificates are what is wrong with it, which are about to be renewed.
+ * Checks the health of a registry before a change. Throws `not-ready` if it is not healthy, except with `force` or if
+ * its certificates are the problem, because they are renewed.
  */
 export async function requireHealth(
   detected: DetectedInstallation,
@@ -74,15 +74,18 @@ export async function requireHealth(
   if (problem === undefined) return true;
   if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
   if (!force && certificates.status.problems.length === 0) {
-    throw new PluginError('not-ready', `the registry is not well as it is: ${problem}`, {
-      hint: `Nothing was changed. Mend that first: journalctl -u quay-app.service says more. With --force it is changed all the same.`,
+    throw new PluginError('not-ready', `the registry is not healthy before the change: ${problem}`, {
+      hint: `Nothing was changed. Fix the registry first: see journalctl -u quay-app.service. --force changes it anyway.`,
     });
   }
-  log('warn', `the registry is not well as it is: ${problem}`);
+  log('warn', `the registry is not healthy before the change: ${problem}`);
   return false;
 }
 
-/** Waits until a registry is well three times in a row. Throws `unreachable` with the last reason after `seconds`, and `interrupted`. */
+/**
+ * Waits until a registry is healthy three times in a row. Throws `unreachable` with the last problem after `seconds`,
+ * and `interrupted`.
+ */
 export async function waitForHealth(question: HealthQuestion, seconds: number, signal: AbortSignal): Promise<void> {
   const end = Date.now() + seconds * 1000;
   for (let good = 0; ;) {
@@ -91,8 +94,8 @@ export async function waitForHealth(question: HealthQuestion, seconds: number, s
     if (good === 3) return;
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
     if (problem !== undefined && Date.now() > end) {
-      throw new PluginError('unreachable', `the registry did not come up within ${seconds} s: ${problem}`, {
-        hint: 'journalctl -u quay-app.service says more.',
+      throw new PluginError('unreachable', `the registry is not healthy after ${seconds} s: ${problem}`, {
+        hint: 'See journalctl -u quay-app.service.',
       });
     }
     await sleep(problem === undefined ? 300 : 1000, undefined, { signal }).catch(() => undefined);
@@ -117,7 +120,7 @@ function get(
   const secure: RequestOptions = {
     ...plain,
     ca: authorities,
-    // Without authorities, the certificate itself is compared.
+    // Without CAs, the certificate itself is compared.
     rejectUnauthorized: authorities !== undefined || certificate === undefined,
     allowPartialTrustChain: true,
     servername: isIP(host) ? '' : host,
@@ -129,7 +132,7 @@ function get(
       const { socket } = response;
       const shown = socket instanceof TLSSocket ? socket.getPeerCertificate().raw : undefined;
       if (certificate !== undefined && !shown?.equals(new X509Certificate(certificate).raw)) {
-        sent.destroy(new Error('it shows another certificate than the one on the disk'));
+        sent.destroy(new Error('it serves another certificate than the file on the disk'));
       }
       let body = '';
       response.setEncoding('utf8');
@@ -141,7 +144,7 @@ function get(
       });
       response.on('error', reject);
     });
-    sent.on('timeout', () => sent.destroy(new Error('it does not answer')));
+    sent.on('timeout', () => sent.destroy(new Error('timed out')));
     sent.on('error', reject);
     sent.end();
   });

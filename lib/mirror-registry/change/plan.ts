@@ -9,44 +9,44 @@ import { splice, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 import type { ImageChange, TargetImages } from '../releases/images.ts';
 
-/** What is known of a registry, for a plan. */
+/** Input of a plan. */
 export interface PlanInput {
   readonly detected: DetectedInstallation;
   readonly certificates: CertificateStatus;
   readonly renewals: RenewalNeed;
   /** As `listImageChanges` finds them. */
   readonly images: readonly ImageChange[];
-  /** Images that have the name they are to have, and may be others: podman was not asked. */
+  /** Images that may have changed under the same name: podman was not asked. */
   readonly unknown: readonly string[];
   /** A certificate that expires within so many days needs attention. */
   readonly renewBefore: number;
 }
 
-/** A unit file that is to have other bytes, as text. */
+/** New content of a unit file, as text. */
 export interface UnitChange {
   readonly path: string;
   readonly before: string;
   readonly after: string;
-  /** What changes in it, one phrase each. */
+  /** Its changes, one phrase each. */
   readonly reasons: readonly string[];
 }
 
-/** What an upgrade would do, in the order in which it does it. Plain data, the same for the same host and target. */
+/** The steps of an upgrade, in order. Plain data, the same for the same host and target. */
 export interface UpgradePlan {
-  /** The release of the mirror registry before and after, where it is one. */
+  /** The release of the mirror registry before and after, if known. */
   readonly from: string | undefined;
   readonly to: string | undefined;
-  /** `minor` where Quay gets another minor version. */
+  /** `minor` if the minor version of Quay changes. */
   readonly level: 'none' | 'certificates' | 'patch' | 'minor';
   readonly images: readonly ImageChange[];
   readonly units: readonly UnitChange[];
   readonly certificates: RenewalNeed;
-  /** The units that have to be started again, in that order. */
+  /** The units to restart, in order. */
   readonly restart: readonly string[];
-  /** What keeps it from being done, one sentence each. */
+  /** Blockers, one sentence each. */
   readonly blockers: readonly string[];
   readonly warnings: readonly string[];
-  /** What an administrator has to do soon, because no upgrade can, one sentence each. */
+  /** What an administrator has to do soon, one sentence each. */
   readonly due: readonly string[];
 }
 
@@ -55,8 +55,8 @@ const components = ['pause', 'redis', 'quay'] as const;
 const sitePackages = 'PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/site-packages';
 
 /**
- * Plans an upgrade: which images, which words of which units, which certificates. A pure function of what was found; nothing is read and
- * nothing written. A host that has what it is to have gives a plan without changes.
+ * Plans an upgrade: images, units and certificates. A pure function of its input. The plan of an up-to-date host has no
+ * changes.
  */
 export function planUpgrade({
   detected,
@@ -86,13 +86,13 @@ export function planUpgrade({
     warnings: [
       ...installation.remarks,
       ...listWarnings(images),
-      ...unknown.map((image) => `podman may hold another image as ${image}: it was not asked`),
+      ...unknown.map((image) => `podman was not asked whether ${image} is the same image`),
     ],
     due: listDue(certificates, renewals, renewBefore),
   };
 }
 
-/** Which images of an installation change: those that get another name, and those of `respun`, which get another content. */
+/** Lists the images that change: those with a new name, and those of `respun`, which change under the same name. */
 export function listImageChanges(
   { images }: Installation,
   target: TargetImages,
@@ -110,12 +110,12 @@ export function isUpToDate({ images, units, certificates }: UpgradePlan): boolea
   return images.length + units.length + certificates.server.length + certificates.authority.length === 0;
 }
 
-/** Throws `unsupported` with all that keeps a plan from being carried out. */
+/** Checks that a plan is not blocked. Throws `unsupported` with all blockers. */
 export function requireFeasible({ blockers }: UpgradePlan): void {
   const [first, ...others] = blockers;
   if (first === undefined) return;
   throw new PluginError('unsupported', [first, ...others].join('; '), {
-    hint: 'Nothing was changed. The guide to upgrading a mirror registry says what to do about it.',
+    hint: 'Nothing was changed. See the guide to upgrading a mirror registry.',
   });
 }
 
@@ -154,7 +154,7 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
   });
 }
 
-/** What newer versions of Quay need besides, and installers of their time write. */
+/** Lists the changes that newer versions of Quay need, and that newer installers make. */
 function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, string][] {
   const mends: [Edit, string][] = [];
   const { image, command: words } = command;
@@ -162,22 +162,25 @@ function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, strin
     const flags = /^[^:]+:\/sqlite(?::([A-Za-z,]*))?$/.exec(value);
     if (!flags || flags[1]?.split(',').includes('U')) continue;
     const text = `${word.text}${flags[1] === undefined ? ':' : ','}U`;
-    mends.push([{ start: word.start, end: word.end, text }, 'U on the database’s volume, which podman 5 needs']);
+    mends.push([{ start: word.start, end: word.end, text }, 'U on the volume of the database, required by podman 5']);
   }
   const version = quayVersionOf(to);
   const has = valuesOf(command, 'env').some(({ value }) => value.startsWith('PYTHONUSERBASE_SITE_PACKAGE='));
   if (image && !has && version !== undefined && compareTags(version, '3.12.14') >= 0) {
     const edit = { start: image.start, end: image.start, text: `-e ${sitePackages} ` };
-    mends.push([edit, 'PYTHONUSERBASE_SITE_PACKAGE, which Quay needs from 3.12.14 on']);
+    mends.push([edit, 'PYTHONUSERBASE_SITE_PACKAGE, required by Quay 3.12.14 and later']);
   }
   const [verb] = words;
   if (verb?.text === 'registry-nomigrate') {
-    mends.push([{ start: verb.start, end: verb.end, text: 'registry' }, 'registry, which migrates the database']);
+    mends.push([
+      { start: verb.start, end: verb.end, text: 'registry' },
+      'registry instead of registry-nomigrate, to migrate the database',
+    ]);
   }
   return mends;
 }
 
-/** A password on a command line is seen by everybody who lists processes; later installers keep it in a secret. */
+/** Moves the password of Redis into a secret, because all users can list command lines. */
 function listRequiredRedisFixes({ options }: PodmanCommand): [Edit, string][] {
   const given = options.find(({ name, value }) => name === 'env' && value?.startsWith('REDIS_PASSWORD='));
   const [first] = given?.words ?? [];
@@ -192,13 +195,13 @@ function listBlockers({ database, version, images: present }: Installation, imag
   return [
     ...(images.length > 0 && database === 'postgres'
       ? [
-          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${postgres.line})` : ''}, and later ones have none: it has to be upgraded to 2.0 by the mirror-registry program of that version, which migrates the database`,
+          `this registry${version === undefined ? '' : `, ${version},`} keeps its database in PostgreSQL${postgres ? ` (${postgres.file}:${postgres.line})` : ''}. Upgrade it with the mirror-registry program of version 2.0, which migrates the database`,
         ]
       : []),
     ...images.flatMap(({ component, from, to }) => {
       const [old, fresh] = [tagOf(from), tagOf(to)];
       if (old === undefined || fresh === undefined || compareTags(old, fresh) <= 0) return [];
-      return component === 'quay' ? [`${to} is older than ${from}: a database does not go back`] : [];
+      return component === 'quay' ? [`${to} is older than ${from}: the database cannot be downgraded`] : [];
     }),
   ];
 }
@@ -208,10 +211,10 @@ function certificateBlockers(
   { host }: Installation,
   { server, key }: RenewalNeed,
 ): string[] {
-  // What is renewed is renewed on its own key.
+  // A certificate is renewed on its own key.
   if (kind === 'automatic' && !hasKey && key.length === 0)
-    return [`${problems.join(', ')}: --rotate-key makes a new key`];
-  // What is about to be renewed, or replaced by somebody’s own, keeps nobody away.
+    return [`${problems.join(', ')}: --rotate-key creates a new key`];
+  // A certificate that is renewed or replaced blocks no client.
   if (kind === 'automatic' || kind === 'external' || server.length > 0 || problems.length === 0) return [];
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
 }
@@ -228,7 +231,7 @@ function listDue({ kind, server }: CertificateStatus, renewals: RenewalNeed, ren
     return [];
   const date = server.notAfter.slice(0, 10);
   const when = server.daysLeft < 0 ? `expired on ${date}` : `expires on ${date}, in ${server.daysLeft} days`;
-  return [`${server.file} ${when}, and is not renewed by this program: install a new one with certs renew --ssl-cert`];
+  return [`${server.file} ${when}, and this program does not renew it: install a new one with certs renew --ssl-cert`];
 }
 
 function listWarnings(images: readonly ImageChange[]): string[] {
@@ -237,7 +240,7 @@ function listWarnings(images: readonly ImageChange[]): string[] {
     ...images
       .filter(({ from, to }) => repositoryOf(from) !== repositoryOf(to))
       .map(({ from, to }) => `${to} is from another repository than ${from}`),
-    ...unknown.map(({ from, to }) => `which of ${from} and ${to} is newer cannot be told from their tags`),
+    ...unknown.map(({ from, to }) => `the tags of ${from} and ${to} do not tell which is newer`),
   ];
 }
 
@@ -245,7 +248,7 @@ function repositoryOf(image: string): string {
   return image.replace(/(?::[^:/]*)?(?:@.*)?$/, '');
 }
 
-/** The tag of an image as numbers can be read from it; undefined for an image by digest, or without one. */
+/** Returns the tag of an image if it begins with a number; undefined otherwise. */
 function tagOf(image: string): string | undefined {
   return /:(v?\d[\w.-]*)$/.exec(image.replace(/@.*$/, ''))?.[1];
 }

@@ -8,18 +8,19 @@ import { sizeOfDatabase } from './database.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 
-/** What an upgrade needs of a host. */
+/** Input of the readiness check. */
 export interface UpgradeNeeds {
   readonly commands: HostCommands;
   readonly release: RegistryRelease | undefined;
-  /** The folder of the database that is to be copied, and where to. */
+  /** The folder of the database to copy, and its destination. */
   readonly database: string | undefined;
   readonly backups: string;
 }
 
 /**
- * Looks, before anything is loaded or changed, whether podman runs, whether the images are for this machine, and whether there is room for
- * them and for two copies of the database, one to keep and one to check. Throws `command-failed`, `unsupported` and `disk-full`.
+ * Checks, before anything is loaded or changed, that podman runs, the images are for this machine, and there is space
+ * for them and for two copies of the database: one to keep and one to check. Throws `command-failed`, `unsupported` and
+ * `disk-full`.
  */
 export async function requireReadiness(
   { commands, release, database, backups }: UpgradeNeeds,
@@ -30,13 +31,13 @@ export async function requireReadiness(
   if (release?.arch !== undefined && goArchitecture(release.arch) !== arch) {
     throw new PluginError(
       'unsupported',
-      `${release.name} is for ${release.arch}, and this host is ${arch ?? 'another'}`,
+      `${release.name} is for ${release.arch}, but this host is ${arch ?? 'different'}`,
       {
-        hint: 'Make one for this host with bundle create --arch.',
+        hint: 'Create a bundle for this host with bundle create --arch.',
       },
     );
   }
-  // Podman’s storage may be where this process cannot look.
+  // This process may have no access to the storage of podman.
   const canLook = await stat(store).then(
     () => true,
     () => false,

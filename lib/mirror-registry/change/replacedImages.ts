@@ -14,13 +14,13 @@ export async function findReplaced(
   const found: ReplacedImage[] = [];
   for (const { from } of images) {
     const id = await findImage(commands, from, signal);
-    if (id === undefined) log('warn', `podman does not hold ${from}: a rollback will need it`);
+    if (id === undefined) log('warn', `podman does not have ${from}, which a rollback needs`);
     else found.push({ name: from, id });
   }
   return found;
 }
 
-/** Has podman keep the replaced images under a name of this program, until the backup is removed. Throws `command-failed`. */
+/** Tags the replaced images, so that podman keeps them until the backup is removed. Throws `command-failed`. */
 export async function keepReplaced(
   commands: HostCommands,
   journal: UpgradeJournal,
@@ -39,17 +39,14 @@ export async function releaseReplaced(
   signal: AbortSignal,
 ): Promise<void> {
   for (const name of keptNames(journal)) {
-    // It may have been removed before.
+    // The name may be gone.
     await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;
     });
   }
 }
 
-/**
- * Makes sure that podman still holds every replaced image, by its ID, and gives it its old name again if another image has that. Throws
- * `not-found` with all that are missing.
- */
+/** Checks that podman has all replaced images, by ID. Throws `not-found` with all that are missing. */
 export async function requireReplaced(
   commands: HostCommands,
   { replaced }: UpgradeJournal,
@@ -60,12 +57,12 @@ export async function requireReplaced(
     if ((await findImage(commands, id, signal)) === undefined) missing.push(`${name} (ID ${id.slice(0, 12)})`);
   }
   if (missing.length === 0) return;
-  throw new PluginError('not-found', `podman no longer holds ${missing.join(' and ')}, which a rollback needs`, {
+  throw new PluginError('not-found', `podman no longer has ${missing.join(' and ')}, which a rollback needs`, {
     hint: "Load the images again ('podman pull' or 'podman load'), and run 'rollback' again. --force uses the present image of that name.",
   });
 }
 
-/** Gives the replaced images their old names again, if podman has lost them or gave them to other images. Throws `command-failed`. */
+/** Restores the names of the replaced images. Throws `command-failed`. */
 export async function renameReplaced(
   commands: HostCommands,
   { replaced }: UpgradeJournal,

@@ -9,7 +9,7 @@ import { findImage } from '../releases/images.ts';
 import type { DetectOptions } from '../detect/scopes.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
-/** Has systemd read its units again, and restarts those that a change names, in their order. Throws `command-failed`. */
+/** Reloads systemd, and restarts the units of a change in order. Throws `command-failed`. */
 export async function restartUnits(
   { commands }: ExecutionRequest,
   { restart: units }: UpgradeJournal,
@@ -19,7 +19,7 @@ export async function restartUnits(
   for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
 }
 
-/** Waits until the registry that the host’s files describe now is healthy. Throws as `waitForHealth`. */
+/** Detects the registry again and waits until it is healthy. Throws as `waitForHealth`. */
 export async function waitForRegistry(
   { files, detect, now, healthTimeout }: ExecutionRequest,
   { log }: Context,
@@ -31,7 +31,9 @@ export async function waitForRegistry(
   await waitForHealth(question, healthTimeout, signal);
 }
 
-/** Makes sure that the containers run the new images: a healthy registry may still be the old one. Throws `unreachable`. */
+/**
+ * Checks that the containers run the new images, because a healthy registry may be the old one. Throws `unreachable`.
+ */
 export async function requireContainers(
   { commands }: ExecutionRequest,
   { containers }: UpgradeJournal,
@@ -47,7 +49,7 @@ export async function requireContainers(
   }
 }
 
-/** How a registry is changed, whatever the change is. */
+/** Input of each change. */
 export interface ExecutionRequest {
   readonly files: HostFiles;
   /** The registry as it is before the change, and how to find it again. */
@@ -55,11 +57,11 @@ export interface ExecutionRequest {
   readonly detect: DetectOptions;
   readonly commands: HostCommands;
   readonly now: Date;
-  /** Leave the restart of the registry to the administrator, and do not check its health. */
+  /** Skip the restart and the health check. */
   readonly noRestart: boolean;
   /** Continue although the registry is not healthy, or although its files were changed since. */
   readonly force: boolean;
-  /** How long the registry may take to become healthy, in seconds. */
+  /** Seconds to wait for a healthy registry. */
   readonly healthTimeout: number;
   readonly keepBackups: number;
 }

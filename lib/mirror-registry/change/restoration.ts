@@ -8,13 +8,13 @@ import { restartUnits, waitForRegistry } from './restart.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
-/** Where the database of the newer Quay is kept, in the folder of this program. */
+/** Folder of the newer database, in the folder of this program. */
 const newerName = 'newer-database';
 
 /**
- * Makes sure, before anything stops, that a change can be rolled back: its backup is complete, every file can be written, podman holds the
- * images, and there is room for the newer database with `keepNewer`. `force` accepts missing images, and does without the newer database. Throws
- * `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ * Checks, before anything stops, that a change can be rolled back: its backup is complete, files are writable, podman
+ * has the images, and with `keepNewer` there is space for the newer database. `force` accepts missing images, and skips
+ * the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
   request: ExecutionRequest,
@@ -29,8 +29,8 @@ export async function requireRestorable(
   if (!force) await requireReplaced(commands, journal, signal);
   if (journal.database === undefined) return;
   if ((await findDatabase(files, commands, detected.installation, signal)) !== journal.database) {
-    throw new PluginError('conflict', `the database of the registry is not in ${journal.database} any more`, {
-      hint: 'The backup is of a database elsewhere. Give the unit of Quay its old volume for /sqlite again.',
+    throw new PluginError('conflict', `the database of the registry is no longer in ${journal.database}`, {
+      hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
     });
   }
   await requireDatabaseCopy(await records.folderOf(journal));
@@ -39,8 +39,8 @@ export async function requireRestorable(
 }
 
 /**
- * Restores everything as it was before a change, and starts the registry again. With `keepNewer`, the database of the newer Quay is copied
- * first. What was restored once is never restored again: a resumed run only starts the registry. Throws `rollback-failed`.
+ * Restores everything as it was before a change, and restarts the registry. With `keepNewer`, copies the newer database
+ * first. A resumed run never restores twice. Throws `rollback-failed`.
  */
 export async function restoreRegistry(
   request: ExecutionRequest,
@@ -50,7 +50,7 @@ export async function restoreRegistry(
   context: Context,
 ): Promise<void> {
   const { commands, noRestart } = request;
-  // After an interruption the registry is wanted back, too.
+  // The restoration does not end with an interruption.
   const { signal } = new AbortController();
   let journal = begun;
   try {
@@ -104,7 +104,7 @@ async function saveNewer(
   return journal;
 }
 
-/** The newer database is to be copied, and is not yet overwritten. */
+/** The newer database needs a copy and is not yet overwritten. */
 function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
   return phase === 'saving' || (phase === 'restarting' && keepNewer);
 }
@@ -128,10 +128,10 @@ async function restore(
   return advance(records, journal, 'starting');
 }
 
-/** Notes that the way back begins, in the space that was kept for that. */
+/** Records the begin of the restoration, in the space that is reserved for it. */
 async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
   await records.makeRoom(begun);
-  // Nothing has changed the database until its copy is complete.
+  // The database is unchanged until its copy is complete.
   const journal = begun.phase === 'writing' ? { ...begun, database: undefined } : begun;
   return advance(records, journal, 'restoring');
 }

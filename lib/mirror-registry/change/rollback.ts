@@ -6,9 +6,9 @@ import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
-/** What a rollback restores. */
+/** The parts that a rollback restores. */
 export interface RollbackPlan {
-  /** The change that it takes back, as the subject of a sentence, and when that began, ISO 8601. */
+  /** The change that it reverts, as the subject of a sentence, and when that began, ISO 8601. */
   readonly title: string;
   readonly begun: string;
   /** The change is unfinished. */
@@ -17,13 +17,13 @@ export interface RollbackPlan {
   readonly files: readonly string[];
   /** The folder of the database that it replaces with that of the backup; undefined if it replaces none. */
   readonly database: string | undefined;
-  /** The images that run again, by name. */
+  /** The restored images, by name. */
   readonly images: readonly string[];
   readonly restart: readonly string[];
 }
 
 /**
- * Finds what a rollback would restore, and makes sure that it can. Changes nothing. Returns undefined if there is no backup. Throws as
+ * Plans a rollback and checks that it is possible. Changes nothing. Returns undefined if there is no backup. Throws as
  * `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
 export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan | undefined> {
@@ -44,9 +44,9 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
 }
 
 /**
- * Takes back the unfinished change, or else the last one: files, modes and owners, and the database if Quay was another; what the newer
- * Quay made of the database is kept. Returns what it took back, undefined if there was nothing. Everything is checked before the registry
- * stops. Throws as `planRollback`, and `rollback-failed`.
+ * Reverts the unfinished change, or else the last one: files with modes and owners, and the database if Quay changed;
+ * keeps the newer database. Returns what it reverted; undefined if there was nothing. Checks everything before the
+ * registry stops. Throws as `planRollback`, and `rollback-failed`.
  */
 export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan | undefined> {
   const plan = await planRollback(request, context);
@@ -58,8 +58,8 @@ export async function rollBackRegistry(request: ExecutionRequest, context: Conte
 }
 
 /**
- * Gives up an unfinished change: the files stay as they are, and no command resumes it. Returns it and where its backup is kept; undefined
- * if there is none. Throws as `UpgradeRecords.current`.
+ * Abandons an unfinished change: the files stay, and no command resumes it. Returns it with the path of its backup;
+ * undefined if there is none. Throws as `UpgradeRecords.current`.
  */
 export async function abandonChange(
   request: ExecutionRequest,
@@ -74,8 +74,8 @@ async function findChange(request: ExecutionRequest, records: UpgradeRecords): P
   if (!journal) return undefined;
   if (journal.phase === 'writing' || journal.phase === 'restarting') await requireUntouched(request, records, journal);
   if (request.noRestart && journal.database !== undefined) {
-    throw new PluginError('usage', '--no-restart does not go with a database that has to be restored', {
-      hint: 'Quay has to be stopped for that. Leave the option out.',
+    throw new PluginError('usage', '--no-restart cannot be used if the database is restored', {
+      hint: 'Quay is stopped for that. Omit the option.',
     });
   }
   return journal;

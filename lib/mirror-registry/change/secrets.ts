@@ -3,13 +3,12 @@ import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { StateFolder } from '../stateFolder.ts';
 
-/** The secret that holds the password of Redis, by the name that installers of all versions give it. */
+/** The secret with the password of Redis, as all installers name it. */
 export const redisSecret = 'redis_pass';
 
 /**
- * Has podman hold the password of Redis as a secret, from Quay’s configuration, where there is no such secret yet; one that is there
- * stays. It is passed in a file of `state`, and is there for that moment only. Returns whether it was made.
- * Throws `command-failed`, `disk-full`.
+ * Creates the podman secret with the password of Redis from Quay’s configuration, if it is missing. The password is
+ * passed in a temporary file of `state`. Returns whether it was created. Throws `command-failed`, `disk-full`.
  */
 export async function ensureRedisSecret(
   commands: HostCommands,
@@ -20,7 +19,7 @@ export async function ensureRedisSecret(
   const password = configuration.get('BUILDLOGS_REDIS', 'password')?.value;
   if (password === undefined || (await hasSecret(commands, signal))) return false;
   try {
-    // Podman takes no socket for its standard input, which is what Node gives it.
+    // podman refuses a socket as its standard input, and Node.js creates one.
     await state.write('secret', password);
     await commands.podman(['secret', 'create', redisSecret, await state.locate('secret')], signal);
   } finally {

@@ -8,29 +8,29 @@ import { readState } from '../detect/registryState.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
 
-/** What is asked of a host. */
+/** Input of a survey. */
 export interface SurveyRequest {
   readonly files: HostFiles;
-  /** The registry that was found there. */
+  /** The detected registry. */
   readonly detected: DetectedInstallation;
-  /** The images that are to run; those of `release` where there is one. */
+  /** The images to change to; those of `release` if it is given. */
   readonly target: TargetImages;
   readonly release: RegistryRelease | undefined;
   readonly renewal: RenewalOptions;
 }
 
-/** What was found on a host, and what is to be done about it. */
+/** The state of a registry, and the plan for it. */
 export interface RegistrySurvey {
   readonly certificates: HostCertificates;
-  /** The options that the needs were found with. */
+  /** The options of the renewal. */
   readonly renewal: RenewalOptions;
   readonly renewals: RenewalNeed;
   readonly plan: UpgradePlan;
 }
 
 /**
- * Finds out what there is to do for the registry of a host, and plans its upgrade. Writes nothing; runs nothing but `findId`, which tells the
- * ID of the image that podman holds by a name, undefined for none. Without it, what was recorded counts. Throws as `readCertificates`.
+ * Surveys the registry of a host and plans its upgrade. Writes nothing. `findId` asks podman for the ID of an image by
+ * name; without it, the recorded IDs count. Throws as `readCertificates`.
  */
 export async function surveyHost(
   { files, detected, target, release, renewal: options }: SurveyRequest,

@@ -15,47 +15,47 @@ import { stateFolderOf } from '../stateFolder.ts';
 import { keptNames } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
-/** Everything that an installation consists of on a host, as far as it exists. Paths are as the host has them. */
+/** The parts of an installation that exist on a host. Paths of the host. */
 export interface UninstallPlan {
   readonly scope: Scope;
-  /** Names with their suffix, in the order in which they are stopped. */
+  /** Names with suffix, in the order in which they stop. */
   readonly units: readonly string[];
-  /** The files of the units, and their drop-ins. The unit of Quay, by which the installation is found, is the last. */
+  /** The files of the units and their drop-ins. Quay’s unit, which identifies the installation, is the last. */
   readonly unitFiles: readonly string[];
   readonly pods: readonly string[];
   readonly containers: readonly string[];
   readonly secrets: readonly string[];
-  /** Volumes by name, with the images’ content and the database. */
+  /** Names of volumes with the images and the database. */
   readonly volumes: readonly string[];
-  /** The names by which podman keeps images for a rollback. */
+  /** Names of images that are kept for a rollback. */
   readonly keptImages: readonly string[];
-  /** Folders with the configuration, the certificates, the images’ content, the database, and the state of this program. */
+  /** Folders with the configuration, the certificates, the images, the database, and the state of this program. */
   readonly folders: readonly string[];
 }
 
-/** Where an installation is, by its units alone. Paths are as the host has them. */
+/** The location of an installation, from its units. Paths of the host. */
 export interface LocatedInstallation {
   readonly scope: Scope;
   readonly unitFolder: string;
   readonly quayRoot: Inherited<string>;
 }
 
-/** What is uninstalled. */
+/** Input of an uninstallation. */
 export interface UninstallRequest {
   readonly files: HostFiles;
   readonly commands: HostCommands;
   readonly detect: DetectOptions;
 }
 
-/** The units of all installers in the order of a stop, and those of the timer that this program prints. */
+/** Units of all installers in the order in which they stop, and the units of the timer that this program prints. */
 const stopOrder = ['quay-app', 'quay-migrate', 'quay-redis', 'quay-postgres', 'quay-pod'];
 const timerUnits = ['oc-mirror-registry-check.timer', 'oc-mirror-registry-check.service'];
 
 const dataMounts = ['/datastorage', '/sqlite', '/var/lib/pgsql/data'];
 
 /**
- * Finds everything that an installation consists of, by its units alone: one whose configuration is missing can be uninstalled too. Changes
- * nothing. Throws as `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
+ * Lists all parts of an installation from its units; its configuration may be missing. Changes nothing. Throws as
+ * `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
  */
 export async function planUninstall(
   { files, commands, detect }: UninstallRequest,
@@ -108,21 +108,22 @@ export async function planUninstall(
   };
 }
 
-/** Finds where an installation is, even if its configuration is missing. Throws as `findUnits`, and `invalid-file`. */
+/** Locates an installation, even if its configuration is missing. Throws as `findUnits`, and `invalid-file`. */
 export async function locateInstallation(files: HostFiles, detect: DetectOptions): Promise<LocatedInstallation> {
   const { scope, folder, units } = await findUnits(files, detect);
   const mount = configMountOf(findCommand(units.get('quay-app')), detect);
   if (mount) {
     return { scope, unitFolder: folder, quayRoot: { ...mount, value: mount.value.replace(/\/quay-config\/?$/, '') } };
   }
-  throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} does not tell where quay-config is`, {
-    hint: 'Name the folder that holds it with --quay-root.',
+  throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} does not name the folder quay-config`, {
+    hint: 'Give the folder that contains it with --quay-root.',
   });
 }
 
 /**
- * Removes what a plan names: units, containers and secrets, and with `removeData` the volumes and folders too. What is gone already is
- * skipped, so an interrupted run is finished by the next. Throws `command-failed`, `not-writable`, and `unsupported` before anything stops.
+ * Removes the units, containers and secrets of a plan, and with `removeData` its volumes and folders. Skips missing
+ * parts, so an interrupted run resumes. Throws `command-failed`, `not-writable`, and `unsupported` before anything
+ * stops.
  */
 export async function uninstallRegistry(
   { files, commands, detect }: UninstallRequest,
@@ -144,10 +145,10 @@ export async function uninstallRegistry(
     for (const name of plan.volumes) await commands.podman(['volume', 'rm', name], signal);
     for (const name of plan.keptImages) await commands.podman(['untag', name, name], signal);
     for (const path of folders) await commands.removeFolder(path, signal);
-    // The installer may have left its archives there.
+    // The folder may have archives of the installer.
     await rmdir(files.locate(await resolveTrusted(files, quayRoot.value))).catch(() => undefined);
   }
-  // Quay’s own unit comes last: by that the next run finds what this one leaves.
+  // The unit of Quay is the last, so that the next run finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
   await commands.systemctl(['daemon-reload'], signal);
 }
@@ -156,7 +157,7 @@ function listCommands({ units }: ScopedUnits): PodmanCommand[] {
   return [...units.values()].map(findCommand).filter((each) => each !== undefined);
 }
 
-/** The names of things that exist, by a command of podman that fails for others. */
+/** Returns the names for which a podman command succeeds. */
 async function keepExisting(names: readonly string[], check: (name: string) => Promise<unknown>): Promise<string[]> {
   const existing: string[] = [];
   for (const name of names) {
@@ -175,7 +176,7 @@ async function listKept(files: HostFiles, located: LocatedInstallation): Promise
   const unfinished = await records.current();
   if (!unfinished) return (await records.listEnded()).flatMap(keptNames);
   throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
-    hint: "Nothing was changed. Finish it by running the same command again, or end it with 'rollback' or 'rollback --abandon'.",
+    hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', or 'rollback --abandon'.",
   });
 }
 
@@ -185,12 +186,12 @@ async function listFolders(files: HostFiles, paths: readonly string[]): Promise<
   return existing;
 }
 
-/** Where a folder is on this machine. Throws `unsupported` for one that holds more than the registry. */
+/** Returns the path of a folder on this machine. Throws `unsupported` if other programs use it too. */
 async function requireRemovable(files: HostFiles, path: string, home: string): Promise<string> {
   const resolved = await resolveTrusted(files, path);
   const isShared = ['/etc', '/usr', '/var/lib', home].some((other) => `${other}/`.startsWith(`${resolved}/`));
   if (!isShared && resolved.split('/').length > 2) return files.locate(resolved);
-  throw new PluginError('unsupported', `${resolved} holds more than the registry, and is not removed`, {
-    hint: 'Nothing was changed. Leave out the option that removes data, and remove the files of the registry yourself.',
+  throw new PluginError('unsupported', `${resolved} is not removed, because it has more than the registry`, {
+    hint: 'Nothing was changed. Omit --remove-data, and remove the files of the registry yourself.',
   });
 }

@@ -21,27 +21,28 @@ import { ensureRedisSecret, redisSecret } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
-/** What an upgrade works on, and how. */
+/** Input of an upgrade. */
 export interface UpgradeRequest extends ExecutionRequest {
   readonly target: TargetImages;
-  /** Where the images come from; without one podman pulls them. */
+  /** The source of the images; without it, podman pulls them. */
   readonly release: RegistryRelease | undefined;
-  /** Of the whole release, where somebody knows it. */
+  /** Digest of the whole release, if given. */
   readonly expectedDigest: Digest | undefined;
   readonly renewal: RenewalOptions;
 }
 
-/** What became of it. */
+/** Result of an upgrade. */
 export interface UpgradeResult {
-  /** `resumed` where nothing was left to do but what an earlier run had begun. */
+  /** `resumed` if only the change of an earlier run was left. */
   readonly outcome: 'unchanged' | 'upgraded' | 'resumed';
   readonly plan: UpgradePlan;
 }
 
 /**
- * Upgrades a mirror registry: images first, then a backup, then the units and certificates, then it is started again and has to be well.
- * When it does not get well, everything is put back. A run that was killed is gone on with first. The caller holds the lock. Throws
- * `rolled-back`, `rollback-failed`, `unsupported` for what cannot be done, and before anything is changed what reading and loading throw.
+ * Upgrades a mirror registry: loads images, makes a backup, changes units and certificates, restarts, and waits until
+ * it is healthy. Restores everything if it does not become healthy. Resumes an interrupted change first. The caller has
+ * the lock. Throws `rolled-back`, `rollback-failed`, `unsupported` if it is blocked, and before any change as reading
+ * and loading do.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
   const { files, commands, release } = request;
@@ -56,13 +57,9 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
   if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
-    throw new PluginError(
-      'usage',
-      '--no-restart does not go with another Quay, nor with another image of the same name',
-      {
-        hint: 'Its database has to be copied while Quay is stopped. Leave the option out.',
-      },
-    );
+    throw new PluginError('usage', '--no-restart cannot be used if Quay or an image of the same name changes', {
+      hint: 'The database is copied while Quay is stopped. Omit the option.',
+    });
   }
   const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;
   if (plan.images.length > 0) {
@@ -73,7 +70,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const replaced = await findReplaced(commands, plan.images, context);
   const loaded = await loadImages(commands, release, plan.images, context);
   if (plan.restart.includes('quay-redis') && (await ensureRedisSecret(commands, detected, records.state, signal))) {
-    context.log('info', `podman had no secret ${redisSecret}: it was made from ${detected.configuration.path}`);
+    context.log('info', `created the podman secret ${redisSecret} from ${detected.configuration.path}`);
   }
   const renewed =
     renewals.server.length > 0
@@ -113,7 +110,7 @@ function recordUpgrade(
   });
 }
 
-/** The containers that are to run another image; that of the pod has no name of its own. */
+/** Returns the containers with new images; that of the pod has no name. */
 function containersOf(
   { commands }: DetectedInstallation,
   images: readonly ImageChange[],

@@ -8,32 +8,32 @@ import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
 
 /**
- * How far a change is. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the newer database is
- * copied, `restoring` until everything is as it was, and `starting` until the old registry was started. Before `writing` nothing of the
- * host has been changed, and there is no journal.
+ * Phase of a change. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the newer
+ * database is copied, `restoring` until everything is restored, and `starting` until the old registry has started.
+ * Before `writing`, nothing is changed and there is no journal.
  */
 export type UpgradePhase = 'writing' | 'restarting' | 'saving' | 'restoring' | 'starting';
 
 const phases: readonly string[] = ['writing', 'restarting', 'saving', 'restoring', 'starting'];
 
-/** Where the files of an installation are. */
+/** Locations of an installation’s files. */
 export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
 
-/** One change: what is written and what was there before, both in its folder. */
+/** A change; the old and the new files are in its folder. */
 export interface UpgradeJournal {
-  /** A number that counts up, and the time. */
+  /** An increasing number and the time. */
   readonly id: string;
-  /** What it is, as the subject of a sentence: `the upgrade`. */
+  /** Its name as the subject of a sentence: `the upgrade`. */
   readonly title: string;
   readonly phase: UpgradePhase;
   readonly files: readonly JournaledFile[];
   readonly restart: readonly string[];
   /** The database’s folder, as this machine has it, if a new Quay may change the database. */
   readonly database: string | undefined;
-  /** What has to run in the end, by the names of the containers. */
+  /** Expected images by the names of containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
   readonly names: readonly ImageRename[];
-  /** The images that the change replaces, which a rollback needs, by their names and IDs. */
+  /** The replaced images, which a rollback needs, by name and ID. */
   readonly replaced: readonly ReplacedImage[];
   /** The registry was healthy before. */
   readonly wasHealthy: boolean;
@@ -53,7 +53,7 @@ export interface JournaledFile {
   readonly mode?: number;
 }
 
-/** The folder of an installation that a file of it must not leave; undefined for a file that is none of the installation’s. */
+/** Returns the folder that a file of the installation must not leave; undefined for any other file. */
 export function folderOfFile(installation: InstallationPaths, path: string): string | undefined {
   const { unitFolder, quayRoot } = installation;
   const state = stateFolderOf(installation);
@@ -67,12 +67,13 @@ export function folderOfFile(installation: InstallationPaths, path: string): str
 }
 
 /**
- * Reads a journal. Throws `invalid-file` for one that names anything but files and units of the installation: it says what is written.
+ * Parses a journal. It decides what is written, so it throws `invalid-file` if it names anything but files and units of
+ * the installation.
  */
 export function parseJournal(text: string, path: string, installation: InstallationPaths): UpgradeJournal {
   const refuse = (why: string, cause?: unknown): PluginError =>
     new PluginError('invalid-file', `${path} is not a journal of this registry: ${why}`, {
-      hint: 'Nothing was changed. Move the file away if you know that no upgrade or renewal is unfinished.',
+      hint: 'Nothing was changed. Move the file away if no upgrade or renewal is unfinished.',
       cause,
     });
   let journal: UpgradeJournal;
@@ -90,12 +91,12 @@ export function parseJournal(text: string, path: string, installation: Installat
   return journal;
 }
 
-/** When a change began, as ISO 8601 to the second. */
+/** Returns when a change began, as ISO 8601 to the second. */
 export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
 }
 
-/** The names by which podman keeps the replaced images for a rollback, in their order. */
+/** Returns the names under which podman keeps the replaced images. */
 export function keptNames({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
   return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${index}`);
 }

@@ -16,7 +16,7 @@ import {
 
 const journalName = 'journal.json';
 
-/** The digests of what this program wrote lately: a backup in between may have been removed. */
+/** Digests of files that this program wrote. The backups in between may be gone. */
 const writtenName = 'written.json';
 const writtenLimit = 200;
 
@@ -35,17 +35,17 @@ export class UpgradeRecords {
     this.state = new StateFolder(files, installation);
   }
 
-  /** The folder of one change, as this machine has it. */
+  /** Returns the folder of a change on this machine. */
   folderOf(journal: Pick<UpgradeJournal, 'id'>): Promise<string> {
     return this.state.locate(nameOf(journal));
   }
 
-  /** The change that is unfinished; undefined if there is none. Throws `invalid-file` and `not-readable`. */
+  /** Reads the unfinished change; undefined if there is none. Throws `invalid-file` and `not-readable`. */
   current(): Promise<UpgradeJournal | undefined> {
     return this.#readJournal(journalName);
   }
 
-  /** The last change that succeeded and was not rolled back; undefined if there is none. Throws as `current`. */
+  /** Reads the last change that succeeded and was not rolled back; undefined if there is none. Throws as `current`. */
   async last(): Promise<UpgradeJournal | undefined> {
     for (const id of (await this.#list()).toReversed()) {
       const journal = await this.#readJournal(join(nameOf({ id }), 'upgrade.json'));
@@ -54,7 +54,7 @@ export class UpgradeRecords {
     return undefined;
   }
 
-  /** Saves the old and the new files, and notes that the change begins: from now on it can be finished, or rolled back. */
+  /** Saves the old and the new files and writes the journal: from now on, the change can be finished or rolled back. */
   async begin(
     changes: readonly FileChange[],
     rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
@@ -62,7 +62,7 @@ export class UpgradeRecords {
   ): Promise<UpgradeJournal> {
     for (const { path } of changes) await checkWritable(this.#files, this.#confine(path));
     const kept = await this.#list();
-    // Not by the clock alone: that of a host without a network may have been set back.
+    // The clock of a disconnected host may have been set back.
     const number = String(Number(kept.at(-1)?.split('-')[0] ?? 0) + 1).padStart(6, '0');
     const id = `${number}-${now.toISOString().replace(/[-:]|\.\d+/g, '')}`;
     try {
@@ -90,7 +90,9 @@ export class UpgradeRecords {
     for (const [index, { path, before, after, mode }] of changes.entries()) {
       const found = await readWithAttributes(this.#files, this.#confine(path));
       if (found ? !before?.equals(found.content) : before) {
-        throw new PluginError('conflict', `${path} was changed by another program meanwhile`, { hint: 'Try again.' });
+        throw new PluginError('conflict', `${path} was changed by another program during this run`, {
+          hint: 'Try again.',
+        });
       }
       if (found) await this.state.write(join(folder, `${index}.old`), found.content);
       await this.state.write(join(folder, `${index}.new`), after);
@@ -101,12 +103,12 @@ export class UpgradeRecords {
     return files;
   }
 
-  /** Frees the space that was kept for a rollback. */
+  /** Frees the space that is reserved for a rollback. */
   async makeRoom(journal: UpgradeJournal): Promise<void> {
     await this.state.remove(join(nameOf(journal), 'reserve'));
   }
 
-  /** The files that are neither as they were nor as they were to be, and that no other change wrote. */
+  /** Lists files with content that is neither old nor written by this program. */
   async listForeign(journal: UpgradeJournal): Promise<string[]> {
     const written = await this.#readWritten();
     const foreign: string[] = [];
@@ -119,7 +121,7 @@ export class UpgradeRecords {
     return foreign;
   }
 
-  /** The files that a rollback would change: those that are not as they were before. */
+  /** Lists the files that a rollback would change. */
   async listChanged(journal: UpgradeJournal): Promise<JournaledFile[]> {
     const changed: JournaledFile[] = [];
     for (const file of journal.files) {
@@ -129,8 +131,8 @@ export class UpgradeRecords {
   }
 
   /**
-   * Makes sure that every file can be restored: its backup is complete, and what differs from it can be written. Throws `invalid-file` and
-   * `not-writable`.
+   * Checks that every file can be restored: its backup is complete, and changed files are writable. Throws
+   * `invalid-file` and `not-writable`.
    */
   async requireFiles(journal: UpgradeJournal): Promise<void> {
     for (const [index, { old }] of journal.files.entries()) {
@@ -139,7 +141,7 @@ export class UpgradeRecords {
     for (const { path } of await this.listChanged(journal)) await checkWritable(this.#files, this.#confine(path));
   }
 
-  /** Notes how far a change is. */
+  /** Records the phase of a change. */
   async advance(journal: UpgradeJournal, phase: UpgradePhase): Promise<UpgradeJournal> {
     if (journal.phase === phase) return journal;
     const next = { ...journal, phase };
@@ -147,7 +149,7 @@ export class UpgradeRecords {
     return next;
   }
 
-  /** Writes all files as they are to be. */
+  /** Writes the new content of all files. */
   async apply(journal: UpgradeJournal): Promise<void> {
     for (const [index, { path, mode }] of journal.files.entries()) {
       await replaceFile(this.#files, this.#confine(path), await this.#read(journal, `${index}.new`), { mode });
@@ -173,14 +175,14 @@ export class UpgradeRecords {
       await this.makeRoom(journal);
       await this.state.write(ended, JSON.stringify(journal));
     } else {
-      // An incomplete backup must not be taken for the last one.
+      // `last` must not find an incomplete backup.
       await this.state.remove(ended);
     }
     await this.state.remove(journalName);
     if (!isGood) await this.state.remove(folder);
   }
 
-  /** Gives up an unfinished change, and returns where its backup is kept, as this machine has it: it is not removed by later runs. */
+  /** Abandons an unfinished change, and returns the path of its backup on this machine, which later runs keep. */
   async abandon(journal: UpgradeJournal): Promise<string> {
     const name = await this.state.rename(nameOf(journal), `abandoned-${journal.id}`);
     await this.state.write(join(name, 'journal.json'), JSON.stringify(journal));
@@ -193,14 +195,14 @@ export class UpgradeRecords {
     await this.state.remove(nameOf(journal));
   }
 
-  /** All changes that succeeded and were not rolled back, the first one first. */
+  /** Lists the changes that succeeded and were not rolled back, the oldest first. */
   async listEnded(): Promise<UpgradeJournal[]> {
     const ids = await this.#list();
     const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
     return journals.filter((journal) => journal !== undefined);
   }
 
-  /** The backups beyond the last `keep` of their kind: those with a database are counted apart from those without. */
+  /** Lists the backups beyond the last `keep`; those with a database count separately. */
   async listSurplus(keep: number): Promise<UpgradeJournal[]> {
     const ended = await this.listEnded();
     const kinds = [
@@ -245,7 +247,7 @@ export class UpgradeRecords {
     return text === undefined ? undefined : parseJournal(text, await this.state.locate(name), this.#installation);
   }
 
-  /** Removes what interrupted runs left that had not changed anything. */
+  /** Removes folders of interrupted runs that had changed nothing. */
   async #removeBegun(ids: readonly string[]): Promise<void> {
     for (const name of ids.map((id) => nameOf({ id }))) {
       if ((await this.state.read(join(name, 'upgrade.json'))) === undefined) await this.state.remove(name);

@@ -16,9 +16,9 @@ const unitOf = { quay: 'quay-app', redis: 'quay-redis', pause: 'quay-pod', postg
 const configMount = '/quay-registry/conf/stack';
 
 /**
- * Finds the mirror registry of a host from its files alone: the units with their drop-ins, and Quay’s configuration. Nothing is run
- * and nothing written. Throws `not-found`, `conflict` for two installations, `unsupported` for a version 3, and `invalid-file`
- * for files that do not describe an installation.
+ * Detects the mirror registry of a host from its files: the units with their drop-ins, and the configuration of Quay.
+ * Runs no program and writes nothing. Throws `not-found`, `conflict` for two installations, `unsupported` for version
+ * 3, and `invalid-file` for files that do not describe an installation.
  */
 export async function detectInstallation(host: HostFiles, options: DetectOptions): Promise<DetectedInstallation> {
   const { scope, folder, units } = await findUnits(host, options);
@@ -31,7 +31,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   const mount = configMountOf(commands.quay, options);
   if (!mount) {
     throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
-      hint: 'Only registries that mirror-registry installed can be upgraded. --quay-root names the folder with quay-config.',
+      hint: 'This program supports only registries that mirror-registry installed. Give the folder with quay-config with --quay-root.',
     });
   }
   const configuration = await openConfiguration(host, join(mount.value, 'config.yaml'));
@@ -44,7 +44,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   const hostname = configuration.get('SERVER_HOSTNAME');
   if (!hostname || !commands.quay) {
     throw new PluginError('invalid-file', `${configuration.path} has no SERVER_HOSTNAME`, {
-      hint: 'Quay needs the name that clients call it by: add it and try again.',
+      hint: 'Add the host name of the registry, and try again.',
     });
   }
   const { host: name, port: stated } = splitHostname(hostname.value);
@@ -71,7 +71,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     additions: listAdditions(commands, servesTls),
     dropIns: [...units.values()].flatMap(({ files }) => files.slice(1).map(({ path }) => path)),
     ...{ externalTls, servesTls },
-    // With a proxy in front, clients are told of its port.
+    // Behind a proxy, clients use the port of the proxy.
     remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units),
   };
   return { installation, units, commands, configuration };
@@ -86,10 +86,10 @@ export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
 async function openConfiguration(host: HostFiles, path: string): Promise<Configuration> {
   const text = await host.readText(path);
   if (text !== undefined) return readQuayConfiguration(path, text);
-  throw new PluginError('invalid-file', `the units name ${path}, and it is not there`, {
+  throw new PluginError('invalid-file', `the units name ${path}, which is missing`, {
     hint: /[$%]/.test(path)
-      ? 'Only systemd knows what these variables stand for: name the folder that holds quay-config with --quay-root.'
-      : 'Bring the configuration back from a backup: without its secrets nobody can read the registry’s database.',
+      ? 'Only systemd can expand these variables. Give the folder with quay-config with --quay-root.'
+      : 'Restore the configuration from a backup. The database cannot be read without its secrets.',
   });
 }
 
@@ -101,7 +101,10 @@ function imageOf(component: Component, command: PodmanCommand): Word | undefined
   return component === 'pause' ? valuesOf(command, 'infra-image')[0]?.word : command.image;
 }
 
-/** The folder that is mounted as Quay’s configuration, by its unit or by an option; undefined if neither tells. */
+/**
+ * Returns the folder that is mounted as Quay’s configuration, from its unit or from an option; undefined if neither
+ * names it.
+ */
 export function configMountOf(
   command: PodmanCommand | undefined,
   { quayRoot, home }: DetectOptions,
@@ -110,7 +113,10 @@ export function configMountOf(
   return { value: join(quayRoot, 'quay-config'), file: '--quay-root', line: 0 };
 }
 
-/** What is mounted at a folder of a container: a path, where `%h` is the home of the user, or the name of a volume. */
+/**
+ * Returns what is mounted at a folder of a container: a path, with `%h` as the home of the user, or the name of a
+ * volume.
+ */
 export function mountOf(
   command: PodmanCommand | undefined,
   target: string,
@@ -133,7 +139,7 @@ function publishOf({ pause, quay }: Commands, servesTls: boolean): Inherited<num
   return undefined;
 }
 
-// What the installers of all versions write.
+// Options that the installers of all versions write.
 const installerMounts =
   /:(?:\/quay-registry\/conf\/stack|\/datastorage|\/sqlite|\/var\/lib\/pgsql\/data)(?::[A-Za-z,]*)?$/;
 const installerEnvironment =
@@ -154,7 +160,7 @@ function listAdditions(commands: Commands, servesTls: boolean): Addition[] {
         (name === 'env' && installerEnvironment.test(value ?? '')) ||
         (name === 'publish' && value === publish?.value) ||
         installerOptions.has(name);
-      // What an environment variable is set to may be a secret.
+      // Values of environment variables may be secrets.
       const shown = name === 'env' ? (value?.split('=')[0] ?? '') : value;
       const text = shown === undefined ? `--${name}` : `--${name} ${shown}`;
       return expected || !word ? [] : [{ unit, ...inherit(command, text, word) }];
@@ -172,17 +178,17 @@ function remark(
   return [
     ...(published && published.value !== stated
       ? [
-          `port ${published.value} is published (${published.file}:${published.line}), and clients are told ${stated} by SERVER_HOSTNAME`,
+          `port ${published.value} is published (${published.file}:${published.line}), but SERVER_HOSTNAME has port ${stated}`,
         ]
       : []),
     ...(quayVersion === undefined
-      ? [`the image of Quay, ${images.quay?.value ?? 'which is not named'}, is none of a mirror-registry release`]
+      ? [`the image of Quay, ${images.quay?.value ?? 'without a name'}, is not from a mirror-registry release`]
       : []),
-    ...(units.has('quay-migrate') ? ['quay-migrate.service is left over from an upgrade that did not end'] : []),
+    ...(units.has('quay-migrate') ? ['quay-migrate.service is left from an unfinished upgrade'] : []),
   ];
 }
 
-/** An installation with the files it was read from, to be worked on. */
+/** An installation with the files that it was read from. */
 export interface DetectedInstallation {
   readonly installation: Installation;
   readonly units: ReadonlyMap<string, Unit>;

@@ -6,7 +6,7 @@ export interface PodmanOption {
   readonly name: string;
   /** Undefined for a switch. */
   readonly value: string | undefined;
-  /** The words it is made of: one or two. */
+  /** Its one or two words. */
   readonly words: readonly Word[];
 }
 
@@ -14,9 +14,9 @@ export interface PodmanOption {
 export interface PodmanCommand {
   readonly setting: PlacedSetting;
   readonly options: readonly PodmanOption[];
-  /** The image; a pod has none here but in the option `infra-image`. */
+  /** The image; undefined for a pod, which has it in the option `infra-image`. */
   readonly image: Word | undefined;
-  /** What runs in the container. */
+  /** The command of the container. */
   readonly command: readonly Word[];
 }
 
@@ -32,7 +32,7 @@ const switches = new Set([
   ...['sig-proxy', 'env-host', 'no-healthcheck', 'passwd', 'disable-content-trust', 'help'],
 ]);
 
-/** Reads the words of an `ExecStart=` as a `podman run` or `podman pod create`; undefined when it is neither. */
+/** Parses an `ExecStart=` as `podman run` or `podman pod create`; undefined if it is neither. */
 export function parsePodmanCommand(setting: PlacedSetting): PodmanCommand | undefined {
   const verb = setting.words.findIndex(({ text }, index) => index > 0 && (text === 'run' || text === 'create'));
   if (!/^[-@:+!|]*\S*podman$/.test(setting.words[0]?.text ?? '') || verb < 0) return undefined;
@@ -51,7 +51,7 @@ export function parsePodmanCommand(setting: PlacedSetting): PodmanCommand | unde
   return { setting, options, image, command };
 }
 
-/** The values of an option that a command has, with their words. */
+/** Returns the values of an option with their words. */
 export function valuesOf(command: PodmanCommand | undefined, name: string): { value: string; word: Word }[] {
   return (command?.options ?? []).flatMap(({ name: found, value, words }) => {
     const word = words.at(-1);
@@ -59,7 +59,10 @@ export function valuesOf(command: PodmanCommand | undefined, name: string): { va
   });
 }
 
-/** How the port of Quay is published (`--publish 8443:8443`), of which the first counts. Without TLS that is 8080 of the container. */
+/**
+ * Returns how the port of Quay is published (`--publish 8443:8443`); the first one counts. Without TLS, it is port 8080
+ * of the container.
+ */
 export function publishesOf(command: PodmanCommand | undefined, servesTls: boolean): { value: string; word: Word }[] {
   const pattern = servesTls ? /:8443(?:\/tcp)?$/ : /:8080(?:\/tcp)?$/;
   return valuesOf(command, 'publish').filter(({ value }) => pattern.test(value));

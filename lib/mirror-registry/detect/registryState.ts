@@ -7,11 +7,11 @@ import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from './detect.ts';
 import { StateFolder } from '../stateFolder.ts';
 
-/** What this program knows of a registry from the last time that it changed it. A rollback brings the one before back. */
+/** The record of the last change by this program. A rollback restores the record before. */
 export interface RegistryState {
-  /** The release of the mirror registry, where it is one. */
+  /** The release of the mirror registry, if known. */
   readonly version?: string | undefined;
-  /** What runs, as units name it, and the ID that podman gives to it. */
+  /** The images, as units name them, with the IDs that podman gives them. */
   readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
   /** The certificate of the server, and whether this program renews it. */
   readonly certs?: RecordedCertificate | undefined;
@@ -21,7 +21,10 @@ export interface RegistryState {
   readonly lastUpgrade?: string | undefined;
 }
 
-/** Digests are SHA-256 in hex of a certificate’s DER; `own` is one that an administrator put in place. */
+/**
+ * A recorded certificate. Digests are SHA-256 in hex of the DER; `own` is a certificate that an administrator
+ * installed.
+ */
 export interface RecordedCertificate {
   readonly leafSha256: string;
   readonly caSha256?: string | undefined;
@@ -29,13 +32,13 @@ export interface RecordedCertificate {
   readonly origin: 'auto' | 'own';
 }
 
-/** What a change makes of a registry. */
+/** The state of a registry after a change. */
 export interface StateChange {
   readonly detected: DetectedInstallation;
   readonly version: string | undefined;
-  /** Images that are to run, where they change, with their IDs. */
+  /** New images with their IDs. */
   readonly images: ReadonlyMap<ReleaseComponent, { readonly ref: string; readonly id: string }>;
-  /** Whose the certificate of the server is afterwards; undefined where that is what it was. */
+  /** Origin of the server’s certificate; undefined if it does not change. */
   readonly origin: RecordedCertificate['origin'] | undefined;
   /** The other files that change with it. */
   readonly changes: readonly FileChange[];
@@ -44,7 +47,10 @@ export interface StateChange {
 
 const stateName = 'state.json';
 
-/** Reads what is known; undefined if nothing is, or if the file is damaged or not of this user: the host’s files tell everything too. */
+/**
+ * Reads the record; undefined if it is missing, damaged or of another user, because the files of the host tell the
+ * same.
+ */
 export async function readState(files: HostFiles, installation: Installation): Promise<RegistryState | undefined> {
   try {
     const value: unknown = JSON.parse(
@@ -57,7 +63,7 @@ export async function readState(files: HostFiles, installation: Installation): P
   }
 }
 
-/** Makes the change of the file that says what is known, to be written, and taken back, with the others. */
+/** Creates the change of the record, which is written and rolled back with the other files. */
 export async function describeState(files: HostFiles, change: StateChange): Promise<FileChange> {
   const { detected, version, images, origin, changes, lastUpgrade } = change;
   const { installation } = detected;
@@ -66,7 +72,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   const state: RegistryState = {
     version,
     images: Object.fromEntries([
-      // What was recorded counts as long as the units name it.
+      // A record counts while the units name its image.
       ...Object.entries(old?.images ?? {}).filter(
         ([name, { ref }]) => ref === installation.images[name as ReleaseComponent]?.value,
       ),
@@ -84,7 +90,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
 }
 
-/** The unit files and drop-ins that somebody changed, added or took away since. */
+/** Lists unit files and drop-ins that were changed, added or removed since. */
 export function listChangedUnits({ unitSha256 }: RegistryState, { units }: DetectedInstallation): string[] {
   const present = new Map(
     [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256(text)])),

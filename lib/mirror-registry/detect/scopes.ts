@@ -4,16 +4,16 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Scope } from '../../machine/hostCommands.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
-/** Where to look for an installation. */
+/** Where to search for an installation. */
 export interface DetectOptions {
   readonly scope: 'auto' | Scope;
   /** The home of the user whose systemd may run the registry, as the host has it. */
   readonly home: string;
-  /** The folder that holds `quay-config`, where the units do not tell; as the host has it. */
+  /** The folder that contains `quay-config`, if the units do not name it; as the host has it. */
   readonly quayRoot?: string | undefined;
 }
 
-/** The units of one installation, and whose they are. */
+/** The units of one installation and their scope. */
 export interface ScopedUnits {
   readonly scope: Scope;
   readonly folder: string;
@@ -42,17 +42,21 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
       hint: 'Choose one with --scope=system or --scope=user.',
     });
   }
-  // The successor’s own migration leaves the old units where they were.
+  // The migration to version 3 leaves the old units.
   const successor = await findSuccessor(host, home, scope);
   if (successor !== undefined) {
-    throw new PluginError('unsupported', `the mirror registry of ${successor} is a version 3, on a Quadlet unit`, {
-      hint: 'This program is for versions 1 and 2. Use the upgrade command of that mirror-registry itself.',
-    });
+    throw new PluginError(
+      'unsupported',
+      `the mirror registry of ${successor} has version 3, which uses a Quadlet unit`,
+      {
+        hint: 'This program is for versions 1 and 2. Use the mirror-registry program of version 3.',
+      },
+    );
   }
   if (first) return first;
   const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
-  throw new PluginError('not-found', `there is no mirror registry here: no quay-app.service in ${places}`, {
-    hint: 'Run this on the host of the registry, as the user who installed it; --user-home and --root look elsewhere.',
+  throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
+    hint: 'Run this on the host of the registry as the user who installed it, or use --user-home or --root.',
   });
 }
 

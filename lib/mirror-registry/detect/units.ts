@@ -32,7 +32,7 @@ export interface PlacedSetting extends Setting {
   readonly file: UnitFile;
 }
 
-/** Bytes of a file to be replaced: from `start` up to `end`, in UTF-16 units. */
+/** A replacement in a file: from `start` up to `end`, in UTF-16 units. */
 export interface Edit {
   readonly start: number;
   readonly end: number;
@@ -63,7 +63,10 @@ export function parseUnitFile(path: string, text: string): UnitFile {
   return { path, text, settings };
 }
 
-/** What a unit sets a key to: of all its files, in order, from the last empty assignment on, which takes back what was before. */
+/**
+ * Returns the settings of a key in all files of a unit, in order, from the last empty assignment on, which resets the
+ * key.
+ */
 export function settingsOf(unit: Unit, section: string, key: string): PlacedSetting[] {
   const found = unit.files.flatMap((file) =>
     file.settings
@@ -73,7 +76,7 @@ export function settingsOf(unit: Unit, section: string, key: string): PlacedSett
   return found.slice(found.findLastIndex(({ words }) => words.length === 0) + 1);
 }
 
-/** Replaces some bytes of a text and leaves all others as they are. The edits must not overlap. */
+/** Replaces parts of a text, which must not overlap. */
 export function splice(text: string, edits: readonly Edit[]): string {
   return [...edits]
     .sort((a, b) => b.start - a.start)
@@ -89,7 +92,7 @@ function countLines(text: string): number {
   return text.split('\n').length - 1;
 }
 
-/** The words from an offset to the end of the setting, over all lines that continue it; and where that end is. */
+/** Reads the words from an offset to the end of the setting, over all its lines, and returns where it ends. */
 function readWords(text: string, from: number, firstLine: number): { words: Word[]; end: number } {
   const words: Word[] = [];
   let [position, line] = [from, firstLine];
@@ -163,6 +166,6 @@ function unescape(text: string): { text: string; length: number } {
   const octal = /^\\([0-7]{3})/.exec(text);
   if (octal) return { text: String.fromCharCode(parseInt(octal[1] ?? '', 8)), length: 4 };
   const letter = letters[text[1] ?? ''];
-  // What is no escape stands for itself, as systemd takes it with a warning.
+  // systemd accepts an unknown escape as it is, with a warning.
   return letter === undefined ? { text: '\\', length: 1 } : { text: letter, length: 2 };
 }

@@ -12,7 +12,7 @@ import type { ImageChange } from './images.ts';
 import type { RegistryRelease } from './images.ts';
 import type { ReleaseImage } from './images.ts';
 
-/** Where podman is given images, on the loopback interface. */
+/** The port on the loopback interface that podman pulls from. */
 const loadingPort = 28443;
 
 /** A release whose images are content of a store. */
@@ -25,8 +25,8 @@ export interface ContentRelease extends Pick<
 }
 
 /**
- * Makes a release out of content. Podman is given it by a server on the loopback interface, by digest, so that it needs neither credentials
- * nor authorities of its own, and holds the very images afterwards. Throws what the store throws.
+ * Creates a release from content. A server on the loopback interface serves it to podman by digest, so podman needs no
+ * credentials or CAs. Throws as the store.
  */
 export async function makeContentRelease(release: ContentRelease): Promise<RegistryRelease> {
   const { kind, name, version, arch, images, content, check, close } = release;
@@ -53,7 +53,7 @@ async function describeImage(
   return { image, id: hexOf(config?.digest ?? digest), size: layers.reduce((sum, { size }) => sum + size, 0) };
 }
 
-/** Serves content to podman, at a port that a policy of the host can name; at another one if that is taken. */
+/** Serves content to podman at a port that a policy of the host can name, or at another one if that is in use. */
 async function serveForPodman(
   find: (name: string) => ContentSource | undefined,
   context: Context,
@@ -83,7 +83,7 @@ async function load(
       const served = `${new URL(server.url).host}/${releaseRepository}@${digest}`;
       await commands.podman(['pull', '--quiet', '--tls-verify=false', served], signal);
       if (from !== to) await commands.podman(['tag', served, to], signal);
-      // Nobody is to look for it at a port where nothing listens any more.
+      // The name refers to a server that ends with this run.
       await commands.podman(['untag', from === to ? id : to, served], signal);
       await requireImage(commands, from === to ? id : to, id, signal);
     }

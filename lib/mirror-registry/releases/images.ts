@@ -6,16 +6,16 @@ import type { Digest } from '../../oci/digest.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { ReleaseComponent } from '../installation.ts';
 
-/** What podman holds once images are loaded. */
+/** The images in podman after loading. */
 export interface LoadedImages {
   readonly ids: ReadonlyMap<ReleaseComponent, string>;
-  /** The names that are to be given to other images than they are of now. */
+  /** Names to move to other images. */
   readonly names: readonly ImageRename[];
 }
 
 /**
- * Has podman hold every image before anything is stopped, out of a release or from where podman pulls it. Names that a unit uses now go
- * on meaning what they mean. Throws `command-failed`, and `digest-mismatch` where podman holds another.
+ * Loads all images into podman before anything stops, from a release or by pulling. Names that units use keep their
+ * images. Throws `command-failed`, and `digest-mismatch` if podman has another image.
  */
 export async function loadImages(
   commands: HostCommands,
@@ -50,7 +50,7 @@ async function pullImages(
   return ids;
 }
 
-/** The ID that podman gives to an image of a name; undefined for a name that it does not hold. Throws `command-failed`. */
+/** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */
 export async function findImage(
   commands: HostCommands,
   image: string,
@@ -65,7 +65,7 @@ export async function findImage(
   return (await commands.podman(['image', 'inspect', '--format', '{{.Id}}', image], signal)).trim();
 }
 
-/** Makes sure that podman holds an image by a name or ID, with the ID that is given, and returns that. Throws `digest-mismatch`. */
+/** Checks that podman has an image by name or ID, with the given ID, and returns its ID. Throws `digest-mismatch`. */
 export async function requireImage(
   commands: HostCommands,
   image: string,
@@ -76,42 +76,42 @@ export async function requireImage(
   if (found !== undefined && (id === undefined || found === id)) return found;
   throw new PluginError(
     'digest-mismatch',
-    `podman holds ${found ?? 'nothing'} as ${image}, and not ${id ?? 'an image'}`,
+    `podman has ${found ?? 'no image'} as ${image}, expected ${id ?? 'an image'}`,
     {
-      hint: 'Nothing was changed. Something else may load images on this host: try again.',
+      hint: 'Nothing was changed. Another program may load images on this host. Try again.',
     },
   );
 }
 
-/** An image of a release, by the name that units are to give it. */
+/** An image of a release, by the name in its unit. */
 export interface ReleaseImage {
   readonly image: string;
-  /** The ID that podman gives to it; undefined where that is known only when podman has it. */
+  /** Its ID in podman; undefined if only loading tells it. */
   readonly id: string | undefined;
 }
 
-/** A release of the mirror registry that is at hand with its images, wherever it lies. */
+/** An open release of the mirror registry with its images. */
 export interface RegistryRelease {
-  /** A bundle, a list in a registry or an image layout, or what the installer comes in. */
+  /** A bundle, a list in a registry or image layout, or an archive of the installer. */
   readonly kind: 'bundle' | 'list' | 'installer';
-  /** What to call it in an error. */
+  /** Its name in errors. */
   readonly name: string;
   readonly version: string | undefined;
-  /** What machines it is for, where that is known. */
+  /** Its architecture, if known. */
   readonly arch: Architecture | undefined;
-  /** Bytes that podman needs for its images, about. */
+  /** Approximate size in podman, in bytes. */
   readonly size: number;
   readonly images: Readonly<Record<ReleaseComponent, ReleaseImage>>;
-  /** What it lies in, where that is a bundle; open as long as this is. */
+  /** Its bundle, if it has one; closed with the release. */
   readonly bundle?: Bundle;
   /**
-   * Checks what can be checked before podman is given anything, `expected` among it, the digest of the whole. Throws `digest-mismatch`,
+   * Checks the release before podman loads it; `expected` is the digest of the whole. Throws `digest-mismatch`,
    * `incomplete` and `invalid-bundle`.
    */
   check(expected: Digest | undefined, context: Context): Promise<void>;
   /**
-   * Has podman hold the images of some changes, verified, and returns their IDs. An image that takes the place of another of the same name is
-   * held without a name. Throws `command-failed`, and `digest-mismatch` where podman holds another.
+   * Loads the verified images of some changes into podman and returns their IDs. An image that replaces another of the
+   * same name stays without a name. Throws `command-failed`, and `digest-mismatch` if podman has another image.
    */
   load(
     commands: HostCommands,
@@ -121,10 +121,10 @@ export interface RegistryRelease {
   close(): Promise<void>;
 }
 
-/** The images that a registry is to run; those that are not named stay. */
+/** The images to change to; others stay. */
 export type TargetImages = Readonly<Partial<Record<ReleaseComponent, string>>>;
 
-/** An image that takes the place of another, which may have the same name. */
+/** An image that replaces another, which may have the same name. */
 export interface ImageChange {
   readonly component: ReleaseComponent;
   readonly from: string;
@@ -133,7 +133,7 @@ export interface ImageChange {
   readonly line: number;
 }
 
-/** A name that gets another image, by its ID, and the ID of the one it had. */
+/** A name to move to another image, by ID, and the ID that it had. */
 export interface ImageRename {
   readonly name: string;
   readonly to: string;

@@ -25,8 +25,9 @@ const changes: Readonly<Record<ReleaseComponent, readonly string[]>> = {
 };
 
 /**
- * What `podman import` has to be told of an image of which the installer’s archive has the files alone, `--change` by `--change`, as the
- * installer itself tells it (quay/mirror-registry, cmd/utils.go). Where Quay’s programs are depends on its version.
+ * Returns the `--change` options of `podman import` for an image of the installer’s archive, which contains only its
+ * files. They are those of the installer (quay/mirror-registry, cmd/utils.go). The paths of Quay’s programs depend on
+ * its version.
  */
 export function changesOf(component: ReleaseComponent, image: string): string[] {
   const version = quayVersionOf(image);

@@ -21,17 +21,17 @@ import { mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
-/** What one reading of an archive found. */
+/** Findings of one pass over an archive. */
 interface Findings {
   readonly digest: Digest;
-  /** The files of each image, in bytes. */
+  /** Size of each image’s files, in bytes. */
   readonly sizes: ReadonlyMap<ReleaseComponent, number>;
-  /** The names that the installer in it was built with. */
+  /** The names of the images in the installer. */
   readonly names: TargetImages;
   readonly arch: Architecture | undefined;
 }
 
-/** Tells by the first bytes of a file whether it is an archive of the installer’s. */
+/** Tells from the first bytes of a file whether it is an archive of the installer. */
 export async function isInstallerArchive(path: string, signal: AbortSignal): Promise<boolean> {
   const beginning = await readBeginning(path, signal);
   if (beginning.subarray(0, 2).equals(gzipMagic)) return true;
@@ -40,9 +40,9 @@ export async function isInstallerArchive(path: string, signal: AbortSignal): Pro
 }
 
 /**
- * Opens what the installer of a mirror registry comes in for hosts without a network: `mirror-registry.tar.gz`, or `image-archive.tar` of it.
- * It has the files of images, not the images, so their IDs are podman’s making. Their names are those that the installer in it was built with,
- * unless `given` has others. It is read once. Throws `usage` where neither has them, `invalid-file` and `not-readable`.
+ * Opens the archive of the installer for disconnected hosts: `mirror-registry.tar.gz`, or its `image-archive.tar`. It
+ * contains the files of the images, so podman creates their IDs. The names of the images are in the installer, or
+ * `given`. Throws `usage` if neither has them, `invalid-file` and `not-readable`.
  */
 export async function openInstallerRelease(
   path: string,
@@ -54,7 +54,7 @@ export async function openInstallerRelease(
     if (!sizes.has(component)) throw new PluginError('invalid-file', `${path} has no ${component}.tar`);
     const image = given[component] ?? names[component];
     if (image !== undefined) return image;
-    throw new PluginError('usage', `${path} does not tell what its image of ${component} is called`, {
+    throw new PluginError('usage', `${path} does not name its image of ${component}`, {
       hint: 'Name the release with --version, or the images with --target-quay, --target-redis and --target-pause.',
     });
   };
@@ -103,7 +103,7 @@ async function readArchive(path: string, signal: AbortSignal): Promise<Findings>
   return { digest: `sha256:${hash.digest('hex')}`, sizes, ...program };
 }
 
-/** The files of an archive, those of the archive of images in it among them. */
+/** Yields the files of an archive and of the archive of images in it. */
 async function* readImages(
   path: string,
   signal: AbortSignal,
@@ -121,7 +121,7 @@ async function* readImages(
   } catch (cause) {
     if (isPluginError(cause)) throw cause;
     throw new PluginError('invalid-file', `${path} cannot be read: ${messageOf(cause)}`, {
-      hint: 'Bring it again, and compare its digest with that of where it comes from.',
+      hint: 'Copy it again, and compare its digest with that of the source.',
       cause,
     });
   }
@@ -140,7 +140,7 @@ async function openArchive(
       done(null, chunk);
     },
   });
-  // The error arrives through what is returned; the callback only keeps it from being thrown a second time.
+  // The returned stream carries the error; the callback keeps it from being thrown twice.
   const ignore = (): void => undefined;
   return isPacked ? pipeline(raw, counted, createGunzip(), ignore) : pipeline(raw, counted, ignore);
 }
@@ -157,7 +157,7 @@ const machines: Readonly<Record<number, Architecture>> = {
   0x16: 's390x',
 };
 
-/** What the installer itself, a program in Go, says of its images and of its machine. */
+/** Reads the names of the images and the architecture from the installer, a Go program. */
 async function readProgram(content: AsyncIterable<Buffer>): Promise<Pick<Findings, 'names' | 'arch'>> {
   const names: Partial<Record<ReleaseComponent, string>> = {};
   let arch: Architecture | undefined;

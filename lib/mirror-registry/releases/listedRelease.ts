@@ -8,8 +8,8 @@ import { noRelease, readReleaseList } from './releaseList.ts';
 import { compareTags } from '../versions.ts';
 
 /**
- * Opens the release that a list stands for, in a registry or an image layout: by its tag or digest, or without one the newest. Its blobs are
- * verified as podman is given them. Throws `not-found`, `invalid-bundle`, and what the store throws.
+ * Opens the release of a list in a registry or image layout, by its tag or digest; by default the newest. Blobs are
+ * verified while podman pulls them. Throws `not-found`, `invalid-bundle`, and as the store.
  */
 export async function openListedRelease(
   content: ContentSource,
@@ -20,7 +20,7 @@ export async function openListedRelease(
   const root = await content.resolve(wanted);
   const name = `${content.name}${wanted.includes(':') ? '@' : ':'}${wanted}`;
   if (!isIndex(root)) {
-    throw noRelease(`${name} is no release of the mirror registry, but a single image`);
+    throw noRelease(`${name} is a single image, not a release of the mirror registry`);
   }
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({
@@ -28,15 +28,15 @@ export async function openListedRelease(
     check: (expected) => {
       if (expected === undefined || expected === root.digest) return Promise.resolve();
       return Promise.reject(
-        new PluginError('digest-mismatch', `${name} is another than --digest says: ${root.digest}`, {
-          hint: 'Nothing was changed. Bring the release again, or ask who changed its tag.',
+        new PluginError('digest-mismatch', `${name} has the digest ${root.digest}, not the one in --digest`, {
+          hint: 'Nothing was changed. Push the release again, or find out who changed its tag.',
         }),
       );
     },
   });
 }
 
-/** The tag of the newest release, or the only image of a layout, which may have no tag. */
+/** Returns the tag of the newest release, or the digest of the only image of a layout. */
 async function findNewest(content: ContentSource): Promise<string> {
   if (content instanceof OciLayout) {
     const [only, ...others] = await content.entries();
@@ -46,6 +46,6 @@ async function findNewest(content: ContentSource): Promise<string> {
   const [newest] = versions.sort((a, b) => compareTags(b, a) || (a < b ? -1 : 1));
   if (newest !== undefined) return newest;
   throw new PluginError('not-found', `${content.name} has no release of the mirror registry: no tag such as 2.0.11`, {
-    hint: `Bring one there with 'oc adm-mirror-registry bundle push'.`,
+    hint: `Push one with 'oc adm-mirror-registry bundle push'.`,
   });
 }

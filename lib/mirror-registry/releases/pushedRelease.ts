@@ -11,9 +11,9 @@ import { checkRegistryBundle } from './registryBundleCheck.ts';
 import { formatReleaseList } from './releaseList.ts';
 
 /**
- * Pushes the release in a bundle into a repository, the registry’s own that it is to upgrade for one: the images, then a list of them, which
- * gets the tag, its version unless another is given. The bundle is checked first; what is there is skipped. Returns the list’s digest, by
- * which an upgrade can be told what to expect, and its tag. Throws as `checkRegistryBundle` and `copyImages`.
+ * Pushes the release of a bundle into a repository, which may be in the registry to be upgraded: the images, then a
+ * list of them, tagged with the version by default. Checks the bundle first, and skips present content. Returns the
+ * digest and the tag of the list. Throws as `checkRegistryBundle` and `copyImages`.
  */
 export async function pushRelease(
   bundle: Bundle,

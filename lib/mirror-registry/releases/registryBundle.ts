@@ -15,31 +15,31 @@ import { readContent } from '../../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import type { TargetImages } from './images.ts';
 
-/** What a bundle for a mirror registry is to hold, and where it goes. */
+/** Content and destination of a bundle. */
 export interface RegistryBundleRequest {
   /** The release of the mirror registry. */
   readonly version: string;
   readonly arch: Architecture;
-  /** By tag, as the units are to name them. */
+  /** By tag, as the units name them. */
   readonly images: Required<TargetImages>;
   /** An existing or new folder. */
   readonly output: string;
   readonly tool: string;
 }
 
-/** What was made. */
+/** The bundle that was written. */
 export interface RegistryBundleResult {
   readonly path: string;
   readonly digest: Digest;
   readonly metadata: BundleMetadata;
-  /** How many bytes were fetched for it. */
+  /** Bytes that were downloaded. */
   readonly fetched: number;
 }
 
 /**
- * Makes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an upgrade bundle, and
- * `.sha256` beside it. `components` of its metadata name each image by tag and digest. Of an image for several architectures, one goes
- * in. A run that was cut off is gone on with.
+ * Writes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an
+ * upgrade bundle, and `.sha256` beside it. `components` of its metadata names each image by tag and digest. Of a
+ * multi-architecture image, it contains one. An interrupted run resumes.
  */
 export async function createRegistryBundle(
   { version, arch, images, output, tool }: RegistryBundleRequest,
@@ -66,7 +66,10 @@ export async function createRegistryBundle(
   return { path, digest: digests.digest, metadata: layout.metadata, fetched };
 }
 
-/** The images of a bundle as units name them, by tag, with their digests. Throws `invalid-bundle` for one of something else. */
+/**
+ * Returns the images of a bundle by tag, as units name them, with their digests. Throws `invalid-bundle` for other
+ * bundles.
+ */
 export function imagesOfBundle(
   { components: named }: BundleMetadata,
   path: string,
@@ -74,13 +77,13 @@ export function imagesOfBundle(
   const read = (name: ReleaseComponent): { image: string; digest: Digest } => {
     const { digest, ...reference } = parseReference(named[name] ?? '-');
     if (digest && reference.tag !== undefined) return { image: formatReference(reference), digest };
-    throw new PluginError('invalid-bundle', `${path} holds no mirror registry: it names no image ${name}`, {
-      hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
+    throw new PluginError('invalid-bundle', `${path} is not a bundle of a mirror registry: it has no image ${name}`, {
+      hint: `Create one with 'oc adm-mirror-registry bundle create'.`,
     });
   };
   if (!releaseComponents.every((name) => name in named)) {
-    throw new PluginError('invalid-bundle', `${path} holds no mirror registry`, {
-      hint: `Make one with 'oc adm-mirror-registry bundle create'.`,
+    throw new PluginError('invalid-bundle', `${path} is not a bundle of a mirror registry`, {
+      hint: `Create one with 'oc adm-mirror-registry bundle create'.`,
     });
   }
   return { quay: read('quay'), redis: read('redis'), pause: read('pause') };
@@ -89,7 +92,7 @@ export function imagesOfBundle(
 async function resolveImage(image: string, arch: Architecture, origin: Origin): Promise<BundleImage['reference']> {
   const { registry, repository, tag } = parseReference(image);
   if (tag === undefined) {
-    throw new PluginError('usage', `${image} has no tag: the tag tells which version a registry runs`);
+    throw new PluginError('usage', `${image} has no tag, which tells the version`);
   }
   const source = origin.sourceOf({ registry, repository });
   const descriptor = await source.resolve(tag);
@@ -100,5 +103,5 @@ async function resolveImage(image: string, arch: Architecture, origin: Origin): 
     return architecture === goArchitecture(arch);
   });
   if (child) return { registry, repository, tag, digest: child.digest };
-  throw new PluginError('not-found', `${image} has nothing for ${arch}`);
+  throw new PluginError('not-found', `${image} has no image for ${arch}`);
 }

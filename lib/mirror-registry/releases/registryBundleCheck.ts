@@ -9,9 +9,9 @@ import type { Digest } from '../../oci/digest.ts';
 import { imagesOfBundle } from './registryBundle.ts';
 
 /**
- * Reads a bundle with a mirror registry once, and checks all that is in it against its digests: every image whole, and the file the one
- * that `.sha256` beside it, and `expected`, tell of. Throws `incomplete` with all that is wrong, `digest-mismatch` for another file, and
- * `invalid-bundle` for a bundle of something else.
+ * Reads a bundle of a mirror registry once and verifies all digests: each image, and the file against `.sha256` and
+ * `expected`. Throws `incomplete` with all problems, `digest-mismatch` for another file, and `invalid-bundle` for other
+ * bundles.
  */
 export async function checkRegistryBundle(
   bundle: Bundle,
@@ -27,11 +27,11 @@ export async function checkRegistryBundle(
   const message = firstMessage([...bundle.faults, ...walk.problems]);
   if (message === undefined) return;
   throw new PluginError('incomplete', `${path} cannot be used: ${message}`, {
-    hint: 'Bring it again. Nothing was changed.',
+    hint: 'Nothing was changed. Copy the bundle again.',
   });
 }
 
-/** Makes sure that a file is the one that `expected`, and `.sha256` beside it, tell of. Throws `digest-mismatch`. */
+/** Compares the digest of a file with `expected` and `.sha256`. Throws `digest-mismatch`. */
 export async function requireDigest(
   path: string,
   found: Digest | undefined,
@@ -42,8 +42,8 @@ export async function requireDigest(
     [await readDigestFile(path), `${path}.sha256`],
   ] as const) {
     if (digest === undefined || digest === found) continue;
-    throw new PluginError('digest-mismatch', `${path} is another file than ${source} says: ${found ?? ''}`, {
-      hint: 'Bring it again. Nothing was changed.',
+    throw new PluginError('digest-mismatch', `${path} has the digest ${found ?? ''}, not the one in ${source}`, {
+      hint: 'Nothing was changed. Copy the bundle again.',
     });
   }
 }

@@ -19,8 +19,9 @@ export interface OpenedRepository {
 }
 
 /**
- * Opens a release by what somebody wrote: a bundle, a mirror directory, an image layout, an archive of the installer’s, where `given` names images
- * that it does not name itself, or a reference into a registry, where without a tag the newest release is taken. Throws `not-found`, `not-readable`, `invalid-bundle`, and what registries throw.
+ * Opens a release by its location: a bundle, a mirror directory, an image layout, an archive of the installer (`given`
+ * adds names of images), or a registry, where the newest release is the default. Throws `not-found`, `not-readable`,
+ * `invalid-bundle`, and as registries.
  */
 export async function openRegistryRelease(
   text: string,
@@ -48,7 +49,7 @@ export async function openRegistryRelease(
   if (location?.kind === 'archive' && (await isInstallerArchive(location.path, context.signal))) {
     return openInstallerRelease(location.path, given, context);
   }
-  // Of what is not there it says what is there instead.
+  // For a missing file, its error lists the files of the folder.
   return openBundledRelease(location?.path ?? text, context);
 }
 

@@ -4,7 +4,7 @@ import { digestOf, type Digest } from '../../oci/digest.ts';
 import { architectures, goArchitecture, type Architecture } from '../../release/version.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 
-/** What a list of images says of a release of the mirror registry. */
+/** A release of the mirror registry, as its list of images describes it. */
 export interface ReleaseList {
   readonly version: string;
   readonly arch: Architecture | undefined;
@@ -18,8 +18,8 @@ const annotations = {
 } as const;
 
 /**
- * Writes the list that stands for a release in a registry, so that a tag of it is the whole release and any tool can mirror it. A registry of the
- * ages in question takes no images of Docker’s format in a list of OCI’s. The same release gives the same bytes.
+ * Formats the list of a release, so that one tag is the whole release and any tool can mirror it. The list has the
+ * format of its images, because Quay 3.12 refuses Docker images in an OCI index. The same release gives the same bytes.
  */
 export function formatReleaseList(
   { version, arch, images }: ReleaseList,
@@ -43,14 +43,14 @@ export function formatReleaseList(
   return { descriptor: { mediaType, digest: digestOf(bytes), size: bytes.length }, bytes };
 }
 
-/** Reads such a list. Throws `invalid-bundle` for one that is of something else, or has lost what it said of its images. */
+/** Parses such a list. Throws `invalid-bundle` for any other list, or if its annotations are missing. */
 export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
   const { manifests } = parseManifest(bytes, where);
   const read = (component: ReleaseComponent): { image: string; digest: Digest; entry: Descriptor } => {
     const entry = manifests.find((each) => each.annotations?.[annotations.component] === component);
     const image = entry?.annotations?.[annotations.image];
     if (entry && typeof image === 'string') return { image, digest: entry.digest, entry };
-    throw noRelease(`${where} is no release of the mirror registry: it names no image ${component}`);
+    throw noRelease(`${where} is not a release of the mirror registry: it has no image ${component}`);
   };
   const images = { quay: read('quay'), redis: read('redis'), pause: read('pause') };
   const { platform, annotations: said = {} } = images.quay.entry;
@@ -61,9 +61,9 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
   };
 }
 
-/** Says that something is no such list. */
+/** Creates the error for a list that is not a release. */
 export function noRelease(message: string): PluginError {
   return new PluginError('invalid-bundle', message, {
-    hint: `Bring it there with 'oc adm-mirror-registry bundle push', or copy it whole and unchanged ('skopeo copy --all').`,
+    hint: `Push it with 'oc adm-mirror-registry bundle push', or copy it unchanged with 'skopeo copy --all'.`,
   });
 }

@@ -89,7 +89,7 @@ describe('certificates', function () {
       file: `${host.fixture.quayRoot}/quay-config/ssl.cert`,
     });
     expect(status.server?.hosts).to.deep.equal(['registry.example.com']);
-    expect(status.server?.flaws).to.deep.equal(['it may sign certificates and is no authority']);
+    expect(status.server?.flaws).to.deep.equal(['it may sign certificates but is not a CA']);
     expect(status.problems).to.deep.equal([]);
     expect(await verifyStrictly(host, host.at('quay-rootCA/rootCA.pem'))).to.include('error 79');
   });
@@ -162,13 +162,13 @@ describe('certificates', function () {
   });
 
   for (const address of ['10.0.0.5', 'fd00::5']) {
-    it(`name ${address} as an address`, async () => {
+    it(`name ${address} as an IP address`, async () => {
       // The installer cannot make a certificate for an address of IPv6 at all.
       const host = await install(
         { host: address.includes(':') ? 'fd00' : address },
         { hostname: address.includes(':') ? `[${address}]:8443` : `${address}:8443` },
       );
-      expect((await host.read()).status.problems.join()).to.include(`not for ${address}`);
+      expect((await host.read()).status.problems.join()).to.include(`does not name the host ${address}`);
       await host.renew();
       expect(await verifyStrictly(host, host.at('quay-rootCA/rootCA.pem'), '-verify_ip', address)).to.equal('good');
       expect((await host.read()).status.problems).to.deep.equal([]);
@@ -201,7 +201,7 @@ describe('certificates', function () {
 
   it('are renewed when they have ended', async () => {
     const host = await install({ days: -1 });
-    expect((await host.read()).status.problems.join()).to.include('ended on');
+    expect((await host.read()).status.problems.join()).to.include('expired on');
     await host.renew();
     expect((await host.read()).status.problems).to.deep.equal([]);
   });
@@ -229,13 +229,13 @@ describe('certificates', function () {
     expect((await host.read()).status.problems.join()).to.include('ssl.key is not the key of');
     expect((await failureOf(host.renew(), 'invalid-file')).hint).to.include('--rotate-key');
     await rm(key);
-    expect((await failureOf(host.renew(), 'invalid-file')).message).to.include('there is no key');
+    expect((await failureOf(host.renew(), 'invalid-file')).message).to.include('ssl.key is missing');
     await host.renew({ rotateKey: true });
     expect((await stat(key)).mode & 0o777).to.equal(0o644);
     expect((await host.read()).status.problems).to.deep.equal([]);
   });
 
-  it('of somebody’s own are never touched, whatever lies beside them', async () => {
+  it('that the administrator provides are never changed, even beside those of the installer', async () => {
     const host = await install();
     await installOwnCertificate(host.fixture);
     const { status } = await host.read();

@@ -56,7 +56,7 @@ describe('formatCheckTimer', () => {
       expect(await runPrinted('--renew-before=30')).to.equal(0);
       expect((await plan('--detailed-exitcode', '--nonsense')).code).to.equal(2);
       await rm(`${fixture.root}${fixture.unitFolder}`, { recursive: true });
-      expect((await plan('--timer')).stderr).to.include('there is no mirror registry here');
+      expect((await plan('--timer')).stderr).to.include('there is no mirror registry on this host');
     } finally {
       await fixture.remove();
     }

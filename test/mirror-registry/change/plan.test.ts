@@ -113,7 +113,7 @@ describe('planUpgrade', () => {
     );
 
     const back = await planFixture(await install({ age: '2.0.11' }), { quay: imagesOf('2.0.7').quay });
-    expect(back.blockers.join()).to.include('a database does not go back');
+    expect(back.blockers.join()).to.include('the database cannot be downgraded');
 
     const mixed = await install({ age: '2.0.7', configuration: '' });
     await installCertificates(mixed);
@@ -128,8 +128,8 @@ describe('planUpgrade', () => {
     const own = await install({ age: '2.0.7', configuration: '' });
     await installOwnCertificate(own, 'elsewhere.example.com');
     const plan = await planFixture(own, latest);
-    expect(plan.blockers.join()).to.include('not for registry.example.com');
-    expect(plan.due.join()).to.match(/expires on .*, and is not renewed by this program/);
+    expect(plan.blockers.join()).to.include('does not name the host registry.example.com');
+    expect(plan.due.join()).to.match(/expires on .*, and this program does not renew it/);
   });
 
   it('says when an image comes from somewhere else', async () => {
@@ -144,7 +144,7 @@ describe('planUpgrade', () => {
       const fixture = await install({ age: '2.0.7', images: { quay: `quay.local/quay@sha256:${digit.repeat(64)}` } });
       const plan = await planFixture(fixture, { quay: latest.quay });
       expect(plan.blockers).to.deep.equal([]);
-      expect(plan.warnings.join()).to.include('cannot be told from their tags');
+      expect(plan.warnings.join()).to.include('do not tell which is newer');
     });
   }
 

@@ -62,7 +62,7 @@ describe('uninstall', function () {
     expect(files.filter((path) => path.startsWith('/etc'))).to.deep.equal(['/etc/systemd/system/sshd.service']);
     const data = Object.keys(before).filter((path) => /^\/(?:srv|root)\//.test(path));
     expect(files.filter((path) => !path.startsWith('/etc'))).to.deep.equal(data);
-    expect((await call()).stderr).to.include('there is no mirror registry here');
+    expect((await call()).stderr).to.include('there is no mirror registry on this host');
   });
 
   it('leaves nothing with --remove-data, the names of kept images included', async () => {
@@ -89,7 +89,7 @@ describe('uninstall', function () {
       if (failed.code !== 0) {
         const again = await call('--remove-data');
         // Only the reload was left.
-        if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry here');
+        if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry on this host');
       }
       expect(await listRest()).to.deep.equal({
         held: ['another', 'another'],
@@ -103,7 +103,7 @@ describe('uninstall', function () {
       const killed = await registry.call('uninstall', ['--remove-data'], step);
       expect(killed.code, killed.stderr).to.equal(-1);
       const again = await call('--remove-data');
-      if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry here');
+      if (again.code !== 0) expect(again.stderr).to.include('there is no mirror registry on this host');
       const { held, files } = await listRest();
       expect([held, files]).to.deep.equal([['another', 'another'], ['/etc/systemd/system/sshd.service']]);
     });
@@ -124,7 +124,7 @@ describe('uninstall', function () {
     expect((await listRest()).files).to.deep.equal(['/etc/systemd/system/sshd.service']);
   });
 
-  it('removes no folder that holds more than the registry, and follows no link', async () => {
+  it('removes no folder that has more than the registry, and follows no link', async () => {
     const { fixture } = registry;
     const unit = `${fixture.unitFolder}/quay-app.service`;
     const dropIn = (storage: string): Promise<void> =>
@@ -135,14 +135,14 @@ describe('uninstall', function () {
     for (const storage of ['/srv', '/etc', '/root']) {
       await dropIn(storage);
       const { code, stderr } = await call('--remove-data');
-      expect([code, stderr.includes('holds more than the registry')], stderr).to.deep.equal([1, true]);
+      expect([code, stderr.includes('has more than the registry')], stderr).to.deep.equal([1, true]);
     }
     await dropIn('/srv/images');
     await mkdir(join(fixture.root, 'opt'), { recursive: true });
     await writeFile(join(fixture.root, 'opt/precious'), '');
     await symlink('/opt', join(fixture.root, 'srv/images'));
     const linked = await call('--remove-data');
-    expect([linked.code, linked.stderr.includes('holds more')], linked.stderr).to.deep.equal([1, true]);
+    expect([linked.code, linked.stderr.includes('has more')], linked.stderr).to.deep.equal([1, true]);
     expect(await readdir(join(fixture.root, 'opt'))).to.deep.equal(['precious']);
     expect(registry.host.calls.filter((line) => /disable|\brm\b/.test(line))).to.deep.equal([]);
   });
