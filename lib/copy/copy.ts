@@ -27,8 +27,8 @@ export interface CopyOptions {
   readonly concurrency?: number;
   /** Other repositories at the destination that may have a blob: where the store can mount, they are tried before any byte moves. */
   readonly mountFrom?: (blob: Descriptor) => readonly string[];
-  /** Brings a blob to the destination by means of the caller’s own, whose errors it throws; it emits `bytes` itself. */
-  readonly moveBlob?: (blob: Descriptor, source: ContentSource, signal: AbortSignal) => Promise<void>;
+  /** Returns the caller’s own way to bring blobs of a source to the destination, if it has one. That emits `bytes` itself. */
+  readonly moverOf?: (source: ContentSource) => ((blob: Descriptor, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
 const defaultConcurrency = 6;
@@ -160,14 +160,15 @@ class Copy {
 
   /** Mounts or moves a blob; returns whether it was mounted. */
   async #putBlob(blob: Descriptor, { source }: Image): Promise<boolean> {
-    const { mountFrom, moveBlob } = this.#options;
+    const { mountFrom, moverOf } = this.#options;
     if (this.#destination.mount) {
       for (const repository of mountFrom?.(blob) ?? []) {
         const mount = (): Promise<boolean> | undefined => this.#destination.mount?.(blob, repository);
         if (await this.#attempt('destination', this.#destination, blob, mount)) return true;
       }
     }
-    if (moveBlob) await this.#attempt('source', source, blob, () => moveBlob(blob, source, this.#signal));
+    const move = moverOf?.(source);
+    if (move) await this.#attempt('source', source, blob, () => move(blob, this.#signal));
     else await this.#attempt('destination', this.#destination, blob, () => this.#push(blob, source));
     return false;
   }

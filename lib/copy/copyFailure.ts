@@ -25,7 +25,7 @@ export class CopyFailure extends Error {
   /** Whether going on would be pointless or do harm: the disk is full, the destination lets nobody in or is gone. */
   get isFatal(): boolean {
     if (this.code === 'disk-full' || this.code === 'not-writable') return true;
-    return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable'].includes(this.code);
+    return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable', 'too-large'].includes(this.code);
   }
 
   /** Whether a registry refused a manifest because it misses something below it. */

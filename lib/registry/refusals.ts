@@ -56,6 +56,16 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
       },
     );
   }
+  if (verb(method) === 'write' && status === 413) {
+    return new PluginError('too-large', `${whole} accepts no content as large as ${what}: it answered 413${said}`, {
+      hint: 'Raise the limit of the registry, or of the proxy in front of it (nginx: client_max_body_size).',
+    });
+  }
+  if (verb(method) === 'write' && status === 507) {
+    return new PluginError('disk-full', `${whole} has no space for ${what}: it answered 507${said}`, {
+      hint: 'Free space at the registry, and run the same command again: what was copied stays, and is skipped.',
+    });
+  }
   if (refusesUploads(method, status)) {
     return new PluginError('denied', `${whole} accepts no images: it answered ${status} to an upload${said}`, {
       hint:

@@ -1,5 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { copyImages, type Image } from '../../copy/copy.ts';
+import { copyImages, type CopyOptions, type Image } from '../../copy/copy.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
 import { isPluginError } from '../../errors.ts';
@@ -7,7 +7,7 @@ import { isIndex, type Descriptor } from '../../oci/descriptor.ts';
 import type { Reference } from '../../oci/reference.ts';
 import { Directory } from '../../store/directory.ts';
 import { DestinationError } from '../../registry/relay.ts';
-import type { ContentPlace, ContentSource, ContentStore } from '../../store/store.ts';
+import type { ContentPlace, ContentStore } from '../../store/store.ts';
 import { formatPlace, type Place } from './destination.ts';
 import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
@@ -72,7 +72,14 @@ export async function runMirror(
   const stores = groups.map((group) => ({ group, store: options.openStore(group.place) }));
   // An unreachable registry, or one that refuses the user, is reported once instead of for every image.
   const [first] = stores;
-  if (first?.group.images[0]) await first.store.exists(first.group.images[0].graph.root);
+  const root = first?.group.images[0]?.graph.root;
+  if (first && root) {
+    await first.store.exists(root).catch((error: unknown) => {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      const failure = new CopyFailure('destination', first.store.name, root.digest, error);
+      throw describeFailures(new Map([[failure, []]]), 1);
+    });
+  }
   const copies = groups.map(listCopies);
   const tally = new CopyTally(copies, context.onEvent);
   const filled = new Set<MirrorGroup>();
@@ -83,8 +90,8 @@ export async function runMirror(
       const neighbours = neighboursOf(group, [...filled]);
       const counting = { ...context, onEvent: tally.listenTo(index) };
       const { concurrency } = options;
-      const moveBlob = moveInto(store, group, options, counting);
-      const copying = { concurrency, mountFrom: () => neighbours, moveBlob };
+      const moverOf = moversOf(store, group, options, counting);
+      const copying = { concurrency, mountFrom: () => neighbours, moverOf };
       await copyImages(wanted, store, copying, counting);
       await store.close();
       filled.add(group);
@@ -162,25 +169,32 @@ function neighboursOf({ place, images }: MirrorGroup, filled: readonly MirrorGro
   return [...new Set([...sources, ...earlier])].filter((repository) => repository !== place.repository);
 }
 
-function moveInto(store: ContentStore, { place, images }: MirrorGroup, { download }: MirrorOptions, context: Context) {
+/** Moves blobs that are in a registry faster than a stream would; those of other sources stream. */
+function moversOf(
+  store: ContentStore,
+  { place, images }: MirrorGroup,
+  { download }: MirrorOptions,
+  context: Context,
+): NonNullable<CopyOptions['moverOf']> {
   const references = Map.groupBy(images, ({ image }) => image.source);
-  return async (blob: Descriptor, source: ContentSource): Promise<void> => {
-    let reported = 0;
-    const report = (present: number): void => {
-      context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: present - reported });
-      reported = present;
-    };
+  return (source) => {
     const reference = references.get(source)?.find(({ image }) => image.reference)?.image.reference;
-    try {
-      if (!reference) await store.push(blob, () => source.fetch(blob));
-      else if (store instanceof Directory)
-        await store.receive(blob, (file) => download(blob, [reference], file, report));
-      else if (place.kind === 'registry') await download(blob, [reference], place, report);
-    } catch (error) {
-      const cause = error instanceof DestinationError ? error.failure : error;
-      const isOurs = cause !== error || isPluginError(cause, 'disk-full') || isPluginError(cause, 'not-writable');
-      throw isOurs ? new CopyFailure('destination', store.name, blob.digest, cause) : error;
-    }
-    report(blob.size);
+    if (!reference) return undefined;
+    return async (blob) => {
+      let reported = 0;
+      const report = (present: number): void => {
+        context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: present - reported });
+        reported = present;
+      };
+      try {
+        if (store instanceof Directory) await store.receive(blob, (file) => download(blob, [reference], file, report));
+        else if (place.kind === 'registry') await download(blob, [reference], place, report);
+      } catch (error) {
+        const cause = error instanceof DestinationError ? error.failure : error;
+        const isOurs = cause !== error || isPluginError(cause, 'disk-full') || isPluginError(cause, 'not-writable');
+        throw isOurs ? new CopyFailure('destination', store.name, blob.digest, cause) : error;
+      }
+      report(blob.size);
+    };
   };
 }

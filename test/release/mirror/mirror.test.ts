@@ -135,6 +135,39 @@ describe('planMirror and runMirror', () => {
     });
   }
 
+  for (const [status, code] of [
+    [403, 'denied'],
+    [405, 'denied'],
+    [413, 'too-large'],
+    [507, 'disk-full'],
+  ] as const) {
+    for (const from of ['a registry', 'a directory']) {
+      it(`names the destination once if it answers ${status} to content from ${from}`, async () => {
+        await open();
+        await mirror('file://openshift/release');
+        const local = new Directory(folder, 'openshift/release', {}, context);
+        const remote = listImages(`${site.host}/site/release`);
+        const images =
+          from === 'a directory' ? remote.map(({ reference: _, ...image }) => ({ ...image, source: local })) : remote;
+        site.fault(/^(?:POST|PATCH|PUT) /, { answer: { status, body: '' } });
+        const download = registries.download.bind(registries);
+        const groups = await planMirror(images, context);
+        const error = await failureOf(runMirror(groups, { concurrency: 4, openStore, download }, context), code);
+        expect(error.message.split('\n')).to.have.length(1);
+        expect(error.message)
+          .to.match(/: destination\b/)
+          .and.contain(`${site.host}/site/release`);
+        expect(error.hint).to.be.a('string');
+      });
+    }
+  }
+
+  it('names the destination if it refuses to be read', async () => {
+    await open();
+    site.fault(/^HEAD /, { answer: { status: 403, body: '' } });
+    expect((await failureOf(mirror(`${site.host}/site/release`), 'denied')).message).to.match(/^destination\b/);
+  });
+
   it('moves what several repositories need only once', async () => {
     await open();
     const result = await mirror(`${site.host}/site/\${component}`);
