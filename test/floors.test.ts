@@ -35,7 +35,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/bundle',
-    'bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem sidecars signatureCheck signatureFolder signedBundle',
+    'bundle bundledConfig complete configCheck extraImages identity images inspect metadata open problem releaseRepositories sidecars signatureCheck signatureFolder signedBundle',
   ],
   ['lib/bundle/verify', 'scan updatePlan verify walk'],
   ['lib/bundle/create', 'base contents create layout localOrigin origin releaseSource writeBundle'],

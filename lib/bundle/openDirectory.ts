@@ -12,6 +12,7 @@ import type { Bundle } from './bundle.ts';
 import type { Scanner } from './bundle.ts';
 import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
+import { readReleaseRepositories, repositoriesPath } from './releaseRepositories.ts';
 
 /** Opens a mirror directory, an unpacked bundle or one that another tool wrote. Throws `not-found`, `not-readable` and `invalid-bundle`. */
 export async function openDirectory(path: string, context: Context): Promise<Bundle> {
@@ -26,7 +27,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
     form: 'directory',
     metadata: described
       ? parseMetadata(await read(metadataPath), path)
-      : await describeContent(path, content, files, context),
+      : await describeContent(folder, content, files, context),
     described,
     size: files.reduce((sum, { size }) => sum + size, 0),
     trailing: 0,
@@ -76,17 +77,19 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   const entries = await folder.tree(signal);
   return entries.flatMap(({ path, stats, target }) => {
     if (target !== undefined) return [{ path, size: 0, target }];
+    if (path === repositoriesPath) return [];
     return stats.isFile() ? [{ path, size: stats.size }] : [];
   });
 }
 
 /** Describes a directory that oc or another tool wrote, by the one release that its tags name. */
 async function describeContent(
-  path: string,
+  folder: RootFolder,
   content: Directory,
   files: readonly BundleFile[],
   context: Context,
 ): Promise<BundleMetadata> {
+  const { path } = folder;
   const releases = (await content.tags()).filter(isReleaseTag).sort();
   const [tag] = releases;
   if (tag === undefined) {
@@ -99,7 +102,9 @@ async function describeContent(
         'Other commands need a directory for each release.',
     });
   }
-  const release = await readPayload(content, await content.resolve(tag), { repository: usualRepository }, context);
+  const descriptor = await content.resolve(tag);
+  const repository = (await readReleaseRepositories(folder)).get(descriptor.digest) ?? usualRepository;
+  const release = await readPayload(content, descriptor, { repository }, context);
   const facts = describeRelease({ release, signatures: new Map() }, [], 'another tool');
   const placed = files.map((file) => ({ ...entryKindOf(file), size: file.size }));
   const manifests = new Set(placed.flatMap((place) => (place.kind === 'manifest' ? [place.digest] : [])));

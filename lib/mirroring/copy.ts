@@ -1,3 +1,10 @@
+import { join } from 'node:path';
+import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/releaseRepositories.ts';
+import { writeTextFile } from '../config/manifestFile.ts';
+import { RootFolder } from '../files/rootFolder.ts';
+import { formatReference } from '../oci/reference.ts';
+import type { Release } from '../release/release.ts';
+import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
 import { findPresent, planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
@@ -30,4 +37,20 @@ export async function mirrorImages(
   if (dryRun !== undefined) return { present: await findPresent(groups, openStore) };
   const download = registries.download.bind(registries);
   return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
+}
+
+/** Notes in mirror directories which repository a release came from, if it is not the usual one. Throws what `writeTextFile` does. */
+export async function noteRepository(
+  images: readonly MirrorImage[],
+  { digest, reference: { registry, repository } }: Pick<Release, 'digest' | 'reference'>,
+): Promise<void> {
+  const published = formatReference({ registry, repository });
+  for (const { target, isRelease } of images) {
+    if (!isRelease || target.place.kind !== 'directory') continue;
+    const folder = new RootFolder(target.place.root);
+    const known = await readReleaseRepositories(folder);
+    if ((known.get(digest) ?? usualRepository) === published) continue;
+    const text = formatReleaseRepositories(new Map([...known, [digest, published]]));
+    await writeTextFile(join(folder.path, repositoriesPath), text);
+  }
 }

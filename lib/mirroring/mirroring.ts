@@ -20,7 +20,7 @@ import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
 import { writeConfigFiles, writeSignatureFiles, type WrittenFile } from './configFiles.ts';
-import { mirrorImages } from './copy.ts';
+import { mirrorImages, noteRepository } from './copy.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
@@ -156,6 +156,7 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
 
   await warnOfRefusedImages(images, signed.release, context);
   const copied = await mirrorImages(images, request, registries, context);
+  if (copied.result) await noteRepository(images, signed.release);
   const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
 
   const isDryRun = request.dryRun !== undefined;

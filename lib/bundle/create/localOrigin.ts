@@ -12,6 +12,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
 import { openComplete } from '../complete.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
+import { readReleaseRepositories } from '../releaseRepositories.ts';
 import type { StoredBlob } from './contents.ts';
 import { RegistryOrigin, type Origin } from './origin.ts';
 
@@ -99,7 +100,7 @@ async function openBundleContent(path: string, context: Context): Promise<Stored
   }
 }
 
-/** Reads the repository of the release from the metadata.json of an unpacked bundle; undefined for any other folder. */
+/** Reads the repository of the release, if metadata.json or the mirror directory names one. */
 async function readRepository(folder: RootFolder, context: Context): Promise<string | undefined> {
   try {
     const bytes = await folder.read(metadataPath, metadataSizeLimit);
@@ -107,7 +108,8 @@ async function readRepository(folder: RootFolder, context: Context): Promise<str
   } catch (error) {
     if (!isPluginError(error)) throw error;
     if (error.code !== 'not-found') context.log('warn', `${error.message}: the repository of the release is not known`);
-    return undefined;
+    const [repository, ...others] = new Set((await readReleaseRepositories(folder)).values());
+    return others.length === 0 ? repository : undefined;
   }
 }
 

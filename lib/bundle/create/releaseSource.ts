@@ -22,6 +22,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
+import { readReleaseRepositories } from '../releaseRepositories.ts';
 import { findSplit } from '../split.ts';
 
 /** Which release, and where it is. */
@@ -132,7 +133,9 @@ async function openLocal(
       if (!isPluginError(error, 'not-found') || version === undefined) throw error;
       throw unknownVersion(version, arch ?? 'x86_64', await content.tags(), path, error);
     });
-    const reference = { ...parseRepository(repository ?? usualRepository), digest: descriptor.digest };
+    const known = location.kind === 'directory' ? await readReleaseRepositories(new RootFolder(path)) : undefined;
+    const published = repository ?? known?.get(descriptor.digest) ?? usualRepository;
+    const reference = { ...parseRepository(published), digest: descriptor.digest };
     return {
       found: { reference, descriptor, source: content },
       // A tag of the directory is no promise: the payload has to say the same.

@@ -225,6 +225,25 @@ describe('oc adm-release-mirror-config', () => {
       );
     });
 
+    it('knows which repository the release came from', async () => {
+      await open();
+      const { release } = workshop;
+      await mirroring.succeed(['--to-dir=mirror']);
+      await disconnect();
+      const to = [`--to=${site.host}/site/release`, '--dry-run'];
+      for (const [named, options] of [
+        [`file://openshift/release:${release.tag}`, ['--from-dir=mirror']],
+        [mirroring.path('mirror'), []],
+      ] as const) {
+        const stdout = await mirroring.succeed([...options, ...to], named);
+        expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
+        expect(stdout).not.to.contain('quay.io');
+      }
+      await mirroring.succeed(['--from-dir=mirror', '--to-dir=copy'], release.version);
+      const stdout = await mirroring.succeed(['--from-dir=copy', ...to], release.version);
+      expect(stdout).to.contain(`source: ${release.registry}/${release.releaseRepository}\n`);
+    });
+
     it('refuses a tag that leads to another release than it says', async () => {
       await open();
       await mirroring.succeed(['--to-dir=mirror']);

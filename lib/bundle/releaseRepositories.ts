@@ -1,0 +1,35 @@
+import { isPluginError } from '../errors.ts';
+import type { RootFolder } from '../files/rootFolder.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { formatReference, parseRepository } from '../oci/reference.ts';
+import { parseJson } from '../oci/syntax.ts';
+
+/** The file of a mirror directory that names the repositories its releases came from, other than the usual one. */
+export const repositoriesPath = 'release-repositories.json';
+
+const sizeLimit = 1024 * 1024;
+
+/** Reads the repositories that the releases of a mirror directory came from, by digest. Nothing of it is signed. */
+export async function readReleaseRepositories(folder: RootFolder): Promise<ReadonlyMap<Digest, string>> {
+  const bytes = await folder.read(repositoriesPath, sizeLimit).catch((error: unknown) => {
+    if (isPluginError(error, 'not-found')) return undefined;
+    throw error;
+  });
+  if (!bytes) return new Map();
+  try {
+    const entries = Object.entries(parseJson(bytes.toString()) as object);
+    return new Map(
+      entries.flatMap(([digest, name]) =>
+        isDigest(digest) ? [[digest, formatReference(parseRepository(String(name)))] as const] : [],
+      ),
+    );
+  } catch {
+    return new Map();
+  }
+}
+
+/** Formats what `readReleaseRepositories` reads. */
+export function formatReleaseRepositories(repositories: ReadonlyMap<Digest, string>): string {
+  const sorted = [...repositories].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  return `${JSON.stringify(Object.fromEntries(sorted), null, 2)}\n`;
+}
