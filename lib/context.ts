@@ -1,10 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { isPluginError, PluginError } from './errors.ts';
 
-/**
- * What happens during a transfer, as plain data. The library emits these; a
- * terminal, a log or a test turns them into whatever it shows.
- */
+/** What happens during a transfer, as plain data. The library emits events; a terminal, a log or a test shows them. */
 export type TransferEvent =
   /** What this run is going to do; sizes in bytes. `present` was there before the run. */
   | { kind: 'plan'; images: number; blobs: number; bytes: number; present: number }
@@ -19,12 +16,12 @@ export type TransferEvent =
   /** An image and everything below it is at the destination. */
   | { kind: 'image'; name: string };
 
-/** How much a line of the log matters: `debug` is for `-v`, `info` for everybody, `warn` for what needs attention. */
+/** Level of a log line: `debug` is for `-v`, `info` for each user, `warn` for problems. */
 export type LogLevel = 'debug' | 'info' | 'warn';
 
 /**
- * Everything an operation is given from outside besides its own arguments. The
- * library never prints, exits, or reads argv or the environment: it has this.
+ * What an operation gets from its caller in addition to its arguments. The library uses this instead of printing,
+ * exiting, or reading argv or the environment.
  */
 export interface Context {
   /** Aborted when the user interrupts; every wait in the library ends with it. */
@@ -33,16 +30,14 @@ export interface Context {
   readonly onEvent: (event: TransferEvent) => void;
 }
 
-/** Throws `interrupted` when a signal is aborted; to be called between two steps of anything that takes a while. */
+/** Throws `interrupted` if a signal is aborted. Call it between two steps of a long operation. */
 export function checkInterrupted(signal: AbortSignal): void {
   if (!signal.aborted) return;
   if (isPluginError(signal.reason)) throw signal.reason;
   throw new PluginError('interrupted', 'interrupted', { cause: signal.reason });
 }
 
-/**
- * Lets go of the processor in the middle of work that waits for nothing, so that a signal to stop is heard. Throws `interrupted`.
- */
+/** Yields to the event loop during a long computation, so that signals are processed. Throws `interrupted`. */
 export async function takeTurn(signal: AbortSignal): Promise<void> {
   await setImmediate();
   checkInterrupted(signal);

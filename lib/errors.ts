@@ -79,7 +79,7 @@ export class PluginError extends Error {
   }
 }
 
-/** Tells whether an error is a PluginError, of the given code if one is given. */
+/** Returns whether an error is a PluginError, and has the given code if one is given. */
 export function isPluginError(error: unknown, code?: ErrorCode): error is PluginError {
   return error instanceof PluginError && (code === undefined || error.code === code);
 }

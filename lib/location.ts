@@ -10,7 +10,7 @@ import { listRepositories } from './store/repositories.ts';
 import type { ContentSource } from './store/store.ts';
 import { findArchive } from './archive/volumes.ts';
 
-/** Where content is, as somebody wrote it. Paths are absolute. */
+/** The location of content, parsed from the words of the user. Paths are absolute. */
 export type Location =
   | { readonly kind: 'directory'; readonly path: string }
   | { readonly kind: 'archive'; readonly path: string }
@@ -21,21 +21,21 @@ export interface OpenedLocation {
   readonly name: string;
   /** Their names, sorted; of a registry only the one that was named. */
   readonly repositories: readonly string[];
-  /** One repository’s content; undefined where there is none of that name. */
+  /** Returns the content of one repository; undefined if there is no repository of that name. */
   repository(name: string): ContentSource | undefined;
   close(): Promise<void>;
 }
 
-/** How to open what a location names. */
+/** Options of opening a location. */
 export interface OpenOptions extends DirectoryOptions {
   /** Opens a registry’s repository; without it a location in a registry is refused. */
   readonly openRegistry?: (reference: Reference) => ContentSource | Promise<ContentSource>;
 }
 
 /**
- * Tells what a text names: `file://…` and everything that looks like a path (`/…`, `./…`, `../…`, `….tar`) or is there
- * as a file or folder is a mirror directory, an archive (a file, its volumes or a device), and anything else a reference into a registry,
- * where `docker://` may be in front. Throws `not-found` for a path where nothing is, and `invalid-reference`.
+ * Parses a location. `file://…`, paths (`/…`, `./…`, `../…`, `….tar`) and existing files and folders are a mirror
+ * directory or an archive (a file, its volumes or a device). Any other text is a reference into a registry, with or
+ * without `docker://`. Throws `not-found` for a path that does not exist, and `invalid-reference`.
  */
 export async function parseLocation(text: string): Promise<Location> {
   if (text.startsWith('docker://')) return { kind: 'registry', reference: parseReference(text.slice(9)) };
@@ -54,8 +54,8 @@ export async function parseLocation(text: string): Promise<Location> {
 }
 
 /**
- * Opens what a location names, for reading. Throws `not-found` for a folder that is not a mirror directory,
- * `invalid-bundle` for a file or device that is no archive, and what `openRegistry` throws.
+ * Opens a location for reading. Throws `not-found` for a folder that is not a mirror directory, `invalid-bundle` for
+ * a file or device that is not an archive, and what `openRegistry` throws.
  */
 export async function openLocation(
   location: Location,

@@ -5,19 +5,22 @@ import { createSecureContext, getCACertificates, type ConnectionOptions } from '
 import { messageOf, PluginError } from '../errors.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 
-/** How to verify registries, and where their certificates are. */
+/** How to verify registries, and the folders of their certificates. */
 export interface CertificatesOptions {
-  /** Accept whatever certificate a server shows (`--insecure`). */
+  /** Accept any certificate of a server (`--insecure`). */
   readonly insecure: boolean;
-  /** The path of a PEM file with certificate authorities to trust besides the system’s (`--certificate-authority`). */
+  /**
+   * The path of a PEM file with certificate authorities to trust in addition to those of the system
+   * (`--certificate-authority`).
+   */
   readonly certificateAuthority?: string | undefined;
-  /** Folders with one folder per registry, the first that has one counts; by default those of podman and docker. */
+  /** Folders with one folder for each registry, in order of precedence; default: those of podman and docker. */
   readonly folders?: readonly string[];
 }
 
 /**
- * What to make a TLS context of. One context should serve all connections to a host: to read all the authorities of a
- * system takes ten milliseconds.
+ * Options of a TLS context. Use one context for all connections to a host: loading the CAs of a system takes ten
+ * milliseconds.
  */
 export interface TlsOptions extends Pick<
   ConnectionOptions,
@@ -33,7 +36,7 @@ export interface TlsOptions extends Pick<
   readonly rejectUnauthorized?: boolean;
 }
 
-/** TLS for each registry of a run: files are read when a registry is first connected to, and once. */
+/** TLS options of each registry of a run. Files are read once, when a registry is first needed. */
 export class Certificates {
   readonly #options: CertificatesOptions;
   readonly #registries = new Map<string, Promise<TlsOptions>>();
@@ -44,9 +47,9 @@ export class Certificates {
   }
 
   /**
-   * What to connect to a registry (`host` or `host:port`) with: the authorities of the system and of Node, those of
-   * `certificateAuthority`, and from `<folder>/<registry>/` every `*.crt` as an authority and every `*.cert` with its `*.key`
-   * for the client, as containers-certs.d(5) has it. Throws `not-readable` and `invalid-file`, naming the file.
+   * Returns the TLS options for a registry (`host` or `host:port`): the CAs of the system and of Node.js, those of
+   * `certificateAuthority`, and from `<folder>/<registry>/` each `*.crt` as a CA and each `*.cert` with its `*.key`
+   * for the client (containers-certs.d(5)). Throws `not-readable` and `invalid-file`, naming the file.
    */
   for(registry: string): Promise<TlsOptions> {
     const known = this.#registries.get(registry) ?? this.#read(registry);
@@ -57,7 +60,7 @@ export class Certificates {
   async #read(registry: string): Promise<TlsOptions> {
     const { insecure, certificateAuthority, folders = defaultFolders } = this.#options;
     const { ca = [], ...client } = await readRegistryFolder(folders, registry);
-    // Whoever verifies nothing needs no authorities, which take a while to read.
+    // Skip loading CAs when verification is off.
     if (insecure) return { ...client, rejectUnauthorized: false };
     const trusted = await (this.#trusted ??= readAllAuthorities(certificateAuthority));
     return {
@@ -78,7 +81,7 @@ async function readAllAuthorities(certificateAuthority: string | undefined): Pro
 
 async function readRegistryFolder(folders: readonly string[], registry: string): Promise<TlsOptions> {
   for (const folder of folders.map((parent) => join(parent, registry))) {
-    // Other users’ folders may be closed to this one; podman passes over them too.
+    // Folders of other users may not be readable; podman skips them too.
     const names = await readdir(folder).catch(() => undefined);
     if (!names) continue;
     const withSuffix = (suffix: string) =>
@@ -128,7 +131,7 @@ async function readAuthorities(path: string): Promise<string[]> {
   return found;
 }
 
-/** The authorities of a whole system are a quarter of a megabyte. */
+/** The CAs of a system are a quarter of a megabyte. */
 const sizeLimit = 16 * 1024 * 1024;
 
 async function readPem(path: string): Promise<string> {

@@ -4,18 +4,18 @@ import type { Readable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 import { MinimumThroughput } from './minimumThroughput.ts';
 
-/** How long a server may be silent, in milliseconds. */
+/** Time limits without data from a server, in milliseconds. */
 export interface IdleTimeoutOptions {
-  /** While a connection is made, TLS included; default 30 s. */
+  /** For making a connection, including TLS; default 30 s. */
   readonly connectTimeout?: number;
-  /** When it is its turn to send or to take bytes; default 60 s. Over as long its answers have to bring 1 KiB each second. */
+  /** For the server to send or accept data; default 60 s. Over the same time, a response must average 1 KiB/s. */
   readonly idleTimeout?: number;
 }
 
 /**
- * Watches the silence of an exchange and reports it, in words, when it has lasted too long: while the connection is being made,
- * and then whenever it is the server's turn to send or to take bytes; so too an answer that comes in drops. `stream` is the body that
- * moves now, if any: the answer's, else the request's. Returns what ends the watch.
+ * Reports, as words for a message, a connection that takes too long, a server that neither sends nor accepts data,
+ * and a response below the minimum throughput. `stream` returns the body in transfer: that of the response, else that
+ * of the request. Returns a function that ends the watch.
  */
 export function watchIdleTime(
   outgoing: ClientRequest,
@@ -51,7 +51,7 @@ export function watchIdleTime(
         seen = moved;
         since = performance.now();
       }
-      // How long it thinks before it answers is not a matter of pace, nor is what nobody has taken yet.
+      // Neither the time before a response counts for the throughput, nor bytes that are not read yet.
       const read = connected?.bytesRead ?? before;
       if (read === before || ours) throughput.restart(read);
       else if (throughput.isTooSlow(read)) report(throughput.description);
@@ -62,7 +62,7 @@ export function watchIdleTime(
     },
     Math.min(connectTimeout / 4, throughput.interval),
   );
-  // The connection keeps the process alive, not the watch over it.
+  // The connection keeps the process running, not this timer.
   timer.unref();
   return () => {
     clearInterval(timer);

@@ -14,7 +14,7 @@ export interface ListenerOptions {
   readonly limits?: ConnectionLimits | undefined;
 }
 
-/** How many connections are open at a time, and how long a client may take to send a request, in milliseconds. */
+/** Limits of connections, and of the time for a request in milliseconds. */
 export interface ConnectionLimits {
   /** In all; default 512. */
   readonly connections?: number;
@@ -29,11 +29,11 @@ export interface Listener {
   readonly url: string;
   readonly host: string;
   readonly port: number;
-  /** Stops at once, in the middle of answers too. */
+  /** Closes all connections, including those with a response in transfer. */
   close(): Promise<void>;
 }
 
-/** How many requests a client may send ahead on one connection. */
+/** Maximum number of requests that a client may send before the first response. */
 const pipelineLimit = 16;
 /** How often refused connections are logged, in milliseconds. */
 const logInterval = 60_000;
@@ -41,8 +41,8 @@ const logInterval = 60_000;
 type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /**
- * Listens for HTTP requests and has them handled, those of one connection one after the other. Closes connections beyond the limits,
- * and those whose requests do not arrive in time. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
+ * Listens for HTTP requests and handles them, one at a time for each connection. Closes connections beyond the
+ * limits, and those whose requests take too long. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
  */
 export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
   const { host, port, preSharedKey, limits = {} } = options;
@@ -51,7 +51,7 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
     headersTimeout: headTime,
     requestTimeout: 2 * headTime,
     connectionsCheckingInterval: headTime / 4,
-    // Finds clients that are gone without a word.
+    // Detects clients that are gone.
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
   };
@@ -72,7 +72,10 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
   return { url, host: address.address, port: address.port, close };
 }
 
-/** Has each request of a connection wait for the answers before it: they would all be held in memory until their turn. */
+/**
+ * Delays each request of a connection until the previous response has ended, because all responses would be in memory
+ * until then.
+ */
 function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerResponse) => void {
   const queues = new WeakMap<Socket, { last: Promise<void>; length: number }>();
   return (request, response) => {

@@ -1,11 +1,11 @@
 import type { Clock } from './retry.ts';
 
-/** What an answer has to bring on average, in bytes per second: nothing that is worth waiting for comes more slowly. */
+/** Minimum throughput of a response, in bytes per second. */
 const minimumRate = 1024;
 
-/** Notices an answer that comes in drops, each in time, so that no limit on silence ever ends it. */
+/** Detects a response that is too slow, although each chunk arrives within the idle timeout. */
 export class MinimumThroughput {
-  /** How often somebody has to look, in milliseconds. */
+  /** How often `isTooSlow` must be called, in milliseconds. */
   readonly interval: number;
   readonly #window: number;
   readonly #clock: Pick<Clock, 'now'>;
@@ -13,7 +13,7 @@ export class MinimumThroughput {
   #since: number;
   #checked: number;
 
-  /** `window` is the time over which the average is taken, in milliseconds. `clock` measures it. */
+  /** `window` is the time of the average, in milliseconds. */
   constructor(window: number, clock: Pick<Clock, 'now'> = performance) {
     this.#window = window;
     this.#clock = clock;
@@ -21,15 +21,15 @@ export class MinimumThroughput {
     this.interval = window / 4;
   }
 
-  /** Begins anew, from so many bytes on: what went before says nothing about the server. */
+  /** Restarts the measurement at a number of bytes. */
   restart(bytes: number): void {
     this.#bytes = bytes;
     this.#since = this.#checked = this.#clock.now();
   }
 
   /**
-   * Tells whether an answer of which so many bytes have come is too slow. Bytes of which none has come for that time are no affair
-   * of this, nor are times in which nobody looked: it was us who were held up.
+   * Returns whether a response with this number of bytes is too slow. A time without any byte is left to the idle
+   * timeout. A time in which this method was not called does not count: this process was blocked.
    */
   isTooSlow(bytes: number): boolean {
     const now = this.#clock.now();
@@ -42,7 +42,7 @@ export class MinimumThroughput {
     return come > 0 && come < (minimumRate * this.#window) / 1000;
   }
 
-  /** What the server did, for a message that begins with its name. */
+  /** Describes the problem, for a message that begins with the host. */
   get description(): string {
     return `sent less than 1 KiB/s for ${Math.ceil(this.#window / 1000)} s`;
   }

@@ -1,6 +1,6 @@
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 
-/** A URL fit for a message: without its query, which may be a signature, and without a user. */
+/** Formats a URL for a message: without its query, which may be a signature, and without a user. */
 export function printable(url: URL): string {
   return `${url.origin}${url.pathname}`;
 }
@@ -10,7 +10,10 @@ export function interrupted(): PluginError {
   return new PluginError('interrupted', 'The run was interrupted.');
 }
 
-/** The code that the system, the TLS library or Node gave an error, or its cause: `ECONNREFUSED`; '' where there is none. */
+/**
+ * Returns the code of an error of the system, the TLS library or Node.js, or of its cause, such as `ECONNREFUSED`; ''
+ * if it has none.
+ */
 export function networkCode(error: unknown): string {
   if (isPluginError(error)) return networkCode(error.cause);
   const code = (error as { code?: unknown } | undefined)?.code;
@@ -27,7 +30,7 @@ export function isTransientStatus(status: number): boolean {
   return [408, 429, 500, 502, 503, 504].includes(status);
 }
 
-/** Tells whether an error says that the server answered a TLS greeting in plain HTTP. */
+/** Returns whether a server answered a TLS handshake with plain HTTP. */
 export function speaksHttp(error: unknown): boolean {
   if (isPluginError(error)) return error.code === 'tls' && speaksHttp(error.cause);
   return /wrong[ _]version[ _]number|packet[ _]length[ _]too[ _]long|http[ _]request/i.test(
@@ -36,9 +39,9 @@ export function speaksHttp(error: unknown): boolean {
 }
 
 /**
- * What a failed exchange means, in words: `tls` for certificates and handshakes, `server-error` for what is not HTTP, `denied`
- * for what a proxy refuses, `unreachable` for everything else that the network says. Errors that are PluginErrors already stay as they are. `expiry` is when the server's
- * certificate expired, where that is known.
+ * Explains the error of a failed exchange: `tls` for certificates and handshakes, `server-error` for a response that
+ * is not HTTP, `denied` for a refusal by a proxy, `unreachable` for other network errors. Returns a PluginError
+ * unchanged. `expiry` is the date on which the certificate of the server expired, if known.
  */
 export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
   if (isPluginError(error)) return error;
@@ -61,7 +64,7 @@ export function explainNetworkError(error: unknown, url: URL, expiry?: string): 
   });
 }
 
-// To ask again would not help, and a user whose password is wrong so often may be locked out.
+// A retry does not help, and may lock out a user with a wrong password.
 function explainProxy(error: unknown, { host }: URL): PluginError | undefined {
   const [, answer = '', status] = /\bHTTP\/\d\.\d ((4\d\d)[\x20-\x7e]*)/.exec(messageOf(error)) ?? [];
   if (status === undefined || isTransientStatus(Number(status))) return undefined;

@@ -5,7 +5,7 @@ import type { Certificates } from './certificates.ts';
 /** A key that both ends of a TLS connection have: 32 bytes. */
 export type PreSharedKey = Buffer;
 
-/** Says which key is meant, and is sent in clear. It is no secret: there is only one key. */
+/** The name of the key, which is sent unencrypted. It is no secret: there is only one key. */
 const identity = 'oc-upgrade-bundle';
 
 // Forward secrecy from ECDHE, both ends authenticated by the key, and no certificate that could expire. Version 1.3 has
@@ -25,7 +25,7 @@ export function derivePreSharedKey(secret: string): PreSharedKey {
 export function serverTlsOf(psk: PreSharedKey): ServerTlsOptions {
   return {
     ...tls,
-    // A ticket would let a session go on without fresh keys.
+    // A ticket would resume a session without fresh keys.
     secureOptions: constants.SSL_OP_NO_TICKET,
     handshakeTimeout: 15_000,
     pskCallback: (_, given) => (given === identity ? psk : null),

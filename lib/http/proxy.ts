@@ -1,7 +1,7 @@
 import { BlockList, isIP } from 'node:net';
 import { PluginError } from '../errors.ts';
 
-/** Environment variables, as whoever runs the library hands them over. */
+/** Environment variables, from the caller of the library. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** A host to connect to, without the brackets of an IPv6 address. */
@@ -11,10 +11,10 @@ interface Target {
 }
 
 /**
- * The proxy through which a URL is to be reached, or undefined for a direct connection. HTTPS_PROXY, HTTP_PROXY and NO_PROXY
- * (the lower-case names second) mean what they mean to `oc`, that is to Go's golang.org/x/net/http/httpproxy: loopback is never
- * proxied, and NO_PROXY holds `*`, domains with or without a leading dot, addresses and CIDR ranges, each with an
- * optional port. Throws `usage` when the variable is not an http or https URL.
+ * Returns the proxy for a URL; undefined for a direct connection. Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY (or
+ * their lower-case names) as `oc` does through Go's golang.org/x/net/http/httpproxy. Loopback is never proxied.
+ * NO_PROXY has `*`, domains with or without a leading dot, addresses and CIDR ranges, each with an optional port.
+ * Throws `usage` if a variable is not an http or https URL.
  */
 export function proxyFor(url: URL, environment: Environment): URL | undefined {
   const name = url.protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
@@ -30,7 +30,7 @@ export function proxyFor(url: URL, environment: Environment): URL | undefined {
   return parseProxy(proxy, name);
 }
 
-/** Tells whether a host (without a port, IPv6 with or without brackets) is this machine: `localhost` or a loopback address. */
+/** Returns whether a host (without a port, IPv6 with or without brackets) is `localhost` or a loopback address. */
 export function isLoopback(host: string): boolean {
   const name = bare(host).toLowerCase();
   return name === 'localhost' || (isIP(name) !== 0 && contains('127.0.0.0', 8, name)) || contains('::1', 128, name);

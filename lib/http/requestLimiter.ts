@@ -1,4 +1,4 @@
-/** What a slot is for: `upload` sends a body that is read from somewhere else, `plain` is everything else. */
+/** Kind of request: `upload` sends a body that is read from another server or file, `plain` is any other. */
 export type RequestKind = 'plain' | 'upload';
 
 interface Waiter {
@@ -7,9 +7,8 @@ interface Waiter {
 }
 
 /**
- * A bound on concurrent exchanges with one server, first come, first served. Uploads never take the last slot: their bodies
- * may come from the same server, and would wait for ever for a slot of their own. So with a bound of 1, one
- * upload and one other exchange may run.
+ * Limits concurrent requests to one server, first come, first served. Uploads always leave one request free, because
+ * their bodies may come from the same server. So with a limit of 1, one upload and one other request may run.
  */
 export class RequestLimiter {
   readonly #limit: number;
@@ -20,7 +19,10 @@ export class RequestLimiter {
     this.#limit = limit;
   }
 
-  /** Waits for a slot. Resolves to what gives it back (once, however often called); rejects with the signal's reason. */
+  /**
+   * Waits until the limit allows another request. Returns a function that ends the request (calling it again has no
+   * effect). Rejects with the reason of the signal.
+   */
   async take(kind: RequestKind, signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
     await new Promise<void>((resolve, reject) => {

@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream';
 import type { PluginError } from '../errors.ts';
 
-/** The most that is read of a body that nobody asked for, in bytes. */
+/** Limit for reading a body that was not requested, in bytes. */
 export const errorBodyLimit = 64 * 1024;
 
-/** Reads a body up to `limit` bytes; of a longer one, the rest is dropped with its connection. */
+/** Reads a body up to `limit` bytes. Drops the rest of a longer one with its connection. */
 export async function readBody({ body }: { readonly body: Readable }, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -16,7 +16,7 @@ export async function readBody({ body }: { readonly body: Readable }, limit: num
   return Buffer.concat(chunks).subarray(0, limit);
 }
 
-/** Lets a body fail with errors in our words instead of the system's. */
+/** Makes a body fail with explained errors instead of those of the system. */
 export function explainErrors(body: Readable, explain: (error: unknown) => PluginError): void {
   const destroy = body._destroy.bind(body);
   body._destroy = (error, callback) => {

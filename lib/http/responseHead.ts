@@ -1,19 +1,21 @@
 import { PluginError } from '../errors.ts';
 
-/** The first lines of an answer. Header names are in lower case; of repeated headers the values are joined by commas. */
+/** The head of a response. Header names are in lower case; values of repeated headers are joined by commas. */
 export interface ResponseHead {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** Says that a request has to be sent again by other means: the answer is not of the plain kind that is read here. */
+/** The response needs a complete HTTP client: repeat the request through node:http. */
 export class UnsupportedResponse extends Error {
   constructor() {
     super('the response cannot be read by this client');
   }
 }
 
-/** Reads the head of an HTTP/1.1 answer, without the empty line at its end (RFC 9112). Throws UnplainAnswer. */
+/**
+ * Parses the head of an HTTP/1.1 response, without the empty line at its end (RFC 9112). Throws UnsupportedResponse.
+ */
 export function parseHead(head: string): ResponseHead {
   const [first = '', ...lines] = head.split('\r\n');
   const status = /^HTTP\/1\.1 (\d{3})(?: |$)/.exec(first)?.[1];
@@ -28,7 +30,10 @@ export function parseHead(head: string): ResponseHead {
   return { status: Number(status), headers };
 }
 
-/** How many bytes the body of an answer to a GET has. Throws UnplainAnswer where one Content-Length does not say it. */
+/**
+ * Returns the length of the body of a response to GET, in bytes. Throws UnsupportedResponse unless one Content-Length
+ * states it.
+ */
 export function bodyLength({ status, headers }: ResponseHead): number {
   if (status === 204 || status === 304) return 0;
   const length = headers['content-length'];
@@ -37,10 +42,10 @@ export function bodyLength({ status, headers }: ResponseHead): number {
   return Number(length);
 }
 
-/** More answers than this that only announce one (100 Continue, 103 Early Hints) lead nowhere. */
+/** Maximum number of informational responses (100 Continue, 103 Early Hints) to one request. */
 export const informationalLimit = 10;
 
-/** The error of a server that announces an answer without end. */
+/** Makes the error for a server that exceeds this limit. */
 export function tooManyInformational(host: string): PluginError {
   return new PluginError('server-error', `${host} sent too many informational responses`);
 }

@@ -4,21 +4,21 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import { interrupted, isTransientStatus } from './networkErrors.ts';
 
-/** How often something is tried, and how long is waited between. Times are in milliseconds. */
+/** Number of attempts, and the waits between them in milliseconds. */
 export interface RetryOptions {
-  /** Attempts without progress before giving up; default 6 (3 where nothing answers under a name). */
+  /** Attempts without progress; default 6 (3 if the host may not exist). */
   readonly attempts?: number;
   /** The first wait, doubled each time up to `longestDelay`, less a random part; default 1 s. */
   readonly baseDelay?: number;
   /** Default 30 s. */
   readonly longestDelay?: number;
-  /** For how long servers may make one operation wait with Retry-After, from the first time on; default 10 min. */
+  /** Total wait that servers may request with Retry-After for one operation; default 10 min. */
   readonly longestWait?: number;
-  /** The system’s by default. */
+  /** Default: the clock of the system. */
   readonly clock?: Clock;
 }
 
-/** What tells the time, in milliseconds since the epoch, and waits. */
+/** A clock, in milliseconds since the epoch. */
 export interface Clock {
   now(): number;
   /** Rejects when the signal is aborted. */
@@ -30,7 +30,7 @@ const systemClock: Clock = {
   sleep: (time, signal) => sleepFor(time, undefined, { signal }),
 };
 
-/** An error that another attempt may well not meet; `retryAfter` is the wait that the server requested, in milliseconds. */
+/** An error that another attempt may avoid. `retryAfter` is the wait that the server requested, in milliseconds. */
 export class TransientError extends PluginError {
   readonly retryAfter: number | undefined;
 
@@ -44,22 +44,22 @@ export class TransientError extends PluginError {
   }
 }
 
-/** The longest time that a timer knows, in milliseconds. */
+/** The longest time of a timer, in milliseconds. */
 const timerLimit = 2 ** 31 - 1;
 
-/** After how long a wait that servers ask for is warned of, and how often again, in milliseconds. */
+/** The wait after which a warning is logged, and the interval of warnings, in milliseconds. */
 const warningDelay = 10_000;
 const warningInterval = 60_000;
 
-/** When it was last warned of waits, which all operations on one server share: each of them waits. */
+/** The time of the last warning, shared by all operations on one server. */
 export interface WaitWarnings {
   last: number;
 }
 
-/** An attempt that moved fewer bytes than this does not count as progress: one byte a connection would never end. */
+/** An attempt that transfers fewer bytes is no progress: one byte for each connection would never end. */
 const progressSize = 64 * 1024;
 
-/** What is left of the patience with one operation: how often it failed, and how long it has waited. */
+/** The retry budget of one operation: its failures, and the time it has waited. */
 export class RetryBudget {
   readonly #options: RetryOptions;
   readonly #context: Context;
@@ -77,7 +77,7 @@ export class RetryBudget {
     this.#warnings = warnings;
   }
 
-  /** Notes that bytes have moved, which makes up for earlier failures. */
+  /** Notes transferred bytes, which reset the failures. */
   progress(bytes: number): void {
     this.#moved += bytes;
     if (this.#moved < progressSize) return;
@@ -86,8 +86,8 @@ export class RetryBudget {
   }
 
   /**
-   * Waits before the next attempt after an `unreachable` or a TransientError. Throws the error when it is of another kind or
-   * patience is at its end, `rate-limited` when the server wants too long a pause, `interrupted` when the signal is aborted.
+   * Waits before the next attempt. Throws the error if it is not transient or the budget is used up, `rate-limited`
+   * if the server requests too long a wait, `interrupted` if the signal is aborted.
    */
   async waitAfter(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
     if (!isTransient(error)) throw error;
@@ -98,7 +98,7 @@ export class RetryBudget {
     if (retryAfter === 0) this.#failures += 1;
     if (attempts <= 1 || this.#failures >= attempts) throw error;
     const delay = Math.min(longestDelay, baseDelay * 2 ** Math.max(0, this.#failures - 1));
-    // The random part keeps transfers that failed together from coming back together.
+    // The random part spreads transfers that failed together.
     const wait = retryAfter + delay * (0.5 + Math.random() / 2);
     const isWarned = retryAfter > 0 && this.#checkWait(error, retryAfter, wait);
     const level = isWarned || wait < 5000 ? 'debug' : 'info';
@@ -110,7 +110,7 @@ export class RetryBudget {
     }
   }
 
-  /** Throws `rate-limited` if a wait would last too long, and warns of one that lasts; tells whether it has. */
+  /** Throws `rate-limited` if a wait would exceed the limit. Returns whether it logged a warning. */
   #checkWait(error: PluginError, retryAfter: number, wait: number): boolean {
     const { longestWait = 10 * 60_000 } = this.#options;
     const now = this.#clock.now();
@@ -167,12 +167,12 @@ export function explainStatus(
 export function parseRetryAfter(header: string | undefined): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+$/.test(text)) return Number(text) * 1000;
-  // Date.parse makes dates of many things, of -5 too.
+  // Date.parse accepts many other texts, such as -5.
   const wait = /^[A-Z][a-z]{2,8},? .*\d{2}:\d{2}:\d{2}/.test(text) ? Date.parse(text) - Date.now() : Number.NaN;
   return Number.isNaN(wait) ? undefined : Math.max(0, wait);
 }
 
-/** A time for people: seconds up to three minutes, then minutes, then hours. */
+/** Formats a time: seconds up to three minutes, then minutes, then hours. */
 function formatTime(milliseconds: number): string {
   const seconds = Math.max(1, Math.round(milliseconds / 1000));
   if (seconds < 180) return `${seconds} s`;
@@ -180,7 +180,7 @@ function formatTime(milliseconds: number): string {
   return seconds < 1e7 ? `${Math.round(seconds / 3600)} h` : 'months';
 }
 
-/** The time of day, as the clock on the wall has it. */
+/** Formats the local time of day. */
 function timeOf(time: number): string {
   return new Date(time).toTimeString().slice(0, 8);
 }

@@ -2,14 +2,17 @@ import type { IncomingMessage } from 'node:http';
 import { messageOf } from '../errors.ts';
 import { printable } from './networkErrors.ts';
 
-/** What a trace is told of a request. */
+/** The part of a request that a trace shows. */
 interface Traced {
   readonly method: string;
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** Tells what became of one request in one line: its status, the bytes of both bodies, how long it took, what went wrong. No secret is in it. */
+/**
+ * Logs one request in one line: its status, the bytes of both bodies, the time, and the error. The line has no
+ * secrets.
+ */
 export class Trace {
   readonly #request: Traced;
   readonly #log: (message: string) => void;
@@ -28,12 +31,12 @@ export class Trace {
     this.#status = status;
   }
 
-  /** Notes that so many bytes of the response’s body have come. */
+  /** Counts received bytes of the body. */
   count(bytes: number): void {
     this.#bytes += bytes;
   }
 
-  /** Notes all that comes of an response. */
+  /** Counts all bytes of a response as they arrive. */
   watch(response: IncomingMessage): void {
     this.begin(response.statusCode ?? 0);
     // A listener for the body would make it flow.
@@ -44,7 +47,7 @@ export class Trace {
     };
   }
 
-  /** Writes the line; only the first call does. */
+  /** Writes the line once. */
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;
