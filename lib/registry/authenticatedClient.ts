@@ -9,47 +9,47 @@ import { followRedirects, keepsEncryption } from '../http/redirect.ts';
 
 /** A request to a registry about something in a repository. */
 export interface RegistryRequest extends RequestSubject {
-  /** What follows `/v2/<repository>/`, or a URL that the registry gave. */
+  /** The path after `/v2/<repository>/`, or a URL from the registry. */
   readonly target: string | URL;
   readonly headers?: Readonly<Record<string, string>>;
-  /** A function is called for each attempt; the headers then need a Content-Length. */
+  /** A function is called for each attempt, and needs a Content-Length header. */
   readonly body?: Buffer | (() => Promise<Readable>);
   readonly actions: 'pull' | 'pull,push';
-  /** Another repository that is read in the same request. */
+  /** Another repository that the request reads. */
   readonly from?: string;
-  /** Statuses besides 2xx that are an answer and not an error. */
+  /** Statuses other than 2xx that are not an error. */
   readonly accept?: readonly number[];
-  /** The most that is wanted of the answer's body, in bytes; default 64 KiB. */
+  /** Limit of the response body, in bytes; default 64 KiB. */
   readonly limit?: number;
 }
 
-/** What sends one request and reads as much of its answer as is wanted. */
+/** Sends one request, and reads its response up to a limit. */
 export type Perform = (exchange: ExchangeRequest) => Promise<ReadResponse>;
 
-/** Single requests to registries, with everything that belongs to one: the registry's scheme, a login, redirects. */
+/** Sends single requests to registries, with the scheme of the registry, a login and redirects. */
 export class AuthenticatedClient {
   readonly #authorizer: Authorizer;
   readonly #context: Context;
   readonly #insecure: boolean;
-  /** The schemes that registries were found to speak. */
+  /** The known scheme of each registry. */
   readonly #schemes = new Map<string, 'http' | 'https'>();
   readonly #responded = new Set<string>();
-  /** Those that did not speak https when they were asked. */
+  /** Registries that did not speak https. */
   readonly #plain = new Set<string>();
 
-  /** With `insecure`, plain http is allowed: where a registry speaks nothing else, and as the target of a redirect. */
+  /** `insecure` allows plain http: for registries that do not speak https, and as the target of a redirect. */
   constructor(authorizer: Authorizer, context: Context, insecure: boolean) {
     this.#authorizer = authorizer;
     this.#context = context;
     this.#insecure = insecure;
   }
 
-  /** Tells whether a registry has answered anything in this run. */
+  /** Returns whether a registry has sent a response in this run. */
   hasResponded(registry: string): boolean {
     return this.#responded.has(registry);
   }
 
-  /** Sends a request with the Authorization it needs, and once more where the registry wants another. */
+  /** Sends a request with an Authorization header, and repeats it once if the registry requires another one. */
   async send(request: RegistryRequest, perform: Perform): Promise<Reply> {
     const { registry, repository, actions, from } = request;
     const scopes = [`repository:${repository}:${actions}`, ...(from === undefined ? [] : [`repository:${from}:pull`])];
@@ -68,7 +68,7 @@ export class AuthenticatedClient {
     return await this.#follow(request, renewed, perform);
   }
 
-  /** Sends a request, and again to where redirects lead. Authorization never leaves the registry's own origin. */
+  /** Sends a request and follows redirects. Credentials never leave the origin of the registry. */
   async #follow(request: RegistryRequest, authorization: string | undefined, perform: Perform): Promise<Reply> {
     const { method, body, headers } = request;
     const exchange = { method, signal: this.#context.signal, ...(body && { body }) };
@@ -93,7 +93,10 @@ export class AuthenticatedClient {
     return { ...response, url, isCrossOrigin: !sameOrigin, authorization: sameOrigin ? authorization : undefined };
   }
 
-  /** Finds the scheme of a registry with the first request to it: https, or http where that is allowed and all it speaks. */
+  /**
+   * Finds the scheme of a registry with the first request: https, or http if that is allowed and the registry does
+   * not speak https.
+   */
   async #reach<T>(request: RegistryRequest, go: (url: URL, own: boolean) => Promise<T>): Promise<T> {
     const { registry, repository, target } = request;
     const host = hostOf(registry);
@@ -134,7 +137,7 @@ export class AuthenticatedClient {
   }
 }
 
-/** The host that answers for a registry: Docker Hub’s is not the one in its references. */
+/** Returns the host of a registry: that of Docker Hub differs from its references. */
 function hostOf(registry: string): string {
   return registry === 'docker.io' || registry === 'index.docker.io' ? 'registry-1.docker.io' : registry;
 }

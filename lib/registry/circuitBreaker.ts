@@ -1,11 +1,11 @@
 import { PluginError } from '../errors.ts';
 
-/** How long a registry that was given up is not asked, in milliseconds. */
+/** How long no request is sent to a registry after its failure, in milliseconds. */
 const defaultPause = 60_000;
 
 /**
- * The registries that are not waited for: each gave no answer of use for as long as patience with one request lasted. A mirror that is
- * down must not be waited for with each image, nor a registry that went down with each of the thousand blobs that are left.
+ * Stops requests to registries that used up the retry budget of a request without a useful response. Otherwise each
+ * image would wait for a mirror that is down, and each blob for a registry that went down.
  */
 export class CircuitBreaker {
   readonly #pause: number;
@@ -16,18 +16,18 @@ export class CircuitBreaker {
     this.#pause = pause;
   }
 
-  /** How many answers of use a registry has given. */
+  /** Returns the number of useful responses of a registry. */
   responsesOf(registry: string): number {
     return this.#responses.get(registry) ?? 0;
   }
 
-  /** Notes an answer of use, or a part of one. */
+  /** Counts a useful response, or a part of one. */
   noteResponse(registry: string): void {
     this.#responses.set(registry, this.responsesOf(registry) + 1);
     this.#registries.delete(registry);
   }
 
-  /** Gives a registry up, unless it has answered since it had given so many answers. */
+  /** Stops requests to a registry, unless it has sent a response since this number of them. */
   open(registry: string, error: PluginError, responses: number): void {
     if (this.responsesOf(registry) > responses) return;
     this.#registries.set(registry, { error, until: performance.now() + this.#pause });
@@ -37,7 +37,7 @@ export class CircuitBreaker {
     return this.#registries.has(registry);
   }
 
-  /** Throws what a registry was given up for; now and then it lets a request find out whether that is still so. */
+  /** Throws the failure of a registry. Lets one request through after each pause, to test the registry. */
   check(registry: string): void {
     const failure = this.#registries.get(registry);
     if (!failure) return;

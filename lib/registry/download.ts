@@ -7,13 +7,13 @@ import { firstSuccess } from './fallbackSource.ts';
 import { Verifier } from '../store/store.ts';
 import { WriteTurn } from '../archive/writeTurn.ts';
 
-/** A place that content can be had from in synchronous chunks, from an offset in bytes on: a Registry. */
+/** A source that passes content on in synchronous chunks, from an offset in bytes: a Registry. */
 export interface DownloadSource {
   readonly name: string;
   download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
 }
 
-/** Progress is told after so many bytes, and not more often than so many milliseconds apart; on a slow line after fewer, but then seldom. */
+/** Minimum bytes and time (milliseconds) between two reports of progress; the second pair is for slow networks. */
 const noteEvery = [
   { bytes: 1024 * 1024, time: 200 },
   { bytes: 256 * 1024, time: 1000 },
@@ -21,9 +21,9 @@ const noteEvery = [
 const chunkSize = 1024 * 1024;
 
 /**
- * Brings content into its place in a file, verified as it comes, from the first of the sources that has it right. What
- * is there already counts, and is hashed first. `onProgress` is told how many bytes are in place, every megabyte or so, on a slow line every second.
- * Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and whatever the sources say.
+ * Downloads content into its place in a file, verified as it arrives, from the first source that has it. Existing
+ * bytes are hashed first and kept. `onProgress` gets the number of bytes in place, after each megabyte, or each
+ * second on a slow network. Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and what the sources throw.
  */
 export async function downloadInto(
   place: ContentPlace,
@@ -36,7 +36,7 @@ export async function downloadInto(
       await receiveInto(place, descriptor, source, onProgress);
     } catch (error) {
       if (place.present === 0 || !isPluginError(error, 'digest-mismatch')) throw error;
-      // What an earlier run left may be at fault.
+      // The bytes of an earlier run may be corrupt.
       await receiveInto({ ...place, present: 0 }, descriptor, source, onProgress);
     }
   });

@@ -4,9 +4,8 @@ import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
 /**
- * Asks one place after the other until one of them can answer. Throws what they all said, with the code of the last one,
- * but `not-found` where all that could be reached agree on that. An interruption and a full or failing disk end it at
- * once: no other place would help.
+ * Tries one source after the other until an action succeeds. Throws the messages of all with the code of the last, or
+ * `not-found` if all reachable sources throw that. `interrupted` and a full or failing disk end it at once.
  */
 export async function firstSuccess<Source extends { readonly name: string }, Result>(
   sources: readonly Source[],
@@ -35,15 +34,15 @@ function isUnreached({ code }: PluginError): boolean {
   return code === 'unreachable' || code === 'tls';
 }
 
-/** A repository that is to be had in several places, mirrors first: each call goes to the first that can answer it. */
+/** A repository with mirrors: each call goes to the first of them that has a result. */
 export class FallbackSource implements ContentSource {
   readonly name: string;
   readonly #sources: readonly ContentSource[];
   readonly #onUnreachable: (reason: PluginError) => void;
 
   /**
-   * `places` in the order to ask; the name is that of the last, the repository itself. `onUnreachable` is told why that could not be
-   * asked for a tag or a digest that no mirror has, and that counts as absent therefore.
+   * `sources` are in order of precedence; the last is the repository itself, and gives the name. `onUnreachable` gets
+   * the reason why the repository cannot be reached, if the mirrors do not have a tag or digest.
    */
   constructor(
     sources: readonly [ContentSource, ...ContentSource[]],
@@ -64,7 +63,9 @@ export class FallbackSource implements ContentSource {
     }
   }
 
-  /** As ContentSource has it. Of a manifest and other small content, what a place has wrong is sought in the next one. */
+  /**
+   * Implements ContentSource. Manifests and other small content that is corrupt in one source is read from the next.
+   */
   fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
     return firstSuccess(this.#sources, async (source) => {
       if (start > 0 || descriptor.size > manifestSizeLimit) return source.fetch(descriptor, start);
@@ -72,13 +73,13 @@ export class FallbackSource implements ContentSource {
     });
   }
 
-  /** Whether one of the places has it; throws what those said that could not be asked, where nobody answered. */
+  /** Returns whether a source has it. Throws the errors of unreachable sources if no source is reachable. */
   async exists(descriptor: Descriptor): Promise<boolean> {
     const found = await this.#find(async (source) => (await source.exists(descriptor)) || undefined);
     return found ?? false;
   }
 
-  /** The tags of the first place that has any: a mirror that lacks the repository has none. */
+  /** Returns the tags of the first source that has any, because a mirror may lack the repository. */
   async tags(): Promise<string[]> {
     const found = await this.#find(async (source) => {
       const tags = await source.tags();

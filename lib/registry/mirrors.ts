@@ -4,15 +4,15 @@ import type { Reference } from '../oci/reference.ts';
 import { withoutText } from '../oci/syntax.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 
-/** Where copies of one source may be found. */
+/** The mirrors of one source. */
 export interface MirrorRule {
-  /** What of an image the rule is for: digests (ImageDigestMirrorSet, ImageContentSourcePolicy) or tags (ImageTagMirrorSet). */
+  /** Kind of pull: by digest (ImageDigestMirrorSet, ImageContentSourcePolicy) or by tag (ImageTagMirrorSet). */
   readonly pulls: 'digest' | 'tag';
-  /** A host, a repository or the beginning of one at a slash, or `*.` and a domain: the hosts below it. */
+  /** A host, a repository, a prefix of one that ends at a slash, or `*.` and a domain for the hosts below it. */
   readonly source: string;
-  /** Hosts or repositories that take the source’s place, in the order they are tried. */
+  /** Hosts or repositories that replace the source, in order of precedence. */
   readonly mirrors: readonly string[];
-  /** False where the source itself must not be asked (`mirrorSourcePolicy: NeverContactSource`). */
+  /** False if the source itself must not be contacted (`mirrorSourcePolicy: NeverContactSource`). */
   readonly contactSource: boolean;
 }
 
@@ -26,7 +26,7 @@ const kinds: Readonly<Record<string, { pulls: MirrorRule['pulls']; field: string
 const place = /^[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/;
 const wildcard = /^\*(?:\.[a-zA-Z0-9-]+)+$/;
 
-/** The mirrors of a cluster, or of the objects in a file: where to look for an image before its own registry. */
+/** The mirrors of a cluster, or of the objects in a file. */
 export class MirrorSets {
   readonly #rules: readonly MirrorRule[];
 
@@ -35,10 +35,9 @@ export class MirrorSets {
   }
 
   /**
-   * Where to look for an image, in order: the mirrors of the longest source that it is in, then the image itself unless its
-   * source must not be contacted (as registries.conf has it: containers-registries.conf(5)). An image with a digest
-   * is looked for by the rules for digests, one with a tag alone by those for tags. Empty where a source must not be
-   * contacted and has no mirror.
+   * Returns the locations of an image in order: the mirrors of its longest source, then the image itself unless its
+   * source must not be contacted (containers-registries.conf(5)). Rules for digests apply to an image with a digest,
+   * rules for tags to one with only a tag. Returns none if the source must not be contacted and has no mirror.
    */
   locationsOf(reference: Reference): Reference[] {
     const pulls = reference.digest === undefined ? 'tag' : 'digest';
@@ -51,17 +50,18 @@ export class MirrorSets {
       for (const mirror of mirrors) names.add(mirror + name.slice(matchedBy(source, name)));
     }
     if (rules.every(({ contactSource }) => contactSource)) names.add(name);
-    // A mirror that is a bare host cannot take the place of a whole repository.
+    // A mirror that is only a host cannot replace a whole repository.
     return [...names].filter((location) => location.includes('/')).map((location) => relocate(reference, location));
   }
 }
 
-/** As much as the API server takes of one object. */
+/** The limit of the API server for one object. */
 const sizeLimit = 4 * 1024 * 1024;
 
 /**
- * Reads ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy objects from a YAML or JSON file with one or
- * several documents, lists included. Throws `not-readable`, and `invalid-file` with the document and what is wrong in it.
+ * Reads ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy objects, and lists of them, from a YAML
+ * or JSON file with one or more documents. Throws `not-readable`, and `invalid-file` with the document and the
+ * problem.
  */
 export async function readMirrorSets(file: string): Promise<MirrorSets> {
   let text: string;
@@ -111,7 +111,7 @@ function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path:
   return { pulls, source, mirrors: mirrors.map(String), contactSource: policy !== 'NeverContactSource' };
 }
 
-/** How many characters of an image’s name a source stands for; undefined where the image is not in that source. */
+/** Returns the length of the part of an image name that a source matches; undefined if it does not match. */
 function matchedBy(source: string, name: string): number | undefined {
   if (!source.startsWith('*.')) return name === source || name.startsWith(`${source}/`) ? source.length : undefined;
   const host = name.slice(0, name.indexOf('/'));

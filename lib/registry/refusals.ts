@@ -5,7 +5,7 @@ import { printable } from '../http/networkErrors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 
-/** What a request was about, for the words of an error. */
+/** The subject of a request, for messages. */
 export interface RequestSubject {
   readonly method: string;
   readonly registry: string;
@@ -14,20 +14,20 @@ export interface RequestSubject {
   readonly what: string;
 }
 
-/** An answer with the URL that gave it, after redirects, and the Authorization header that the request carried. */
+/** A response with its URL after redirects, and the Authorization header of the request. */
 export interface Reply extends ReadResponse {
   readonly url: URL;
   readonly authorization: string | undefined;
-  /** Whether redirects led away from the registry’s own origin. */
+  /** Whether redirects left the origin of the registry. */
   readonly isCrossOrigin: boolean;
 }
 
-/** The error codes that a registry's answer gives (distribution-spec, “Error Codes”): `MANIFEST_UNKNOWN`. */
+/** Returns the error codes of a response (distribution-spec, “Error Codes”), such as `MANIFEST_UNKNOWN`. */
 export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
   return errorsOf(reply.body).map(({ code }) => code);
 }
 
-/** The error that an answer means, in the registry's own words; a TransientError where another attempt may succeed. */
+/** Makes the error of a response, in the words of the registry; a TransientError if another attempt may succeed. */
 export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
@@ -36,7 +36,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && [401, 403].includes(status)) {
-    // Signed locations expire; the registry gives a new one.
+    // Signed locations expire, and the registry returns a new one.
     return new TransientError('denied', `${url.host}, where ${registry} stores ${what}, refuses to send it${said}`, {});
   }
   if (code === 'unauthorized') {
@@ -81,12 +81,12 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   return explainStatus(reply, message, code);
 }
 
-// An upload is begun by POST, before anything is said of what it is to be: such a refusal concerns all images alike.
+// POST begins an upload without naming the content, so a refusal applies to all images.
 function refusesUploads(method: string, status: number): boolean {
   return method === 'POST' ? [400, 404, 405, 501].includes(status) : status === 405 && verb(method) === 'write';
 }
 
-/** Throws `server-error` for an answer whose body was compressed on the way: its bytes are not the content’s. */
+/** Throws `server-error` for a compressed response, because its bytes have another digest. */
 export function refuseEncoding({ registry, repository, what }: RequestSubject, headers: IncomingHttpHeaders): void {
   const encoding = headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return;
@@ -141,7 +141,10 @@ function errorsOf(body: Buffer): RegistryError[] {
   }
 }
 
-/** What an answer says, as one short line that holds no secret: a registry's errors, S3's code and message, or the title of a page. */
+/**
+ * Summarizes a response in one line without secrets: the errors of a registry, code and message of S3, or the title
+ * of a page.
+ */
 function summarize({ body, authorization }: Reply): string {
   const text = body.toString();
   const marked = [...text.matchAll(/<(Code|Message|title)>([^<]*)</gi)].map(([, , content]) => content?.trim());
@@ -160,7 +163,7 @@ function summarize({ body, authorization }: Reply): string {
     .slice(0, 300);
 }
 
-/** What must not be shown of an Authorization header: the token, or the password as it is and as it was sent. */
+/** Returns the secrets of an Authorization header: the token, or the password as text and as sent. */
 function secretsOf(authorization: string | undefined): string[] {
   const [scheme = '', token = ''] = authorization?.split(' ') ?? [];
   const [, ...password] = scheme === 'Basic' ? Buffer.from(token, 'base64').toString().split(':') : [];

@@ -13,14 +13,14 @@ import type { ContentSource } from '../store/store.ts';
 import { DownloadThreads } from './threads.ts';
 import { Tokens } from './auth/tokens.ts';
 
-/** How registries are talked to, and with which credentials; mirrors are asked before the repositories that they mirror. */
+/** Settings, credentials and mirrors for registries. Mirrors are tried before the repositories that they mirror. */
 export interface RegistryAccess {
   readonly settings: RegistrySettings;
   readonly credentials: Credentials;
   readonly mirrors: MirrorSets;
 }
 
-/** The registries of a run: logged in to once, whatever is read from them or written to them. */
+/** The registries of a run, with one login for reading and writing. */
 export class Registries {
   readonly #access: RegistryAccess;
   readonly #context: Context;
@@ -44,12 +44,15 @@ export class Registries {
     );
   }
 
-  /** For files that are not in a registry. */
+  /** Connections for files that are not in a registry. */
   get connections(): Connections {
     return this.#session.connections;
   }
 
-  /** The repository of an image, for reading: its mirrors first. Throws `not-found` where it must not be asked for and has none. */
+  /**
+   * Returns the repository of an image for reading, with its mirrors first. Throws `not-found` if it must not be
+   * contacted and has no mirror.
+   */
   sourceOf(reference: Reference): ContentSource {
     const [first, ...others] = this.#locationsOf(reference).map((location) => this.repository(location));
     if (first) {
@@ -67,12 +70,12 @@ export class Registries {
     );
   }
 
-  /** A repository itself, for reading and writing. */
+  /** Returns a repository without its mirrors, for reading and writing. */
   repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry {
     return this.#session.repository(reference);
   }
 
-  /** Starts the threads that download, which takes a moment: while manifests are being read, say. */
+  /** Starts the download threads, which takes a moment: call it while manifests are read. */
   startThreads(): Promise<DownloadThreads> {
     const { settings } = this.#access;
     this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
@@ -80,8 +83,9 @@ export class Registries {
   }
 
   /**
-   * Brings content into its place in a file, or into a repository, on a thread of its own, from the repositories of some references
-   * by digest or their mirrors. `onProgress` is told how many of its bytes are there. Throws DestinationError for what that repository says.
+   * Downloads content into its place in a file, or copies it into a repository, on another thread, from the
+   * repositories of references by digest or their mirrors. `onProgress` gets the number of bytes in place. Throws
+   * DestinationError for errors of that repository.
    */
   async download(
     descriptor: Descriptor,
@@ -101,7 +105,7 @@ export class Registries {
     this.#session.close();
   }
 
-  /** Warns, once for each repository, that what its mirrors lack is taken for absent, though it cannot be asked itself. */
+  /** Warns, once for each repository, that content is treated as missing because only its mirrors could be read. */
   #warnOfAbsence({ registry, repository }: Reference, { message }: PluginError): void {
     const name = formatReference({ registry, repository });
     if (this.#warned.has(name)) return;
@@ -110,7 +114,7 @@ export class Registries {
     this.#context.log('warn', `${what} are treated as missing, because it cannot be reached: ${message}`);
   }
 
-  // What a tag leads to is checked by digest and signature afterwards, so mirrors of digests may be asked for tags too.
+  // Digest and signature are checked after a tag is resolved, so mirrors of digests may be used for tags too.
   #locationsOf({ registry, repository, digest }: Reference): Reference[] {
     const { mirrors } = this.#access;
     const byDigest = mirrors.locationsOf({ registry, repository, digest: digest ?? `sha256:${'0'.repeat(64)}` });
@@ -122,7 +126,7 @@ export class Registries {
   }
 }
 
-/** Each repository once, where it comes first. */
+/** Returns each repository once, at its first position. */
 function distinct(locations: readonly Reference[]): Reference[] {
   return [...new Map(locations.map((each) => [`${each.registry}/${each.repository}`, each])).values()];
 }

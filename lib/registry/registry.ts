@@ -13,10 +13,10 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
-/** What is not there, as registries say of it that know no HEAD, too: to push it once more does no harm. */
+/** Statuses of missing content, including those of registries without HEAD: another push does no harm. */
 const absentStatuses = [404, 405, 501];
 
-/** How much of the manifests that were read or pushed is kept for a fetch or a tag of them, in bytes. */
+/** Size of the cache of manifests that were read or pushed, in bytes. */
 const manifestCacheSize = 8 * 1024 * 1024;
 
 /** A repository in a registry (distribution-spec, version 2). The transport and its connections are the caller’s to close. */
@@ -42,8 +42,8 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * As ContentSource has it. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB. The manifest
-   * is read whole and kept for the fetch that follows as a rule: one request for each image instead of two.
+   * Implements ContentSource. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB.
+   * Caches the manifest for the fetch that usually follows: one request for each image instead of two.
    */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
@@ -68,14 +68,14 @@ export class Registry implements ContentStore {
     return verifyStream(stream, descriptor, this.name, start);
   }
 
-  /** The bytes of content as a stream; they are for the caller to verify. Throws `not-found`. */
+  /** Returns content as a stream, which the caller verifies. Throws `not-found`. */
   async open(descriptor: Descriptor): Promise<Readable> {
     return this.#transport.open(this.#contentRequest(descriptor), descriptor.size);
   }
 
   /**
-   * Hands the bytes from `start` on to `receive`, synchronously, in order, each once; they are for the caller to verify. A chunk is
-   * valid during the call only. Throws `not-found`, `size-mismatch`, and what `receive` throws.
+   * Passes the bytes from `start` on to `receive`, synchronously, in order, each once; the caller verifies them. A
+   * chunk is valid during the call only. Throws `not-found`, `size-mismatch`, and what `receive` throws.
    */
   async download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void> {
     await this.#transport.download(this.#contentRequest(descriptor), descriptor.size, start, receive);
@@ -85,7 +85,7 @@ export class Registry implements ContentStore {
     const head = (actions: RegistryRequest['actions']): Promise<Reply> =>
       this.#send('HEAD', { ...targetOf(descriptor), actions }, { accept: absentStatuses });
     const reply = await head('pull').catch((error: unknown) => {
-      // A repository that does not exist yet cannot be read by anybody, but by those who may create it.
+      // Only users who may create a repository can read one that does not exist yet.
       if (isPluginError(error, 'unauthorized') || isPluginError(error, 'denied')) return head('pull,push');
       throw error;
     });
@@ -110,14 +110,14 @@ export class Registry implements ContentStore {
 
   async tag(descriptor: Descriptor, tag: string): Promise<void> {
     const pushed = this.#manifests.get(descriptor.digest);
-    // What was there before may have its tag too, and some registries let nobody put a tag twice.
+    // Existing content may have its tag already, and some registries refuse to push a tag twice.
     if (!pushed && (await this.#isTagged(descriptor, tag))) return;
     await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
   }
 
   /**
-   * Has the registry take a blob over from another of its repositories. Returns false where it does not: it lacks the blob
-   * there, does not allow it, or does not know mounts.
+   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or the
+   * registry refuses or does not support mounts.
    */
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
     const query = new URLSearchParams({ mount: descriptor.digest, from: fromRepository }).toString();
@@ -130,7 +130,7 @@ export class Registry implements ContentStore {
     });
     if (!begun) return false;
     if (begun.status === 201) return true;
-    // What was begun instead is an upload, and not needed.
+    // The registry began an upload instead, which is not needed.
     const location = begun.status === 202 ? locationOf(begun) : undefined;
     if (location) {
       const cancel = { target: location, what: request.what, actions: 'pull,push' } as const;
@@ -139,7 +139,7 @@ export class Registry implements ContentStore {
     return false;
   }
 
-  /** Nothing is held back: what was pushed is there. */
+  /** Does nothing: pushed content is stored already. */
   close(): Promise<void> {
     return Promise.resolve();
   }

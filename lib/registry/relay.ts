@@ -24,15 +24,15 @@ export class DestinationError extends Error {
 
 const noteEvery = 4 * 1024 * 1024;
 
-/** Content up to this size, in bytes, is taken over whole before it is sent: that is less work than a stream, and fits in memory several times. */
+/** Content up to this size, in bytes, is read into memory before it is sent, which costs less than a stream. */
 const wholeLimit = 32 * 1024 * 1024;
 
-/** Memory for content that is taken over whole, to be used again: to get it and give it back each time is half the work. */
+/** Buffers for such content. Reuse saves half of the work. */
 const spare: Buffer[] = [];
 
 /**
- * Streams content into a store from the first of the sources that has it right; the store verifies it. `onProgress` is told
- * how many bytes were sent, every few megabytes. Throws DestinationError for what the store says, and what the sources say.
+ * Copies content into a store from the first source that has it; the store verifies it. `onProgress` gets the number
+ * of bytes sent, every few megabytes. Throws DestinationError for errors of the store, and what the sources throw.
  */
 export async function relayInto(
   destination: Destination,
@@ -56,7 +56,7 @@ async function relayWhole(destination: Destination, descriptor: Descriptor, sour
   const open = (): Promise<Readable> =>
     Promise.resolve(Readable.from([memory.subarray(0, length)], { objectMode: false }));
   await destination.push(descriptor, open).catch(blameDestination);
-  // Only now: where something failed, a connection may still be reading it.
+  // Only after success: after a failure a connection may still read it.
   spare.push(memory);
 }
 
@@ -74,7 +74,7 @@ async function relayStream(
       throw error;
     });
     const counted = countInto(onProgress);
-    // When the destination gives up, it destroys what it reads, and thereby this stream too: that is not the source's doing.
+    // A failed destination destroys the stream that it reads, which is not an error of the source.
     content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
     return pipeline(content, counted, () => undefined);
   };
@@ -85,7 +85,7 @@ async function relayStream(
 }
 
 function blameDestination(error: unknown): never {
-  // What arrived corrupt was corrupt at the source.
+  // Content that arrived corrupt is corrupt at the source.
   if (!isPluginError(error) || /^(?:digest|size)-mismatch$|^interrupted$/.test(error.code)) throw error;
   throw new DestinationError(error);
 }

@@ -4,15 +4,15 @@ import { isConnectionLost } from '../http/networkErrors.ts';
 import { TransientError } from '../http/retry.ts';
 import { refuseEncoding, type RequestSubject } from './refusals.ts';
 
-/** Where the download of content of a known size stands, over as many answers as it takes. Sizes and offsets are in bytes. */
+/** The state of a download of content of a known size, over one or more responses. Sizes and offsets are in bytes. */
 export class Resumption {
   readonly #subject: RequestSubject;
   readonly #size: number;
   #offset: number;
   #skip = 0;
-  /** Whether a body of the content is under way. */
+  /** Whether a body of the content is being received. */
   #begun = false;
-  /** Where the last body was cut off. */
+  /** The offset at which the last body ended early. */
   #cutAt: number | undefined;
 
   constructor(subject: RequestSubject, size: number, start: number) {
@@ -21,19 +21,19 @@ export class Resumption {
     this.#offset = start;
   }
 
-  /** Whether all of the content has come. */
+  /** Whether the content is complete. */
   get isComplete(): boolean {
     return this.#offset === this.#size;
   }
 
-  /** The header that asks for what is missing. */
+  /** Headers of a request for the missing part. */
   get headers(): Record<string, string> {
     return this.#offset === 0 ? {} : { Range: `bytes=${this.#offset}-` };
   }
 
   /**
-   * Looks at the head of an answer. Returns whether its body is the content, or goes on with it. Throws `size-mismatch` when the
-   * content is announced with another size, `server-error` when it is not what was asked for.
+   * Checks the head of a response. Returns whether its body is the content or its missing part. Throws
+   * `size-mismatch` if it announces another size, `server-error` if it starts at another byte.
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
     if (status === 416 && this.#offset > 0) {
@@ -42,7 +42,7 @@ export class Resumption {
     if (status !== 200 && status !== 206) return false;
     refuseEncoding(this.#subject, headers);
     let announced = headers['content-length'] && Number(headers['content-length']);
-    // A server that ignores Range sends everything again.
+    // A server that ignores Range sends the content from its first byte.
     this.#skip = status === 200 ? this.#offset : 0;
     if (status === 206) {
       const [, first, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? [];
@@ -58,7 +58,9 @@ export class Resumption {
     return true;
   }
 
-  /** Takes a chunk of a body and returns what is new in it, often nothing or all. Throws `size-mismatch` for more than the content. */
+  /**
+   * Counts a chunk of a body, and returns the part of it that is new. Throws `size-mismatch` if it exceeds the size.
+   */
   take(chunk: Buffer): Buffer {
     const fresh = this.#skip === 0 ? chunk : chunk.subarray(Math.min(this.#skip, chunk.length));
     this.#skip -= chunk.length - fresh.length;
@@ -67,12 +69,14 @@ export class Resumption {
     return fresh;
   }
 
-  /** Notes that a body has ended. Throws a TransientError when the content has not. */
+  /** Notes the end of a body. Throws a TransientError if the content is incomplete. */
   finish(): void {
     if (!this.isComplete) throw this.#cutOff();
   }
 
-  /** Says of a connection that was lost in the middle of a body how far the content came; other errors stay as they are. */
+  /**
+   * Adds the received size to the error of a connection that was lost during a body; returns other errors unchanged.
+   */
   explain(error: unknown): unknown {
     const isCut = this.#begun && isPluginError(error, 'unreachable') && isConnectionLost(error);
     this.#begun = false;
@@ -80,7 +84,7 @@ export class Resumption {
   }
 
   #cutOff(cause?: unknown): TransientError {
-    // A network loses connections anywhere; what ends at the same byte again is not whole where it comes from.
+    // A network loses connections at any byte. If it is the same byte again, the source is incomplete.
     const again = this.#cutAt === this.#offset;
     this.#cutAt = this.#offset;
     const message = `was interrupted after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;

@@ -7,30 +7,30 @@ import { Registry } from './registry.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { Transport } from './transport.ts';
 
-/** How registries are talked to, as plain data that can be given to another thread. */
+/** Settings for registries, as plain data for use in other threads. */
 export interface RegistrySettings {
   readonly insecure: boolean;
-  /** A PEM file with certificate authorities to trust besides those of the system. */
+  /** A PEM file with certificate authorities to trust in addition to those of the system. */
   readonly certificateAuthority?: string | undefined;
-  /** Where HTTPS_PROXY, HTTP_PROXY and NO_PROXY are looked up. */
+  /** Contains HTTPS_PROXY, HTTP_PROXY and NO_PROXY. */
   readonly environment: Environment;
   readonly maxPerRegistry: number;
   readonly userAgent: string;
-  /** For how many milliseconds a registry may make one operation wait (Retry-After). */
+  /** Total wait that a registry may request for one operation (Retry-After), in milliseconds. */
   readonly retryTimeout?: number;
 }
 
-/** What a run, or one thread of it, talks to registries with. */
+/** Connections of a run, or of one of its threads, to registries. */
 export interface RegistrySession {
   readonly connections: Connections;
-  /** The repository that a reference names; its tag and digest do not matter. */
+  /** Returns the repository of a reference; its tag and digest do not matter. */
   repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry;
   close(): void;
 }
 
 /**
- * Opens the connections of a run. The authorizer is given, or made with the connections; a run has one, whichever
- * thread asks it.
+ * Opens the connections of a run. The authorizer is given, or made with the connections. All threads of a run share
+ * one authorizer.
  */
 export function openSession(
   settings: RegistrySettings,

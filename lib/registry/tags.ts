@@ -6,10 +6,13 @@ import type { Transport } from './transport.ts';
 
 const pageSize = 1000;
 const pageLimit = 16 * 1024 * 1024;
-/** No repository has this many pages of tags; a server that makes them up would go on for ever. */
+/** Maximum number of pages of tags. */
 const pageCountLimit = 1000;
 
-/** Reads the tags of a repository, page by page; none where it does not exist. Throws `server-error`, and `too-large` for endless lists. */
+/**
+ * Reads the tags of a repository, page by page; none if it does not exist. Throws `server-error`, and `too-large`
+ * above the limit of pages.
+ */
 export async function readTags(
   transport: Transport,
   { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
@@ -35,16 +38,18 @@ export async function readTags(
 function tagsOf({ body }: Reply, where: string): string[] {
   try {
     const { tags } = parseJson(body.toString()) as { tags?: unknown };
-    // Registries say null for none.
+    // Registries return null for none.
     if (tags === null || tags === undefined) return [];
     if (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string')) return tags;
   } catch {
-    // Said below.
+    // Reported below.
   }
   throw new PluginError('server-error', `${where} sent a malformed list of tags`);
 }
 
-/** The next page of a list, from a header like `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288). */
+/**
+ * Returns the URL of the next page from a header such as `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288).
+ */
 function nextPage({ headers, url }: Reply): URL | undefined {
   const link = Array.isArray(headers['link']) ? headers['link'].join(', ') : (headers['link'] ?? '');
   const target = /<([^<>]*)>\s*;[^<]*\brel="?next"?/i.exec(link)?.[1];

@@ -7,37 +7,37 @@ import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';
 
-/** The code of the download thread, where the program is one file (see the build). */
+/** The code of the download thread in a build of one file. */
 declare const __WORKER_SOURCE__: string | undefined;
 
 interface Task {
   readonly download: Download | Relay;
   readonly onProgress: (present: number) => void;
   readonly done: PromiseWithResolvers<void>;
-  /** What the caller threw when it was told of progress. */
+  /** The error that `onProgress` threw. */
   thrown?: { readonly error: unknown };
 }
 
 interface Thread {
   readonly worker: Worker;
-  /** How many downloads it may have under way: its share of what one registry is asked at a time. */
+  /** Its maximum of concurrent downloads: a share of the limit for one registry. */
   readonly share: number;
   readonly tasks: Map<number, Task>;
-  /** What it died of. */
+  /** The error that ended it. */
   failure?: PluginError;
 }
 
 /**
- * Threads that download, hash and write, each its own pieces of content. Hashing is most of the work where
- * processors have no instructions for it, so that one thread is not enough for a fast network. They know no
- * credentials: for each Authorization header they ask the authorizer of the main thread.
+ * Threads that download, hash and write. Hashing takes most of the time on processors without instructions for it, so
+ * one thread is too slow for a fast network. Threads have no credentials: they request each Authorization header from
+ * the main thread.
  */
 export class DownloadThreads {
   readonly #threads: Set<Thread>;
   readonly #queue: Task[] = [];
   readonly #authorizer: Authorizer;
   readonly #context: Context;
-  /** Why there are no more downloads. */
+  /** The reason why no more downloads are accepted. */
   #end: PluginError | undefined;
   #count = 0;
 
@@ -51,7 +51,7 @@ export class DownloadThreads {
     if (context.signal.aborted) this.#interrupt();
   }
 
-  /** Brings content into its place as downloadInto does, or into a repository as relayInto does, on one of the threads, when it is its turn. */
+  /** Queues a download as of downloadInto, or a copy as of relayInto, for one of the threads. */
   download(download: Download | Relay, onProgress: (present: number) => void): Promise<void> {
     if (this.#end) return Promise.reject(this.#end);
     const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
@@ -60,7 +60,7 @@ export class DownloadThreads {
     return task.done.promise;
   }
 
-  /** Ends the threads, wherever they are; what they were at rejects with `interrupted`. Nothing is written after that. */
+  /** Ends the threads. Unfinished downloads reject with `interrupted`. Nothing is written after that. */
   async close(): Promise<void> {
     this.#context.signal.removeEventListener('abort', this.#interrupt);
     await this.#stop(new PluginError('interrupted', 'The downloads were stopped.'));
@@ -75,7 +75,7 @@ export class DownloadThreads {
     await Promise.all([...this.#threads].map(({ worker }) => worker.terminate()));
   }
 
-  // Only here, where the thread is no more, can it be said that nothing will be written any more.
+  // Only after the thread has ended, nothing more is written.
   #remove(thread: Thread): void {
     this.#threads.delete(thread);
     const reason = this.#end ?? thread.failure ?? new PluginError('internal', 'a download thread has ended');
@@ -97,7 +97,7 @@ export class DownloadThreads {
       typeof __WORKER_SOURCE__ === 'string'
         ? new Worker(__WORKER_SOURCE__, { ...options, eval: true })
         : new Worker(new URL('./worker.ts', import.meta.url), options);
-    // Nothing of ours writes there: it is warnings of Node.js and of packages.
+    // Only Node.js and packages write warnings there.
     for (const stream of [worker.stdout, worker.stderr]) {
       stream.on('data', (chunk: Buffer) => {
         this.#context.log('debug', chunk.toString().trimEnd());
@@ -153,7 +153,7 @@ export class DownloadThreads {
 
   #fail(task: Task | undefined, error: Error): void {
     task?.done.reject(error);
-    // Nothing else will find room where this did not.
+    // Other content would not fit either.
     if (isPluginError(error, 'disk-full') || isPluginError(error, 'not-writable')) void this.#stop(error);
   }
 
@@ -161,13 +161,13 @@ export class DownloadThreads {
     try {
       task?.onProgress(present);
     } catch (error) {
-      // The thread still writes: it is told to the caller when that has ended.
+      // The thread still writes, so the error is thrown when it has finished.
       if (task) task.thrown ??= { error };
     }
   }
 
   #dispatch(): void {
-    // The least busy first, so that a few large pieces spread over the threads.
+    // The least busy thread first, which spreads a few large blobs over the threads.
     const free = [...this.#threads]
       .filter(({ tasks, share }) => tasks.size < share)
       .sort((a, b) => a.tasks.size - b.tasks.size);

@@ -11,11 +11,11 @@ import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.t
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './auth/tokens.ts';
 
-/** How a transport behaves. */
+/** Options of a transport. */
 export interface TransportOptions extends RetryOptions {
-  /** Allow plain http: where a server speaks it instead of https, and as the target of a redirect. */
+  /** Allow plain http: for servers that do not speak https, and as the target of a redirect. */
   readonly insecure?: boolean;
-  /** How long a registry that was given up is not asked, in milliseconds; default one minute. */
+  /** How long no request is sent to a registry after its failure, in milliseconds; default one minute. */
   readonly pause?: number;
 }
 
@@ -23,8 +23,8 @@ export interface TransportOptions extends RetryOptions {
 export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
 
 /**
- * Conversations with registries: logs in, follows redirects, tries again, resumes. Throws PluginError; its methods end with
- * `interrupted` when the context's signal is aborted.
+ * Sends requests to registries: logs in, follows redirects, retries, resumes. Throws PluginError, `interrupted` if
+ * the signal of the context is aborted.
  */
 export class Transport {
   readonly #connections: Connections;
@@ -32,9 +32,9 @@ export class Transport {
   readonly #context: Context;
   readonly #options: TransportOptions;
   readonly #circuitBreaker: CircuitBreaker;
-  /** When each registry was last warned of. */
+  /** The time of the last warning of each registry. */
   readonly #warnings = new Map<string, WaitWarnings>();
-  /** How many responses a registry had given when budget with a request was tried first. */
+  /** The number of responses of a registry at the first failure of each budget. */
   readonly #responses = new WeakMap<RetryBudget, number>();
 
   constructor(connections: Connections, authorizer: Authorizer, context: Context, options: TransportOptions = {}) {
@@ -45,12 +45,12 @@ export class Transport {
     this.#circuitBreaker = new CircuitBreaker(options.pause);
   }
 
-  /** Sends a request, again when that may help, and reads the answer's body. */
+  /** Sends a request, retries it, and reads the body of the response. */
   async send(request: RegistryRequest): Promise<Reply> {
     return await this.persist(request.registry, () => this.sendOnce(request));
   }
 
-  /** Sends a request a single time (a login and redirects aside): a part of what `persist` repeats as a whole. */
+  /** Sends a request once (except for a login and redirects), as a part of an action of `persist`. */
   async sendOnce(request: RegistryRequest): Promise<Reply> {
     const reply = await this.#client.send(request, async (exchange) => {
       const response = await this.#connections.exchange(exchange);
@@ -63,10 +63,7 @@ export class Transport {
     return reply;
   }
 
-  /**
-   * Repeats an action while it fails with errors that another attempt may not meet. The action may tell the budget of
-   * its progress.
-   */
+  /** Repeats an action while its errors are transient. The action may report progress to the budget. */
   async persist<T>(registry: string, action: (budget: RetryBudget) => Promise<T>): Promise<T> {
     this.#circuitBreaker.check(registry);
     const budget = this.#budgetFor(registry);
@@ -77,8 +74,8 @@ export class Transport {
   }
 
   /**
-   * GETs content of a known size from `start` (bytes) as a stream, which resumes where a connection dropped. Throws
-   * `size-mismatch` as soon as the server announces or sends another size.
+   * Downloads content of a known size from `start` (bytes) as a stream, which resumes after a lost connection. Throws
+   * `size-mismatch` if the server announces or sends another size.
    */
   async open(request: ContentRequest, size: number, start = 0): Promise<Readable> {
     const resumption = new Resumption({ ...request, method: 'GET' }, size, start);
@@ -109,15 +106,15 @@ export class Transport {
     if (start > 0 && resumption.isComplete) return Readable.from([]);
     this.#circuitBreaker.check(request.registry);
     let body = await connect();
-    // A reader who leaves before the first byte has not entered the loop that would end the answer.
+    // A reader that stops before the first byte never enters the loop that would close the response.
     return Readable.from(read(), { objectMode: false }).once('close', () => {
       body.destroy();
     });
   }
 
   /**
-   * GETs content of a known size from `start` (bytes) and hands it to `receive`, synchronously, in order, each byte once,
-   * resuming where a connection dropped. A chunk is valid during the call only. What `receive` throws ends the download.
+   * Downloads content of a known size from `start` (bytes), and passes each byte once to `receive`, synchronously and
+   * in order. Resumes after a lost connection. A chunk is valid during the call only. Throws what `receive` throws.
    */
   async download(
     request: ContentRequest,
@@ -190,7 +187,7 @@ export class Transport {
     return begun;
   }
 
-  /** Endures a failure; not for long where nothing responses under a name that may well be misspelt, or the registry was given up. */
+  /** Waits after a failure. Uses fewer attempts if the host may not exist, and none if the circuit breaker is open. */
   async #waitAfter(budget: RetryBudget, registry: string, error: unknown): Promise<void> {
     const { attempts = 6 } = this.#options;
     const responses = this.#responses.get(budget) ?? this.#circuitBreaker.responsesOf(registry);
@@ -200,7 +197,7 @@ export class Transport {
     try {
       await budget.waitAfter(error, most);
     } catch (final) {
-      // Whoever refuses something is at work.
+      // A registry that refuses a request is running.
       if (!isTransient(error)) this.#circuitBreaker.noteResponse(registry);
       else if (final === error || isPluginError(final, 'rate-limited')) {
         this.#circuitBreaker.open(registry, isPluginError(final) ? final : error, responses);

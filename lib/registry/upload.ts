@@ -9,11 +9,11 @@ import { verifyStream } from '../store/store.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Transport } from './transport.ts';
 
-/** How blobs are uploaded. */
+/** Options of uploads. */
 export interface UploadOptions {
-  /** Bytes in one PATCH, where a registry does not take a blob whole; default 64 MiB. */
+  /** Bytes of one PATCH, if a registry refuses whole blobs; default 64 MiB. */
   readonly chunkSize?: number;
-  /** Do not try to send blobs whole. */
+  /** Always send chunks. */
   readonly chunked?: boolean;
 }
 
@@ -21,8 +21,8 @@ const defaultChunkSize = 64 * 1024 * 1024;
 const minimumChunkSize = 1024 * 1024;
 
 /**
- * The upload of one blob: whole, in one PUT of a stream, or in PATCH chunks where the registry refuses that or the connection
- * does not hold (distribution-spec, “Pushing blobs”). Chunks go on where they stopped; a whole blob begins anew.
+ * Uploads one blob: in one PUT, or in PATCH chunks if the registry refuses that or the connection is lost
+ * (distribution-spec, “Pushing blobs”). Chunks resume; a PUT restarts at the first byte.
  */
 export class BlobUpload {
   readonly #transport: Transport;
@@ -32,13 +32,13 @@ export class BlobUpload {
   readonly #open: () => Promise<Readable>;
   #chunked: boolean;
   #chunkSize: number;
-  /** Where the registry wants the next request of this upload; it changes with each. */
+  /** The URL of the next request of this upload; it changes with each response. */
   #location: URL | undefined;
-  /** How many bytes the registry has. */
+  /** Number of bytes that the registry has. */
   #offset = 0;
-  /** The most that it ever had: what has to be sent again is no progress. */
+  /** The largest offset so far: repeated bytes are no progress. */
   #furthest = 0;
-  /** What was wrong with the bytes to be sent: no other attempt at the registry mends that. */
+  /** The error of the source, which no retry of the registry fixes. */
   #broken: { error: unknown } | undefined;
 
   constructor(
@@ -58,7 +58,10 @@ export class BlobUpload {
     this.#chunkSize = chunkSize;
   }
 
-  /** Does all of it. Throws what `open` and its stream do, `digest-mismatch`, `size-mismatch`, and what the registry says. */
+  /**
+   * Runs the upload. Throws what `open` and its stream throw, `digest-mismatch`, `size-mismatch`, and errors of the
+   * registry.
+   */
   async run(): Promise<void> {
     try {
       await this.#transport.persist(this.#subject.registry, async (budget) => {
@@ -75,7 +78,7 @@ export class BlobUpload {
     }
   }
 
-  /** Sends the blob in one piece; false when the registry does not take it so. */
+  /** Sends the blob in one request. Returns false if the registry does not accept that. */
   async #sendWhole(): Promise<boolean> {
     await this.#begin();
     const { size } = this.#descriptor;
@@ -95,7 +98,7 @@ export class BlobUpload {
       this.#chunked = true;
       return false;
     } catch (error) {
-      // An answer such as 413 is often lost in the reset that follows it.
+      // A reset of the connection often hides a response such as 413.
       if (isPluginError(error, 'unreachable') && size > this.#chunkSize) this.#chunked = true;
       throw error;
     }
@@ -113,7 +116,7 @@ export class BlobUpload {
         budget.progress(Math.max(0, this.#offset - this.#furthest));
         this.#furthest = Math.max(this.#furthest, this.#offset);
       }
-      // The verdict on the bytes comes at the end of the stream.
+      // The digest is checked at the end of the stream.
       await rest.skip(1);
     } finally {
       bytes.destroy();
@@ -130,7 +133,7 @@ export class BlobUpload {
         'Content-Range': `${this.#offset}-${this.#offset + length - 1}`,
       },
       body: () => {
-        // What has been read of the source is gone: the next attempt opens it again.
+        // Bytes that were read from the source are lost: the next attempt reads it from its start.
         if (taken) throw new TransientError('unreachable', `a chunk of ${this.#subject.what} must be sent again`, {});
         taken = true;
         return Promise.resolve(Readable.from(bytes.take(length), { objectMode: false }));
@@ -147,14 +150,14 @@ export class BlobUpload {
     this.#offset += length;
   }
 
-  /** Finds out how much the registry has of an upload that was begun; begins one where there is none. */
+  /** Requests the offset of the upload that was begun; begins one if there is none. */
   async #resume(): Promise<void> {
     if (this.#location) {
       const reply = await this.#send('GET', this.#location, { accept: [400, 404, 405, 416] });
       const end = Number(/^(?:bytes=)?0-(\d+)$/.exec(reply.headers.range ?? '')?.[1] ?? NaN);
       if (reply.status < 300 && end < this.#descriptor.size) {
         this.#location = locationOf(reply) ?? this.#location;
-        // “0-0” is what registries say of an upload that has nothing yet.
+        // Registries send “0-0” for an empty upload.
         this.#offset = end === 0 ? 0 : end + 1;
         return;
       }
@@ -170,7 +173,7 @@ export class BlobUpload {
     this.#chunkSize = Math.max(this.#chunkSize, Number(reply.headers['oci-chunk-min-length'] ?? 0) || 0);
   }
 
-  /** Lets go of an upload, so that the registry need not keep what it has of it. */
+  /** Cancels an upload, so that the registry can remove its data. */
   async #cancel(): Promise<void> {
     const location = this.#location;
     this.#location = undefined;
@@ -197,7 +200,7 @@ export class BlobUpload {
 
   #finalLocation(): URL {
     const url = new URL(this.#target());
-    // The registry's own parameters stay as they are, to the letter: they may be signed.
+    // The parameters of the registry may be signed, and must not change.
     url.search = `${url.search === '' ? '?' : `${url.search}&`}digest=${encodeURIComponent(this.#descriptor.digest)}`;
     return url;
   }
@@ -207,14 +210,17 @@ export class BlobUpload {
   }
 }
 
-/** Where an upload goes on. A registry behind a proxy may not know that it is spoken to by https: its own name stays so. */
+/**
+ * Returns the URL of the next request of an upload. Keeps https if a registry behind a proxy names its host with
+ * http.
+ */
 export function locationOf({ headers, url }: Reply): URL | undefined {
   const location = headers.location === undefined ? null : URL.parse(headers.location, url);
   if (location?.hostname === url.hostname && url.protocol === 'https:') location.protocol = 'https:';
   return location ?? undefined;
 }
 
-/** Cuts a stream of chunks into pieces of given lengths. */
+/** Splits a stream into parts of given lengths. */
 class Slices {
   readonly #chunks: AsyncIterator<Buffer>;
   #left: Buffer = Buffer.alloc(0);
@@ -223,7 +229,7 @@ class Slices {
     this.#chunks = chunks;
   }
 
-  /** The next bytes; fewer at the end of the stream. */
+  /** Yields the next bytes; fewer at the end of the stream. */
   async *take(length: number): AsyncGenerator<Buffer> {
     for (let missing = length; missing > 0;) {
       if (this.#left.length === 0) {

@@ -10,40 +10,40 @@ import { DestinationError, relayInto } from './relay.ts';
 import { openSession, type RegistrySettings } from './session.ts';
 import type { AuthorizationRequest, Authorizer } from './auth/tokens.ts';
 
-/** A piece of content to bring somewhere from the first of the repositories that has it. */
+/** Content to transfer from the first repository that has it. */
 interface Transfer {
   readonly descriptor: Descriptor;
   readonly repositories: readonly Reference[];
 }
 
-/** A piece of content to bring into its place in a file. */
+/** Content to download into its place in a file. */
 export interface Download extends Transfer {
   readonly place: ContentPlace;
 }
 
-/** A piece of content to bring into another repository. */
+/** Content to copy into another repository. */
 export interface Relay extends Transfer {
   readonly destination: Pick<Reference, 'registry' | 'repository'>;
 }
 
-/** An error as it crosses from one thread to another. */
+/** An error as plain data for messages between threads. */
 export interface PlainError {
   readonly code: ErrorCode;
   readonly message: string;
   readonly hint: string | undefined;
-  /** Of an error that another attempt may well not meet. */
+  /** Set for a TransientError. */
   readonly transient?: { readonly retryAfter: number | undefined };
-  /** Of an error that the destination of a relay made. */
+  /** Set for an error of the destination of a relay. */
   readonly atDestination?: true;
 }
 
-/** What the main thread says to a download thread. */
+/** A message from the main thread to a download thread. */
 export type ToWorker =
   | { kind: 'download'; id: number; download: Download | Relay }
   | { kind: 'authorized'; id: number; header: string | undefined }
   | { kind: 'refused'; id: number; error: PlainError };
 
-/** What a download thread says to the main thread. */
+/** A message from a download thread to the main thread. */
 export type FromWorker =
   | { kind: 'progress'; id: number; present: number }
   | { kind: 'finished'; id: number }
@@ -51,7 +51,7 @@ export type FromWorker =
   | { kind: 'authorize'; id: number; request: AuthorizationRequest }
   | { kind: 'log'; level: Parameters<Context['log']>[0]; message: string };
 
-/** Makes an error ready to cross to another thread. */
+/** Converts an error to plain data. */
 export function toPlainError(error: unknown): PlainError {
   if (error instanceof DestinationError) return { ...toPlainError(error.failure), atDestination: true };
   if (!isPluginError(error)) return { code: 'internal', message: messageOf(error), hint: undefined };
@@ -60,7 +60,7 @@ export function toPlainError(error: unknown): PlainError {
   return { code, message, hint, transient: { retryAfter: error.retryAfter } };
 }
 
-/** Makes an error of what crossed from another thread. */
+/** Converts plain data back to an error. */
 export function fromPlainError({ atDestination, code, message, hint, transient }: PlainError): Error {
   const error = transient
     ? new TransientError(code, message, { hint, ...transient })
@@ -68,7 +68,7 @@ export function fromPlainError({ atDestination, code, message, hint, transient }
   return atDestination ? new DestinationError(error) : error;
 }
 
-/** What a download thread does: downloads side by side as they are requested; credentials stay with the main thread. */
+/** Runs downloads concurrently as they are requested. Credentials stay in the main thread. */
 function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
   const post = (message: FromWorker): void => {
     port.postMessage(message);
@@ -82,7 +82,7 @@ function serveDownloads(port: MessagePort, settings: RegistrySettings): void {
     onEvent: () => undefined,
   };
   let authorizations = 0;
-  // What is remembered here saves a message for every request; a registry that no longer accepts it says so.
+  // This cache saves a message for each request. A registry that rejects a header sends a challenge.
   const headers = new Map<string, Promise<string | undefined>>();
   const authorizer: Authorizer = {
     authorize(request) {

@@ -1,25 +1,26 @@
 import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
 import { PluginError } from '../../errors.ts';
 
-/** How a registry wants its users to log in. */
+/** The login that a registry requires. */
 export type Challenge =
   | { readonly scheme: 'basic' }
   | {
       readonly scheme: 'bearer';
-      /** Where tokens are given out. */
+      /** The URL of the token server. */
       readonly realm: URL;
-      /** The name of the registry at the token server; '' where it has none. */
+      /** The name of the registry at the token server; '' if it has none. */
       readonly service: string;
-      /** What the request needed, by the registry’s account; '' where it does not say. */
+      /** The scope that the request needs according to the registry; '' if it names none. */
       readonly scope: string;
     };
 
-/** What is longer was made to keep a reader busy. */
+/** Maximum length of a header that is parsed. */
 const lengthLimit = 8 * 1024;
 
 /**
- * Reads a WWW-Authenticate header (RFC 9110, 11.6.1) with one challenge or several, and takes Bearer before Basic. Throws
- * `server-error`, naming the registry, when it offers neither or its token server has no http or https address.
+ * Parses a WWW-Authenticate header (RFC 9110, 11.6.1) with one or more challenges, and prefers Bearer to Basic.
+ * Throws `server-error`, naming the registry, if it offers neither, or if the token server has no http or https
+ * address.
  */
 export function parseChallenge(header: string, registry: string): Challenge {
   const challenges = splitChallenges(header.slice(0, lengthLimit));
@@ -36,7 +37,7 @@ export function parseChallenge(header: string, registry: string): Challenge {
   throw new PluginError('server-error', `${registry} requires a login that is neither Basic nor Bearer: it ${why}`);
 }
 
-/** The challenges of a header, each in a text of its own: commas divide challenges as well as their fields. */
+/** Splits a header into its challenges: commas divide challenges as well as their fields. */
 function splitChallenges(header: string): string[] {
   const challenges: string[][] = [];
   for (const [piece] of header.matchAll(/(?:"(?:\\.|[^"\\])*"|[^",])+/g)) {
@@ -53,7 +54,7 @@ function schemeOf(challenge: string): string {
   return /^\S+/.exec(challenge)?.[0].toLowerCase() ?? '';
 }
 
-/** The fields of one challenge under their names in lower case; none where it is malformed. */
+/** Returns the fields of a challenge by their names in lower case; none if it is malformed. */
 function fieldsOf(challenge: string): Partial<Record<string, string>> {
   if (!/\s/.test(challenge)) return {};
   const { parms } = new Parse_WWW_Authenticate(challenge);

@@ -2,18 +2,21 @@ import { execFile } from 'node:child_process';
 import { PluginError } from '../../errors.ts';
 import type { Environment } from '../../http/proxy.ts';
 
-/** How long a helper may take, in milliseconds: some open a keyring that has to be unlocked first. */
+/** Time limit of a helper, in milliseconds: some open a keyring that must be unlocked first. */
 const timeout = 60_000;
 
-/** Tells whether a text can be the name of a credential helper: the part of its file name after `docker-credential-`. */
+/**
+ * Returns whether a text is a valid name of a credential helper: the part of its file name after
+ * `docker-credential-`.
+ */
 export function isHelperName(text: unknown): text is string {
   return typeof text === 'string' && /^[\w.+-]+$/.test(text);
 }
 
 /**
- * Asks the program `docker-credential-<name>` on the PATH of `environment` for the credential of a server, by the protocol of
- * docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Undefined where it has none. Throws
- * `bad-credentials-file` when it cannot be run, fails or answers something else; what it wrote is never shown.
+ * Runs the program `docker-credential-<name>` on the PATH of `environment` for the credential of a server, by the
+ * protocol of docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Returns undefined if it has
+ * none. Throws `bad-credentials-file` if it cannot be run, fails or prints anything else; its output is never shown.
  */
 export async function runHelper(
   name: string,
@@ -27,7 +30,7 @@ export async function runHelper(
       settings: ['pullSecret'],
     });
   const { error, output } = await execHelper(program, server, environment);
-  // The helpers of docker say so on stdout, others on stderr, all with exit code 1.
+  // The helpers of docker print this to stdout, others to stderr, all with exit code 1.
   if (error && /credentials not found/i.test(output)) return undefined;
   if (error?.code === 'ENOENT') throw fail('was not found on the PATH');
   if (error) throw fail(error.killed ? `did not answer within ${timeout / 1000} seconds` : 'failed');
@@ -50,7 +53,7 @@ async function execHelper(program: string, input: string, environment: Environme
       if (!error) resolve({ output: stdout });
       else resolve({ error: { code: error.code, killed: error.killed ?? false }, output: `${stdout}\n${stderr}` });
     });
-    // A helper may end without reading what it was asked; its exit code says how it went.
+    // A helper may end without reading its input; its exit code shows the result.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(`${input}\n`);
   });
@@ -65,7 +68,7 @@ function parseOutput(output: string): Partial<Record<string, unknown>> {
   }
 }
 
-/** What proves to a registry who asks: a name and a password, or one of two kinds of token. */
+/** A credential for a registry: a user name and a password, or one of two kinds of token. */
 export interface Credential {
   readonly username?: string;
   readonly password?: string;
@@ -73,6 +76,6 @@ export interface Credential {
   readonly identityToken?: string;
   /** A bearer token that is sent to the registry as it is. */
   readonly registryToken?: string;
-  /** The file or helper that it comes from, for a message. */
+  /** The file or helper of the credential, for messages. */
   readonly from?: string;
 }

@@ -4,11 +4,11 @@ import { runHelper, type Credential, isHelperName } from './credentialHelper.ts'
 import type { Environment } from '../../http/proxy.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 
-/** Where to look for credentials. */
+/** The credential files to read. */
 export interface CredentialsOptions {
-  /** The one file to use (`--pull-secret`, `--registry-config`). */
+  /** The only file to use (`--pull-secret`, `--registry-config`). */
   readonly file?: string | undefined;
-  /** Names the files to use otherwise, and is what helpers run with. */
+  /** Names the default files, and is the environment of helpers. */
   readonly environment: Environment;
   /** The user’s number, for /run/containers/<uid>/auth.json. */
   readonly uid?: number | undefined;
@@ -25,10 +25,10 @@ interface CredentialsFile {
 }
 
 /**
- * The credentials of a run: finds the one for a repository, and asks each helper about a host once. The files are read when the
- * first is asked for: the one given, else the one that REGISTRY_AUTH_FILE names, else all that exist of
- * $XDG_RUNTIME_DIR/containers/auth.json, /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in
- * XDG_CONFIG_HOME), ~/.docker/config.json (or in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
+ * The credentials of a run. Runs each helper once for each host. Reads the files when the first credential is needed:
+ * the given one, else the one of REGISTRY_AUTH_FILE, else all existing ones of $XDG_RUNTIME_DIR/containers/auth.json,
+ * /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in XDG_CONFIG_HOME), ~/.docker/config.json (or
+ * in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
  */
 export class Credentials {
   readonly #options: CredentialsOptions;
@@ -40,20 +40,24 @@ export class Credentials {
     this.#options = options;
   }
 
-  /** Reads the files now. Throws `bad-credentials-file` for a named file that is missing and for any that cannot be read or parsed. */
+  /**
+   * Reads the files. Throws `bad-credentials-file` for a named file that is missing, and for any file that cannot be
+   * read or parsed.
+   */
   load(): Promise<void> {
     return (this.#loading ??= this.#load());
   }
 
-  /** The paths of the files that were read, in the order they are looked through. */
+  /** The paths of the files that were read, in their order of precedence. */
   get files(): readonly string[] {
     return this.#files.map(({ path }) => path);
   }
 
   /**
-   * The credential for a repository, undefined where there is none. The first file that has one wins; within a file, a helper
-   * named for the registry, then the entry with the longest path (`host/a/b`, `host/a`, `host`, compared whole), then
-   * the file’s credentials store. Throws what `load` does, and `bad-credentials-file` when the entry or the helper that applies is unusable.
+   * Returns the credential for a repository; undefined if there is none. The first file with one wins. Within a file,
+   * a helper for the registry comes first, then the entry with the longest path (`host/a/b`, `host/a`, `host`,
+   * compared as a whole), then the credentials store of the file. Throws what `load` throws, and
+   * `bad-credentials-file` if that entry or helper is unusable.
    */
   async find(registry: string, repository: string): Promise<Credential | undefined> {
     await this.load();
@@ -132,7 +136,7 @@ function parseObject(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** The entries under the hosts and paths they are for; a key written plainly goes before a URL that means the same host. */
+/** Indexes the entries by host and path. A plain key takes precedence over a URL of the same host. */
 function byHost(entries: Record<string, unknown>): Map<string, unknown> {
   const result = new Map<string, unknown>();
   for (const [key, value] of Object.entries(entries)) {
@@ -163,7 +167,7 @@ function findEntry(file: CredentialsFile, host: string, repository: string): Cre
   }
 }
 
-/** Reads one entry of `auths`; one without a secret, as Docker leaves it behind for its helpers, is none. */
+/** Reads one entry of `auths`; undefined without a secret, as Docker writes it if it uses a helper. */
 function readEntry(entry: Record<string, unknown>, name: string, path: string): Credential | undefined {
   const text = (key: string) => (typeof entry[key] === 'string' && entry[key] !== '' ? entry[key] : undefined);
   const [auth, identityToken, registryToken] = [text('auth'), text('identitytoken'), text('registrytoken')];

@@ -7,7 +7,7 @@ import { printable } from '../../http/networkErrors.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';
 
-/** What is asked of a token server, and for whom. */
+/** A request to a token server. */
 export interface TokenRequest {
   readonly registry: string;
   readonly repository: string;
@@ -19,7 +19,7 @@ export interface TokenRequest {
   readonly credential: Credential | undefined;
 }
 
-/** A token as the header that carries it; `renewAt` is when another should be had, in milliseconds since the epoch. */
+/** A token as an Authorization header. `renewAt` is when to request another, in milliseconds since the epoch. */
 export interface Token {
   readonly header: string;
   readonly renewAt: number;
@@ -27,16 +27,16 @@ export interface Token {
 
 type Exchange = Pick<Connections, 'exchange'>;
 
-/** No answer of a token server is longer than this, in bytes. */
+/** Maximum size of a response of a token server, in bytes. */
 const sizeLimit = 1024 * 1024;
 
 const redirectLimit = 5;
 
 /**
- * Gets a token: with a GET (distribution, “Token Authentication Specification”) for a password or nobody, and with the OAuth2
- * POST for an identity token, or for a password where the server has nothing but OAuth2. A GET follows redirects, without the
- * password to another origin. Does not try again. Throws
- * `unauthorized`, `denied`, a TransientError or `server-error`, and what Connections throws.
+ * Requests a token: with GET (distribution, “Token Authentication Specification”) for a password or anonymously, with
+ * the OAuth2 POST for an identity token, or for a password if the server supports only OAuth2. A GET follows
+ * redirects, without the password to another origin. Does not retry. Throws `unauthorized`, `denied`, a
+ * TransientError or `server-error`, and what Connections throws.
  */
 export async function requestToken(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<Token> {
   const { username, password, identityToken } = request.credential ?? {};
@@ -54,7 +54,7 @@ export async function requestToken(request: TokenRequest, connections: Exchange,
   return readToken(request, response, since);
 }
 
-/** The Authorization header of a user name and a password, undefined where the credential has none. */
+/** Returns the Authorization header of a user name and a password; undefined if the credential has none. */
 export function basicHeader(credential: Credential | undefined): string | undefined {
   const { username, password } = credential ?? {};
   if (username === undefined || password === undefined) return undefined;
@@ -104,7 +104,7 @@ async function read(response: Awaited<ReturnType<Connections['exchange']>>): Pro
   return { status, headers, body: await readBody(response, sizeLimit + 1) };
 }
 
-/** Tells whether a server that was asked with GET speaks OAuth2 alone. */
+/** Returns whether a response to GET means that the server supports only OAuth2. */
 function wantsOAuth({ status, body }: ReadResponse): boolean {
   return status === 404 || status === 405 || (status === 401 && typeof fieldsOf(body)['error'] === 'string');
 }
@@ -112,13 +112,13 @@ function wantsOAuth({ status, body }: ReadResponse): boolean {
 function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadResponse, since: number): Token {
   const fields = body.length > sizeLimit ? {} : fieldsOf(body);
   const token = fields['token'] || fields['access_token'];
-  // Anything else could not be sent in a header.
+  // Other characters are not allowed in a header.
   if (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)) {
     throw new PluginError('server-error', `${printable(realm)} answered without a token for ${registry}`);
   }
   const said = Number(fields['expires_in']);
   const lifetime = (said > 0 ? said : 60) * 1000;
-  // Both times are the server's, so that a clock that is wrong here or there does no harm.
+  // Both times are of the server, so a wrong clock on either side does no harm.
   const age = Date.parse(headers.date ?? '') - Date.parse(String(fields['issued_at']));
   const left = age > 0 && age < lifetime ? lifetime - age : lifetime;
   return { header: `Bearer ${token}`, renewAt: since + left - Math.min(10_000, left / 10) };

@@ -8,39 +8,39 @@ import { printable } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
 
-/** What an Authorization header is for. Plain data, so that it can come from another thread. */
+/** A request for an Authorization header, as plain data for use between threads. */
 export interface AuthorizationRequest {
-  /** Host, with its port where one is given. */
+  /** The host, with its port if one is given. */
   readonly registry: string;
-  /** The repository whose credential is to be used. */
+  /** The repository whose credential is used. */
   readonly repository: string;
-  /** What a token has to allow, as `repository:a/b:pull`; several with blanks between. '' for what the challenge names. */
+  /** The scopes of the token, such as `repository:a/b:pull`, separated by spaces; '' for the scope of the challenge. */
   readonly scope: string;
-  /** The WWW-Authenticate header of the 401 answer that the request got. */
+  /** The WWW-Authenticate header of a response with status 401. */
   readonly challenge?: string | undefined;
-  /** The Authorization header of the request that got it. */
+  /** The Authorization header that was rejected with that response. */
   readonly rejected?: string | undefined;
 }
 
-/** Knows who may do what at registries. A run has one, for all its stores and threads. */
+/** Logs in at registries. A run has one authorizer, for all its stores and threads. */
 export interface Authorizer {
   /**
-   * The Authorization header to send; undefined for none. Without a challenge it is what is known already, or undefined. With
-   * one, a login: a header that was rejected is replaced, unless somebody else has replaced it. Throws `unauthorized`,
-   * `denied`, and what asking a token server may throw.
+   * Returns the Authorization header to send; undefined for none. Without a challenge, returns the known one. With a
+   * challenge, logs in, and replaces a rejected header unless another request has done so. Throws `unauthorized`,
+   * `denied`, and what requesting a token throws.
    */
   authorize(request: AuthorizationRequest): Promise<string | undefined>;
 }
 
-/** How careful Tokens is. */
+/** Options of Tokens. */
 export interface TokensOptions {
   /** Send passwords to token servers over plain http too. */
   readonly insecure?: boolean;
 }
 
 /**
- * Logs in at registries, by Basic or by Bearer tokens. Remembers how each wants it, so that only its first request is made in
- * vain, keeps tokens until shortly before they expire, and asks for one token of a scope at a time.
+ * Logs in at registries by Basic or Bearer tokens. Caches the kind of login of each registry, and tokens until
+ * shortly before they expire. Requests one token for a scope at a time.
  */
 export class Tokens implements Authorizer {
   readonly #credentials: Credentials;
@@ -88,7 +88,7 @@ export class Tokens implements Authorizer {
     if (known) {
       const { header, renewAt } = await known;
       if (header !== rejected && Date.now() < renewAt) return header;
-      // Another caller may have replaced it while this one waited.
+      // Another caller may have replaced it in the meantime.
       if (this.#tokens.get(key) === known) this.#tokens.delete(key);
     }
     const token = this.#tokens.get(key) ?? this.#request({ registry, repository, scope }, challenge, credential);
@@ -96,7 +96,7 @@ export class Tokens implements Authorizer {
     try {
       return (await token).header;
     } catch (error) {
-      // What failed once may succeed when the transport tries again.
+      // The transport may retry.
       if (this.#tokens.get(key) === token) this.#tokens.delete(key);
       throw error;
     }
