@@ -22,7 +22,7 @@ describe('npm run build', () => {
   for (const [name, help] of [
     ['oc-adm_upgrade_bundle', /^Create one file/],
     ['oc-adm_release_mirror_config', /^Mirror a release/],
-    ['oc-adm_mirror_registry', /^Look into the mirror registry/],
+    ['oc-adm_mirror_registry', /^Inspect and upgrade the mirror registry/],
   ] as const) {
     it(`makes ${name} of one file that runs by itself in any folder`, async () => {
       const alone = await mkdtemp(join(folder, 'alone-'));
