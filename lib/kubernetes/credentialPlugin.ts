@@ -46,7 +46,7 @@ export async function runCredentialPlugin(
   if (typeof command !== 'string' || command === '') throw failure('the kubeconfig names no command for it');
   if (!versions.includes(String(apiVersion))) {
     const has = typeof apiVersion === 'string' ? `the apiVersion ${apiVersion}` : 'no apiVersion';
-    const hint = `Write ${versions.join(' or ')} into the kubeconfig, as far as the plugin knows it.`;
+    const hint = `Write ${versions.join(' or ')} into the kubeconfig, if the plugin supports it.`;
     throw failure(`${command} has ${has} in the kubeconfig, which is not supported`, hint);
   }
   if (interactiveMode === 'Always' && !options.hasTerminal) {
@@ -164,7 +164,8 @@ function readCredential(output: string, command: string, apiVersion: unknown): P
     ...(typeof token === 'string' && token !== '' && { token: token.trim() }),
     ...(typeof certificate === 'string' && typeof key === 'string' && { certificate, key }),
   };
-  if (Object.keys(found).length === 0) throw failure(`${command} gave neither a token nor a certificate with its key`);
+  if (Object.keys(found).length === 0)
+    throw failure(`${command} returned neither a token nor a certificate with its key`);
   return { ...found, ...(!Number.isNaN(expires) && { expires }) };
 }
 
@@ -184,7 +185,7 @@ function extensionOf(cluster: Fields): Fields {
 
 function failure(
   what: string,
-  hint = 'Run it by hand to see what it says, or log in anew with “oc login”.',
+  hint = 'Run it by hand to see its output, or log in again with “oc login”.',
 ): PluginError {
   return new PluginError('bad-credentials-file', `The credential plugin of the kubeconfig failed: ${what}`, { hint });
 }

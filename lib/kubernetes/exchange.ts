@@ -79,7 +79,7 @@ export class Exchange {
         // Who was waited for in vain is given one more chance, not three.
         const inVain = isPluginError(error) && isTimeout(error.cause);
         await patience.waitAfter(error, inVain ? 2 : undefined);
-        if (inVain) this.#context.log('info', `${error.message}; trying once more`);
+        if (inVain) this.#context.log('info', `${error.message}; trying again`);
         access = await this.#session.access();
       }
     }

@@ -211,6 +211,6 @@ function exitCodeOf(answer: unknown, { pod, command }: PodCommand): number {
 
 function cutOff({ pod }: PodCommand, target: KubeTarget): PluginError {
   return new PluginError('unreachable', `The connection to the pod ${pod} of ${target.name} was cut`, {
-    hint: 'A proxy or load balancer on the way, or the node itself, ended it. Run the same command again: it goes on.',
+    hint: 'A proxy, a load balancer or the node closed the connection. Run the same command again to resume.',
   });
 }

@@ -70,7 +70,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
     (target.clusterName === ''
       ? 'Use a kubeconfig that has the authority of the cluster'
       : `Check certificate-authority-data of the cluster “${target.clusterName}” in ${target.source}`) +
-    ', or log in anew with “oc login”; “apply” takes the authority with --certificate-authority, ' +
+    '; or log in again with “oc login”; “apply” takes the authority with --certificate-authority, ' +
     'and --insecure-skip-tls-verify verifies nothing.';
   const network =
     `Check that the cluster is up and that ${new URL(target.server).host} of ${target.source} is its address; ` +
@@ -109,7 +109,7 @@ function wordsOf(
 }
 
 function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | undefined {
-  if (code === 'unauthorized') return 'Log in anew with “oc login”, or choose another user with --user or --token.';
+  if (code === 'unauthorized') return 'Log in again with “oc login”, or choose another user with --user or --token.';
   if (code === 'not-served') return `${target.name} does not allow that request.`;
   if (code !== 'denied') return undefined;
   const match =

@@ -95,7 +95,7 @@ function compare(path: string, hash: Hash, digest: Digest): void {
   throw new PluginError(
     'digest-mismatch',
     `${path} is not the expected bundle: its digest is ${found}, not ${digest}`,
-    { hint: 'Do not use it: copy it again from where it came from.' },
+    { hint: 'Do not use it. Copy the bundle again.' },
   );
 }
 
@@ -142,7 +142,7 @@ async function download(
       // Whatever of it is wrong, it is not worth being gone on with.
       await file.truncate(0);
       if (start === 0) throw wrongBundle(target, size, found, digest);
-      context.log('warn', `${partial}, which an earlier run left, does not belong to that bundle: beginning anew`);
+      context.log('warn', `${partial} of an earlier run is not part of that bundle: downloading all of it`);
       start = 0;
     }
     await file.sync();
@@ -165,8 +165,8 @@ type Request = Parameters<Transport['download']>[0];
 async function askSize(transport: Transport, request: Request): Promise<number> {
   const { headers } = await transport.send({ ...request, method: 'HEAD' }).catch((error: unknown) => {
     if (!isPluginError(error, 'unauthorized')) throw error;
-    throw new PluginError('unauthorized', `${request.registry} gives the bundle to nobody without its token`, {
-      hint: 'Name the file with the token that the server has: --token-file.',
+    throw new PluginError('unauthorized', `${request.registry} requires a token for the bundle`, {
+      hint: 'Name the file with the token of the server: --token-file.',
       cause: error,
     });
   });

@@ -73,7 +73,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
   const found = activeBundle(bundles) ?? newest;
   if (found) return found;
   throw new PluginError('not-found', 'No bundle has been detected or applied', {
-    hint: 'Insert a stick with a bundle into a node, or allow one: oc adm-upgrade-bundle apply.',
+    hint: 'Insert a USB drive with a bundle into a node, or allow a bundle: oc adm-upgrade-bundle apply.',
   });
 }
 
@@ -150,8 +150,8 @@ export async function awaitAbort(
     const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
     if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
     if (['Upgrading', 'Completed'].includes(phaseOf(bundle))) throw begun(bundle);
-    return new PluginError('not-ready', `Nobody has given ${name} up yet; it is ${phaseOf(bundle)}`, {
-      hint: 'One of the agents does that. See whether they run: oc -n oc-upgrade-bundle get pods. It is given up as soon as they do.',
+    return new PluginError('not-ready', `${name} is not aborted yet; its phase is ${phaseOf(bundle)}`, {
+      hint: 'The controller aborts it. Check that it runs: oc -n oc-upgrade-bundle get pods.',
     });
   };
   await awaitDone(look, { timeout, interval }, context);
@@ -171,7 +171,7 @@ export async function cleanRecords(
   const active = chosen.find((bundle) => !hasEnded(bundle));
   if (active) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
-      hint: 'Give it up first: oc adm-upgrade-bundle abort.',
+      hint: 'Abort it first: oc adm-upgrade-bundle abort.',
     });
   }
   for (const { metadata } of chosen)
@@ -205,21 +205,21 @@ function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
     'conflict',
     `${metadata.name} is under way with another bundle: ${phaseOf({ metadata, ...bundle })}`,
     {
-      hint: 'A cluster updates with one bundle at a time. Let it end, or give it up: oc adm-upgrade-bundle abort.',
+      hint: 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.',
     },
   );
 }
 
 function another({ metadata, spec }: UpgradeBundle): PluginError {
   return new PluginError('conflict', `${metadata.name} is allowed with another digest, ${String(spec.bundle.digest)}`, {
-    hint: 'Which of the two is right? To take the other one, abort and clean this first.',
+    hint: 'Check which digest is right. To allow the other one, abort and clean this update first.',
   });
 }
 
 function ended(bundle: UpgradeBundle): PluginError {
   const { name } = bundle.metadata;
   return new PluginError('conflict', `${name} has ended: ${phaseOf(bundle)}`, {
-    hint: `To begin anew, remove its record and apply it again: oc adm-upgrade-bundle clean ${name}.`,
+    hint: `To start the update again, remove its record and apply the bundle again: oc adm-upgrade-bundle clean ${name}.`,
   });
 }
 
@@ -227,8 +227,8 @@ function begun({ metadata, status }: UpgradeBundle): PluginError {
   const version = status?.version ?? metadata.name;
   return new PluginError('conflict', `The update to ${version} has begun, and cannot be aborted`, {
     hint:
-      'The cluster version operator is at work: follow it with “oc adm upgrade” and “oc get clusteroperators”. It goes on after every interruption, and ' +
-      'what it waits for is in its conditions. Back to the version before is possible with “oc adm upgrade rollback” within one minor version only, while the images ' +
+      'Follow the cluster version operator with “oc adm upgrade” and “oc get clusteroperators”. It resumes after each interruption, and ' +
+      'its conditions name what it waits for. “oc adm upgrade rollback” can return to the previous version within the same minor version, while the images ' +
       'of that version are on the nodes.',
   });
 }

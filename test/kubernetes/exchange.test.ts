@@ -84,7 +84,7 @@ describe('Exchange', () => {
       const failure = await failureOf(cluster.version(), 'unreachable');
       expect(failure.message).to.contain('did not accept a connection for 1 s');
       expect(sockets).to.have.length(2);
-      expect(context.lines.join('\n')).to.contain('trying once more');
+      expect(context.lines.join('\n')).to.contain('trying again');
     } finally {
       cluster.close();
       for (const socket of sockets) socket.destroy();

@@ -141,7 +141,7 @@ describe('fetchBundle', () => {
     await writeFile(partial, Buffer.alloc(half, 'x'));
     const other = makeContext();
     expect(await readFile(await fetchFrom(url, other))).to.deep.equal(bytes);
-    expect(other.lines.join()).to.match(/warn: .* does not belong to that bundle/);
+    expect(other.lines.join()).to.match(/warn: .* is not part of that bundle/);
   });
 
   it('refuses another bundle, and gives it no final name', async () => {

@@ -175,7 +175,7 @@ describe('the agents of a cluster', function () {
     const b = await addNode('b', '1000Ti');
     cluster.direct({ phase: 'Loading' });
     await until(isAt('Failed', 'b'));
-    expect(cluster.progress('b')?.message).to.match(/only .* are free at .* and .* are to stay free/);
+    expect(cluster.progress('b')?.message).to.match(/only .* are free at .* and .* must stay free/);
     expect(existsSync(join(b.state, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
   });
 

@@ -131,7 +131,7 @@ function explain(program: CopyProgram, { code, stderr }: ProgramResult, { store 
     .slice(-1000);
   if (/no space left on device|disk quota exceeded/i.test(said)) {
     return new PluginError('disk-full', `the file system of the image store ${store.graphRoot} is full`, {
-      hint: 'Make room and run the same command again: it goes on with the images that are missing.',
+      hint: 'Free some space, and run the same command again: loaded images are skipped.',
       cause: new Error(said),
     });
   }

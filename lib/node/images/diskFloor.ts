@@ -60,7 +60,7 @@ export async function stayAboveFloor<T>(
 
 function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {
   const [left, wanted] = [describeBytes(free), describeBytes(floor)];
-  return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} are to stay free`, {
-    hint: 'Make room on that file system: it goes on by itself.',
+  return new PluginError('disk-full', `only ${left} are free at ${folder}, and ${wanted} must stay free`, {
+    hint: 'Free some space on that file system; the load then resumes without a command.',
   });
 }

@@ -32,7 +32,7 @@ export async function recountImages(
   if (!first) return 'podman';
   const count = `${missing.length} of ${images.length} images`;
   throw new PluginError('incomplete', `podman does not see ${count} in ${store.graphRoot}, such as ${first.name}`, {
-    hint: 'Is the driver in storage.conf the one that the store was made with? Run the same command again.',
+    hint: 'Check that storage.conf names the driver of the store, and run the same command again.',
   });
 }
 

@@ -34,7 +34,7 @@ export class PrivateMounts {
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
     } catch (cause) {
-      const hint = 'Only root can mount a stick.';
+      const hint = 'Run this as root, which can mount a USB drive.';
       throw new PluginError('not-writable', `${folder} cannot be made: ${messageOf(cause)}`, { hint, cause });
     }
     const mounts = new PrivateMounts(host, place, context, await takeLock(`${folder}.lock`, folder));
@@ -109,6 +109,6 @@ export class PrivateMounts {
     const { code, stderr } = await runProgram(this.#host, program, args, this.#context);
     if (code === 0) return;
     const message = `${program} ${args.join(' ')} failed: ${stderr.trim()}`;
-    throw new PluginError('not-writable', message, { hint: 'Only root can mount a stick.' });
+    throw new PluginError('not-writable', message, { hint: 'Run this as root, which can mount a USB drive.' });
   }
 }

@@ -89,8 +89,8 @@ export async function configureStore(host: Host, store: string): Promise<boolean
   if ((await readStorageConfig(host)).additionalStores.includes(store)) return false;
   const before = await readIfThere(host, storageFile);
   if (before !== undefined && !before.startsWith(header)) {
-    throw new PluginError('conflict', `${storageFile} belongs to somebody else, and is left as it is`, {
-      hint: 'Without --write it is shown as it should be: bring that there the way the file came, such as by a MachineConfig.',
+    throw new PluginError('conflict', `${storageFile} was not written by this program, and is not changed`, {
+      hint: 'Run the command without --write to print the file as it must be, and install it as you installed the present one, such as by a MachineConfig.',
     });
   }
   const text = await describeStorage(host, store);

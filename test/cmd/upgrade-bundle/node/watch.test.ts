@@ -138,6 +138,6 @@ describe('oc adm-upgrade-bundle watch', () => {
     // Where sources are not for everybody to read, there is nothing to see.
     if (!stderr.startsWith('error: ')) this.skip();
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^hint: Only root can mount a stick\.$/m);
+    expect(stderr).to.match(/^hint: Run this as root, which can mount a USB drive\.$/m);
   });
 });
