@@ -2,6 +2,8 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Cluster } from '../kubernetes/client.ts';
+import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
+import { isInstalled, isRefused, isRequested } from './releaseState.ts';
 import { ApiError } from '../kubernetes/refusals.ts';
 import {
   abortAnnotation,
@@ -78,8 +80,8 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
 }
 
 /**
- * Allows a bundle by its digest: makes its UpgradeBundle, or completes the one that the agents made when they detected it. What is not stated
- * stays. Throws `conflict` where another bundle is under way, or the record is that of another one.
+ * Allows a bundle by its digest: creates its UpgradeBundle, or completes the one of that name that an agent proposed. A wrong digest is corrected as long as
+ * nothing has been verified. What is not stated stays. Throws `conflict` if another bundle is at work, or the record is of another one.
  */
 export async function allowBundle(
   cluster: Cluster,
@@ -88,13 +90,18 @@ export async function allowBundle(
 ): Promise<RecordChange> {
   const { name, digest, file, hold, store, allowExtraImages } = request;
   const known = await listRecords(cluster);
-  const active = activeBundle(known);
   const own = known.find(({ metadata }) => metadata.name === name);
-  const detected = active && [undefined, digest].includes(active.spec.bundle.digest as Digest) ? active : undefined;
-  if (active && !detected && active !== own) throw occupied(active);
-  const before = detected ?? own;
-  if (before?.spec.bundle.digest !== undefined && before.spec.bundle.digest !== digest) throw another(before);
-  if (before && before !== active) throw ended(before);
+  const active = activeBundle(known);
+  const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
+  if (allowed && allowed !== own && allowed.spec.bundle.digest !== digest) throw occupied(allowed);
+  const isSameBundle = allowed?.spec.bundle.digest === digest;
+  const found = isSameBundle ? allowed : own;
+  if (found && hasEnded(found)) throw ended(found);
+  const isWrong = found?.spec.bundle.digest !== undefined && found.spec.bundle.digest !== digest;
+  if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
+  // A digest cannot be changed: the record is created again.
+  if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } }, { dryRun });
+  const before = isWrong ? undefined : found;
   const stated = {
     ...(hold !== undefined && { hold }),
     ...(store !== undefined && { store }),
@@ -103,7 +110,7 @@ export async function allowBundle(
   const bundle = { digest, ...(file !== undefined && { file }) };
   if (!before) {
     const object = { apiVersion, kind, metadata: { name }, spec: { bundle, ...stated } };
-    const created = await cluster.create(object, { dryRun });
+    const created = isWrong && dryRun ? object : await cluster.create(object, { dryRun });
     return { bundle: created as unknown as UpgradeBundle, outcome: 'created' };
   }
   const after = await change(cluster, before, { spec: { bundle, ...stated } }, { dryRun });
@@ -118,12 +125,11 @@ export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Pro
 }
 
 /**
- * Asks the controller to give an update up, which leaves the cluster as it was. Throws `conflict` when the update itself has begun, which
- * nobody can take back, or has ended, with what to do instead.
+ * Asks the controller to abort an update, which leaves the cluster as it was. If the version operator refuses the release, clears its request first. Throws
+ * `conflict` with what to do instead if the update has begun or has ended.
  */
 export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
-  const phase = bundle.status?.phase;
-  if (phase === 'Upgrading') throw begun(bundle);
+  if (phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle))) throw begun(bundle);
   if (hasEnded(bundle)) throw ended(bundle);
   try {
     // Only of the object that was looked at: in the meantime the update may have begun.
@@ -134,6 +140,18 @@ export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Prom
     if (!(error instanceof ApiError) || error.reason !== 'Conflict') throw error;
     return await abortUpdate(cluster, chooseRecord(await listRecords(cluster), bundle.metadata.name));
   }
+}
+
+/** Whether nothing requests the release of an UpgradeBundle any more: clears the request that the version operator refuses. */
+async function clearRefused(cluster: Cluster, { status }: UpgradeBundle): Promise<boolean> {
+  const version = await cluster.read(clusterVersionReference);
+  if (!version || status?.release === undefined) return false;
+  if (!isRefused(version, status.release))
+    return !isRequested(version, status.release) && !isInstalled(version, status.release);
+  // Only of the object that was read: in the meantime the release may have been accepted.
+  const { resourceVersion } = version.metadata;
+  await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate: null } });
+  return true;
 }
 
 /**
@@ -149,7 +167,8 @@ export async function awaitAbort(
   const look = async (): Promise<PluginError | undefined> => {
     const bundle = (await listRecords(cluster)).find(({ metadata }) => metadata.name === name);
     if (!bundle || phaseOf(bundle) === 'Failed') return undefined;
-    if (['Upgrading', 'Completed'].includes(phaseOf(bundle))) throw begun(bundle);
+    const isBegun = phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle));
+    if (isBegun || phaseOf(bundle) === 'Completed') throw begun(bundle);
     return new PluginError('not-ready', `${name} is not aborted yet; its phase is ${phaseOf(bundle)}`, {
       hint: 'The controller aborts it. Check that it runs: oc -n oc-upgrade-bundle get pods.',
     });

@@ -90,12 +90,13 @@ export interface UpgradeBundleStatus {
 }
 
 /**
- * The UpgradeBundle that a cluster is at work on: the oldest of those that are neither completed nor failed nor being
- * deleted. Undefined where there is none.
+ * Returns the UpgradeBundle that a cluster is at work on: of those that are neither completed nor failed nor being deleted the oldest with an allowed
+ * digest, else the oldest. Undefined if there is none.
  */
 export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
-  const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
-    `${creationTimestamp} ${name}`;
+  // What agents propose does not block what an administrator allows.
+  const ageOf = ({ metadata: { creationTimestamp = '', name }, spec }: UpgradeBundle): string =>
+    `${spec.bundle.digest === undefined ? 1 : 0} ${creationTimestamp} ${name}`;
   return bundles.filter(isActive).sort((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1))[0];
 }
 

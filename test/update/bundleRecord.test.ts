@@ -48,11 +48,22 @@ describe('the record of a bundle', () => {
     expect((await find('4.19.4-x86-64')).spec.hold).to.equal(true);
   });
 
-  it('is that of the agents where they have detected a bundle, whatever its name', async () => {
-    put('upgrade-4.19.4-x86-64', 'Detected', { bundle: {} });
-    const { bundle, outcome } = await allow();
-    expect([bundle.metadata.name, outcome]).to.deep.equal(['upgrade-4.19.4-x86-64', 'configured']);
-    expect(bundle.spec.bundle.digest).to.equal(digest);
+  it('completes the record of its own name that agents proposed, and no other', async () => {
+    put('4.19.4-x86-64', 'Detected', { bundle: {} });
+    expect(await allow()).to.include({ outcome: 'configured' });
+    expect((await find('4.19.4-x86-64')).spec.bundle.digest).to.equal(digest);
+    put('4.19.4-x86-64', 'Failed');
+    put('upgrade-4.19.9-x86-64', 'Detected', { bundle: {} });
+    const { bundle, outcome } = await allow({ name: 'second' });
+    expect([bundle.metadata.name, outcome]).to.deep.equal(['second', 'created']);
+    expect((await find('upgrade-4.19.9-x86-64')).spec.bundle.digest).to.equal(undefined);
+    expect((await allow({ name: 'third' })).bundle.metadata.name).to.equal('second');
+  });
+
+  it('takes another digest as long as nothing is verified', async () => {
+    await allow({ digest: other });
+    expect(await allow({ hold: true })).to.include({ outcome: 'created' });
+    expect((await find('4.19.4-x86-64')).spec).to.deep.include({ bundle: { digest }, hold: true });
     expect(await listRecords(connected.cluster)).to.have.length(1);
   });
 

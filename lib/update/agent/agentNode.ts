@@ -74,8 +74,8 @@ export class AgentNode {
     if (this.#job.name !== undefined) return;
     const fault = await this.#recall(bundle);
     const other = this.#media.findOther(found);
-    const obstacle = other ? `${describe(other)} is not the bundle that spec.bundle.digest allows: remove it` : fault;
-    this.#set({ obstacle });
+    const ignored = other && `${describe(other)} is not the bundle that spec.bundle.digest allows: it is ignored`;
+    this.#set({ obstacle: fault, other: ignored });
     const unverified = found.find((each) => this.#media.stateOf(each) === undefined);
     const task = chooseTask(this.#state, unverified, bundle, node);
     if (task.kind === 'verify') this.#verify(task.medium);

@@ -31,8 +31,10 @@ export interface NodeState {
   readonly bytes: number;
   /** The node itself pinned the images. */
   readonly isPinned: boolean;
-  /** Why the node does not load: another bundle is inserted, or its own copy cannot be read. */
+  /** Why the node does not load: its own copy cannot be read. */
   readonly obstacle: string | undefined;
+  /** Another bundle that is inserted and ignored. */
+  readonly other?: string | undefined;
 }
 
 /** The state of a node that has done nothing yet. */
@@ -84,13 +86,13 @@ export function nodePhase(
 
 /** Returns what a node reports in words: its failure or its job, and a medium that it still needs. */
 export function nodeMessages(
-  { images, source, obstacle }: NodeState,
+  { images, source, obstacle, other }: NodeState,
   job: Pick<AgentJob, 'name' | 'failure'>,
   phase: NodePhase,
 ): string[] {
   const own = phase === 'Failed' ? (obstacle ?? job.failure) : (job.name ?? obstacle);
   const removed = source.kind === 'removed' && !isLoaded(images) ? source.message : undefined;
-  return [own, removed].filter((message) => message !== undefined);
+  return [own, removed, isLoaded(images) ? undefined : other].filter((message) => message !== undefined);
 }
 
 function isLoaded({ loaded, total }: NodeState['images']): boolean {

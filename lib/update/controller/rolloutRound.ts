@@ -109,7 +109,9 @@ export class Rollout {
     const look: Observation = {
       ...{ cluster: this.#cluster, bundle, site },
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
-      rivals: others.filter(isActive).map(({ metadata }) => metadata.name),
+      rivals: others
+        .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)
+        .map(({ metadata }) => metadata.name),
       facts: async () => {
         const facts = isAllowed ? await this.#read(digest) : undefined;
         return facts && leaveOutExtras(facts, bundle);

@@ -5,13 +5,14 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
 import { describeExtras } from '../extraImages.ts';
-import { listOf } from '../../kubernetes/fields.ts';
+import { fieldsOf, listOf } from '../../kubernetes/fields.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { describeObstacle, findObstacles, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { readProgress, isInstalled, isRequested } from './updateProgress.ts';
+import { isInstalled, isRefused, isRequested } from '../releaseState.ts';
+import { readProgress } from './updateProgress.ts';
 import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
 import type { Observation } from './observation.ts';
@@ -32,8 +33,8 @@ export async function takeStep(look: Observation): Promise<Step> {
   const { bundle, site } = look;
   const phase = phaseOf(bundle);
   const { release } = bundle.status ?? {};
-  const begun =
-    phase === 'Upgrading' || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
+  const isSent = phase === 'Upgrading' && !isWithdrawn(site, release);
+  const begun = isSent || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
   const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
   if (aborted && !begun) return await abort(look);
   // Of a controller that ended between its last two writes.
@@ -43,7 +44,9 @@ export async function takeStep(look: Observation): Promise<Step> {
   const facts = await look.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
   if (!aborted) return step;
-  const late = 'it is too late to abort: the cluster is being updated';
+  const late = isRefused(site.clusterVersion, release ?? '')
+    ? 'to abort, clear the update that the version operator refuses: oc adm upgrade --clear'
+    : 'it is too late to abort: the cluster is being updated';
   return {
     ...step,
     conditions: step.conditions.map((each) =>
@@ -206,6 +209,12 @@ async function describeMissing(look: Observation, { metadata }: BundleFacts): Pr
   );
   const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
   return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];
+}
+
+/** Whether nothing requests the release any more, as after `oc adm upgrade --clear`: the cluster is as it was. */
+function isWithdrawn({ clusterVersion }: Site, release = ''): boolean {
+  const { desiredUpdate } = fieldsOf(clusterVersion['spec']);
+  return (desiredUpdate ?? null) === null && !isInstalled(clusterVersion, release);
 }
 
 function isUnderWay({ clusterVersion }: Site, release: string): boolean {

@@ -1,6 +1,6 @@
-import { digestIn } from '../../oci/reference.ts';
+import { isInstalled } from '../releaseState.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf } from '../../kubernetes/fields.ts';
 import { readNode } from '../../preflight/node.ts';
 
 /** How far the cluster itself has come with an update. */
@@ -8,18 +8,6 @@ export interface UpdateProgress {
   readonly done: boolean;
   readonly reason: string;
   readonly message: string;
-}
-
-/** Whether a cluster was told to become a release. */
-export function isRequested(clusterVersion: StoredObject, release: string): boolean {
-  const image = textOf(fieldsOf(fieldsOf(clusterVersion['spec'])['desiredUpdate'])['image']);
-  return image !== undefined && digestIn(image) === digestIn(release);
-}
-
-/** Whether the version operator has installed a release, and nothing else since. */
-export function isInstalled(clusterVersion: StoredObject, release: string): boolean {
-  const [latest] = listOf(fieldsOf(clusterVersion['status'])['history']);
-  return latest?.['state'] === 'Completed' && digestIn(textOf(latest['image']) ?? '') === digestIn(release);
 }
 
 /** Reads how far an update is: the version operator first, then the pools, then the nodes. */

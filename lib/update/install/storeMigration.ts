@@ -6,7 +6,7 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
 import { awaitDone, type WaitOptions } from '../../kubernetes/waiting.ts';
 import { isDigest } from '../../oci/digest.ts';
-import { isInstalled } from '../controller/updateProgress.ts';
+import { isInstalled } from '../releaseState.ts';
 import { findStrandedImages, type StrandedImages } from './strandedImages.ts';
 
 /**

@@ -62,6 +62,8 @@ export class UpdatingSite {
   /** Whether daemons pin, and whether the version operator gets on. */
   pinning = true;
   updating = true;
+  /** Whether the version operator refuses releases. */
+  refusing = false;
   /** Whether the version operator has seen what was requested. */
   noticing = true;
   /** How many of the control plane were ever loading at once. */
@@ -219,7 +221,9 @@ export class UpdatingSite {
 
   #update(): void {
     const version = this.#server.find(config, 'ClusterVersion', 'version');
-    const { desiredUpdate } = (version?.['spec'] ?? {}) as { desiredUpdate?: { image: string; version: string } };
+    const { desiredUpdate } = (version?.['spec'] ?? {}) as {
+      desiredUpdate?: { image: string; version: string } | null;
+    };
     if (!version || !desiredUpdate || !this.noticing) return;
     const status = version['status'] as Json;
     const history = status['history'] as Json[];
@@ -228,7 +232,8 @@ export class UpdatingSite {
     if (latest?.['image'] !== image) {
       const name = `sha256-${image.split('sha256:')[1] ?? ''}`;
       const signed = this.#server.find('v1', 'ConfigMap', name, 'openshift-config-managed');
-      if (!signed) return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });
+      if (!signed || this.refusing)
+        return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });
       const begun = { state: 'Partial', version: desiredUpdate.version, image };
       this.#setPools('False');
       return this.#say(version, {

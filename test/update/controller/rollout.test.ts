@@ -1,6 +1,8 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess, userOf } from '../../../lib/update/install/agentAccess.ts';
+import { abortUpdate, awaitAbort } from '../../../lib/update/bundleRecord.ts';
+import { connectTo } from '../../support/cluster.ts';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
@@ -500,6 +502,33 @@ describe('controlRollout', () => {
       await rollout.until(() => !pins().includes('previous'));
       expect(pins()).to.have.length(2);
     });
+  });
+
+  it('aborts an update that the version operator refuses: clears the request and restores what was paused', async () => {
+    await start();
+    const before = paused();
+    rollout.site.refusing = true;
+    put();
+    await rollout.control();
+    await rollout.until(() => rollout.condition('Updated').startsWith('False NotAccepted'));
+    const connected = await connectTo(rollout.server);
+    const name = 'upgrade-4.19.4-amd64';
+    const bundle = rollout.bundle(name);
+    if (!bundle) throw new Error('there is no UpgradeBundle');
+    await abortUpdate(connected.cluster, bundle);
+    await awaitAbort(connected.cluster, name, { timeout: 20_000, interval: 10 }, connected.context);
+    expect(rollout.condition('Updated')).to.match(/^False Aborted: /);
+    expect([pins(), paused()]).to.deep.equal([[], before]);
+    expect(rollout.all('ClusterVersion')[0]?.['spec']).not.to.have.property('desiredUpdate');
+    await connected.close();
+  });
+
+  it('leads the allowed bundle though an older record waits for a digest, which does not block it', async () => {
+    await start();
+    put({ bundle: {} }, { creationTimestamp: '2020-01-01T00:00:00Z' }, 'proposal');
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed', 'upgrade-4.19.4-amd64');
   });
 
   it('cannot abort any more when the cluster has been told', async () => {

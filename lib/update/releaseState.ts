@@ -1,0 +1,25 @@
+import { digestIn } from '../oci/reference.ts';
+import type { StoredObject } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+
+/** Whether ClusterVersion requests a release. */
+export function isRequested(clusterVersion: StoredObject, release: string): boolean {
+  const image = textOf(fieldsOf(fieldsOf(clusterVersion['spec'])['desiredUpdate'])['image']);
+  return image !== undefined && digestIn(image) === digestIn(release);
+}
+
+/** Whether the version operator has installed a release, and no other since. */
+export function isInstalled(clusterVersion: StoredObject, release: string): boolean {
+  const [latest] = listOf(fieldsOf(clusterVersion['status'])['history']);
+  return latest?.['state'] === 'Completed' && digestIn(textOf(latest['image']) ?? '') === digestIn(release);
+}
+
+/** Whether the version operator refuses the requested release (ReleaseAccepted=False): the cluster is as it was. */
+export function isRefused(clusterVersion: StoredObject, release: string): boolean {
+  const history = listOf(fieldsOf(clusterVersion['status'])['history']);
+  const hasBegun = history.some(
+    ({ image, state }) => state === 'Partial' && digestIn(textOf(image) ?? '') === digestIn(release),
+  );
+  const accepted = conditionsOf(clusterVersion).get('ReleaseAccepted');
+  return isRequested(clusterVersion, release) && !hasBegun && accepted?.status === 'False';
+}
