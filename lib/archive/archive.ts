@@ -11,22 +11,22 @@ import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from 
 export type { ArchiveEntry };
 
 /**
- * A mirror directory in a tar, read in place: on a disk, in one file or in volumes, or on a device that holds the tar from its first byte on.
- * Opening it reads headers only, seeking from one to the next.
+ * A mirror directory in a tar that is read in place: a file, volumes, or a device that contains the tar from its
+ * first byte. Opening it reads only the headers, and seeks from one to the next.
  */
 export class Archive {
   readonly path: string;
-  /** The files that it lies in. */
+  /** The files of the archive. */
   readonly found: FoundArchive;
-  /** Every entry by its path, in the order of the tar. */
+  /** The entries by path, in the order of the tar. */
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
-  /** The size of the tar in bytes, with the two blocks that end it; a device may be larger. */
+  /** The size of the tar in bytes, with the two blocks at its end; a device may be larger. */
   readonly size: number;
   /** Another program packed it: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
-  /** What is wrong with the tar from some byte on, where it was opened tolerantly. */
+  /** The damage of the tar, if it was opened with `tolerant`. */
   readonly damage: PluginError | undefined;
-  /** The entry in which the tar breaks off. */
+  /** The entry in which a truncated tar ends. */
   readonly cutEntry: string | undefined;
   readonly #file: Volumes;
   readonly #signal: AbortSignal;
@@ -44,9 +44,10 @@ export class Archive {
   }
 
   /**
-   * Opens a tar by its name, or by that of any of its volumes, and lists what is in it. Throws `not-readable`, and `invalid-bundle` when
-   * it is not a tar, is cut short, lacks a volume, or has an entry that no mirror directory has or that tar programs read in different
-   * ways. When `tolerant`, it is opened up to the damage instead; `onMedium` as for findArchive.
+   * Opens a tar by its name or by that of any of its volumes, and lists its entries. Throws `not-readable`, and
+   * `invalid-bundle` if it is not a tar, is truncated, lacks a volume, or has an entry that no mirror directory has
+   * or that tar programs read in different ways. With `tolerant`, opens it up to the damage instead. `onMedium` as
+   * for findArchive.
    */
   static async open(path: string, context: Context, tolerant = false, onMedium = false): Promise<Archive> {
     const found = await findArchive(path, onMedium);
@@ -68,7 +69,7 @@ export class Archive {
     }
   }
 
-  /** Reads a small file of the archive whole. Throws `not-found`, and `too-large` above the limit in bytes. */
+  /** Reads a small file of the archive. Throws `not-found`, and `too-large` above the limit in bytes. */
   async read(path: string, limit: number = manifestSizeLimit): Promise<Buffer> {
     const { start, size } = this.#locate(path);
     if (size > limit)
@@ -84,23 +85,23 @@ export class Archive {
     return readRange(this.#file, this.path, entry.start + offset, entry.size - offset, this.#signal);
   }
 
-  /** Bytes of the tar itself, headers and all. Each chunk is overwritten with the one after the next. */
+  /** Reads bytes of the tar, including headers. Each chunk is overwritten by the one after the next. */
   chunks(start: number, size: number): AsyncIterable<Buffer> {
     return readChunks(this.#file, this.path, start, size, this.#signal);
   }
 
-  /** Bytes of a file of the archive from `start` to before `end`, as `chunks` gives them. Throws `not-found`. */
+  /** Reads bytes of a file of the archive from `start` to before `end`, as `chunks` does. Throws `not-found`. */
   chunksOf(path: string, start: number, end: number): AsyncIterable<Buffer> {
     return this.chunks(this.#locate(path).start + start, end - start);
   }
 
-  /** Which of its files some content lies in, for a message. */
+  /** Returns the files that contain an entry, for messages. */
   locate(path: string): string {
     const { start, size } = this.#locate(path);
     return [...new Set(this.#file.pieces(start, size).map((piece) => piece.path))].join(' and ');
   }
 
-  /** The names of the repositories in the archive, sorted. */
+  /** Lists the names of the repositories in the archive, sorted. */
   repositories(): string[] {
     const names = new Set<string>();
     for (const path of this.entries.keys()) {
@@ -110,7 +111,7 @@ export class Archive {
     return [...names].sort();
   }
 
-  /** One repository’s content. */
+  /** Returns the content of one repository. */
   repository(name: string): ContentSource & LocalContent {
     return new ArchiveRepository(this, name);
   }
@@ -189,7 +190,7 @@ function isFile(entry: ArchiveEntry | undefined): entry is ArchiveEntry {
   return entry !== undefined && entry.target === undefined;
 }
 
-/** Says in which volume the damage of a tar begins. */
+/** Adds the volume to the damage of a tar. */
 function nameVolume(listing: TarListing, file: Volumes): TarListing {
   const { damage, end } = listing;
   const [piece] = file.pieces(end, 1);

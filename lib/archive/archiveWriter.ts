@@ -25,14 +25,14 @@ import { WriteTurn } from './writeTurn.ts';
 const flushEvery = 256 * 1024 * 1024;
 
 /**
- * A tar that is filled in any order. It is laid out whole from the beginning, so that every piece of content has its
- * place and can be written there as it arrives. Until `finish` it is called `<path>.partial`, with a journal beside it
- * of what is there; opening it again with the same layout goes on from the journal. Volumes have a `.partial` each.
+ * A tar that is written in any order. The layout gives each piece of content its place. Until `finish`, the file is
+ * `<path>.partial` (one for each volume), with a journal beside it. Opening it again with the same layout resumes
+ * from the journal.
  */
 export class ArchiveWriter {
   readonly name: string;
   readonly layout: TarLayout;
-  /** Content that an earlier run had finished: it is believed by its journal, and worth a check before `finish`. */
+  /** Content that is finished according to the journal of an earlier run. Verify it before `finish`. */
   readonly resumed: ReadonlySet<Digest>;
   readonly #file: Volumes;
   readonly #journal: Journal;
@@ -54,8 +54,8 @@ export class ArchiveWriter {
   }
 
   /**
-   * Begins `<path>.partial`, or goes on with it when it was begun with the same layout. Throws `disk-full` before
-   * anything is written when the layout does not fit, and `not-writable`.
+   * Creates `<path>.partial`, or resumes one of the same layout. Throws `disk-full` before the first write if the
+   * layout does not fit, and `not-writable`.
    */
   static async open(path: string, layout: TarLayout, context: Context): Promise<ArchiveWriter> {
     let journal: Journal | undefined;
@@ -74,7 +74,7 @@ export class ArchiveWriter {
       try {
         if (journal) context.log('info', `resuming ${partialOf(path)}: ${journal.finished.size} blobs are present`);
         journal ??= Journal.create(journalOf(path), identity);
-        // Even of a file that is gone on with a power failure may have taken some.
+        // A power failure may have lost headers of a resumed file.
         await writeHeaders(file, layout);
         return new ArchiveWriter(path, layout, file, journal, context.signal);
       } catch (error) {
@@ -87,12 +87,12 @@ export class ArchiveWriter {
     }
   }
 
-  /** The files that it consists of, by their final names. */
+  /** The files of the archive, by their final names. */
   get volumes(): readonly Volume[] {
     return this.#file.files;
   }
 
-  /** Where content belongs, for whoever writes it there; undefined where the layout has no place for it. */
+  /** Returns the place of content; undefined if the layout has none. */
   place(digest: Digest): ContentPlace | undefined {
     const place = this.#places.get(digest);
     if (!place) return undefined;
@@ -101,30 +101,30 @@ export class ArchiveWriter {
     return { path: this.name, pieces, present, writing: this.#turn.memory };
   }
 
-  /** Notes that the first `present` bytes of some content are in their place, so that another run can go on from there. */
+  /** Notes that the first `present` bytes of content are in place, so that another run can resume there. */
   noteProgress(digest: Digest, present: number): void {
     this.#journal.begin(digest, present);
   }
 
-  /** Notes that content is in its place, whole and verified. */
+  /** Notes that content is in place, complete and verified. */
   noteFinished(digest: Digest): void {
     this.#journal.finish(digest);
     this.#unflushed += this.#places.get(digest)?.size ?? 0;
     if (this.#unflushed < flushEvery || this.#flushing) return;
     this.#unflushed = 0;
-    // The disk begins early, so that little is left for the end. An error is said once: here, and not to finish.
+    // Early writes leave less for the end. An error is reported once: here, and not by finish.
     this.#flushing = this.#file
       .datasync()
       .catch((error: unknown) => (this.#flushFailure ??= { error }))
       .finally(() => (this.#flushing = undefined));
   }
 
-  /** Takes back what the journal says of some content, which turned out to be corrupt. */
+  /** Removes corrupt content from the journal. */
   forget(digest: Digest): void {
     this.#journal.forget(digest);
   }
 
-  /** Reads bytes of the tar into a buffer; returns how many, in which fewer than asked for only come at the end. */
+  /** Reads bytes of the tar into a buffer. Returns their number, which is smaller than requested only at the end. */
   async read(buffer: Buffer, position: number): Promise<number> {
     const { bytesRead } = await this.#file.read(buffer, 0, buffer.length, position);
     return bytesRead;
@@ -146,14 +146,17 @@ export class ArchiveWriter {
     this.noteFinished(descriptor.digest);
   }
 
-  /** Lets go of the file; what was written stays for a later run to go on with. */
+  /** Closes the files. A later run can resume from them. */
   async close(): Promise<void> {
     this.#journal.close();
     await this.#flushing;
     await this.#file.close();
   }
 
-  /** Makes the tar durable, gives it its final name, and forgets the journal. Throws `incomplete` when something is not in its place. */
+  /**
+   * Syncs the tar to disk, gives it its final name, and removes the journal. Throws `incomplete` if content is
+   * missing.
+   */
   async finish(): Promise<void> {
     const missing = this.layout.entries.find(
       ({ entry }) => 'descriptor' in entry && !this.#has(entry.descriptor.digest),

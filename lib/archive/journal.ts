@@ -4,15 +4,14 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
 
 /**
- * What of a half-written archive is there: one line for each piece of content that is whole (`<digest>`), that has
- * begun (`<digest> <bytes>`), or that has to come again (`<digest> 0`); the first line names the layout that it
- * belongs to. Lines are only ever added, so a run that is killed loses at most the last one. Writing throws `disk-full`
- * and `not-writable`.
+ * The state of an unfinished archive. The first line identifies the layout. Each other line is for complete content
+ * (`<digest>`), for content that has begun (`<digest> <bytes>`), or for content to write again (`<digest> 0`). Lines
+ * are only appended, so a killed run loses at most the last one. Writing throws `disk-full` and `not-writable`.
  */
 export class Journal {
-  /** Content that is whole. */
+  /** Complete content. */
   readonly finished = new Set<Digest>();
-  /** How many bytes of other content are there. */
+  /** Number of bytes in place of other content. */
   readonly begun = new Map<Digest, number>();
   readonly #path: string;
   #fd: number | undefined;
@@ -22,43 +21,43 @@ export class Journal {
     this.#fd = fd;
   }
 
-  /** Starts a journal, in place of any that was there. `identity` is one word. */
+  /** Creates a journal, and replaces any existing one. `identity` is one word. */
   static create(path: string, identity: string): Journal {
     const journal = new Journal(path, openSync(path, 'w'));
     journal.#write(identity);
     return journal;
   }
 
-  /** Reads a journal in order to go on with it; undefined where there is none of that identity. */
+  /** Opens a journal to resume from it. Returns undefined if there is none of that identity. */
   static async resume(path: string, identity: string): Promise<Journal | undefined> {
     const text = await readFile(path, 'utf8').catch(() => '');
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     const [first, ...lines] = whole.split('\n').slice(0, -1);
     if (first !== identity) return undefined;
     const fd = openSync(path, 'a');
-    // Half a line, which whatever ended the run left, could pass for another: a digest alone says that it is whole.
+    // An incomplete line could be read as another one: a digest alone means complete content.
     ftruncateSync(fd, Buffer.byteLength(whole));
     const journal = new Journal(path, fd);
     for (const line of lines) journal.#take(line);
     return journal;
   }
 
-  /** Notes that content is whole. */
+  /** Notes that content is complete. */
   finish(digest: Digest): void {
     this.#note(digest);
   }
 
-  /** Notes that the first `bytes` of some content are there. */
+  /** Notes that the first `bytes` bytes of content are in place. */
   begin(digest: Digest, bytes: number): void {
     this.#note(`${digest} ${bytes}`);
   }
 
-  /** Notes that content has to come again from its first byte. */
+  /** Notes that content must be written again from its first byte. */
   forget(digest: Digest): void {
     this.#note(`${digest} 0`);
   }
 
-  /** Lets go of the file; nothing can be noted any more. */
+  /** Closes the file. Later notes are ignored. */
   close(): void {
     if (this.#fd !== undefined) closeSync(this.#fd);
     this.#fd = undefined;
@@ -70,7 +69,7 @@ export class Journal {
   }
 
   #write(line: string): void {
-    // What still comes in after the end is of no use to anybody.
+    // Notes after the end are ignored.
     if (this.#fd === undefined) return;
     try {
       writeSync(this.#fd, `${line}\n`);

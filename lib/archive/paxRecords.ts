@@ -1,6 +1,6 @@
 import type { Refuse } from './tarHeader.ts';
 
-/** What a pax header says about the next entry. Text is Latin-1, as in TarHeader; the size is in bytes. */
+/** The records of a pax header for the next entry. Text is Latin-1, as in TarHeader; the size is in bytes. */
 export interface PaxRecords {
   readonly path?: string;
   readonly target?: string;

@@ -42,7 +42,7 @@ const refusedTypes: Readonly<Record<string, string>> = {
 
 const largestId = 2 ** 32 - 1;
 
-/** Tells whether a block is a tar header: whether its checksum is right. */
+/** Returns whether a block is a tar header: whether its checksum is correct. */
 export function isHeader(block: Buffer): boolean {
   const [, digits] = /^([0-7]{6})(?:\0 | \0)$/.exec(block.toString('latin1', 148, 156)) ?? [];
   if (digits === undefined) return false;
@@ -131,9 +131,9 @@ export function quote(name: string): string {
   return /^(?:metadata\.json|(?:config|v2)\/[\w:./-]{1,200})$/.test(name) ? JSON.stringify(name) : 'an entry';
 }
 
-/** Tells whether all bytes are zero. */
+/** Returns whether all bytes are zero. */
 export function isZero(bytes: Buffer): boolean {
-  // The first is, and each is equal to the next: much faster than to ask for each.
+  // Compares each byte with the next, which is much faster than a loop.
   return bytes.length === 0 || (bytes[0] === 0 && bytes.subarray(1).equals(bytes.subarray(0, -1)));
 }
 

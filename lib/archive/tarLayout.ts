@@ -2,8 +2,8 @@ import { Header, Pax } from 'tar';
 import type { Descriptor } from '../oci/descriptor.ts';
 
 /**
- * Something that goes into a tar: a small file whose content is at hand, a folder (its path ends in a slash), a symbolic
- * link, or content that is still to come.
+ * An entry of a tar: a small file with its content, a folder (its path ends in a slash), a symbolic link, or content
+ * that is written later.
  */
 export type TarEntry =
   | { readonly path: `${string}/`; readonly folder: true }
@@ -11,7 +11,7 @@ export type TarEntry =
   | { readonly path: string; readonly target: string }
   | { readonly path: string; readonly descriptor: Descriptor };
 
-/** An entry with its place: `header` goes to `position`, the `size` bytes of its content to `start` (bytes from the beginning of the tar). */
+/** An entry with its place in bytes: `header` is at `position`, and the `size` bytes of content are at `start`. */
 export interface PlacedEntry {
   readonly entry: TarEntry;
   readonly header: Buffer;
@@ -20,11 +20,11 @@ export interface PlacedEntry {
   readonly size: number;
 }
 
-/** A whole tar before any of its content is there: the place of every entry, and the size of the file in bytes. */
+/** The layout of a tar: the place of each entry, and the size of the file in bytes. */
 export interface TarLayout {
   readonly entries: readonly PlacedEntry[];
   readonly size: number;
-  /** The size of the volumes that it is to be split into where it is larger, in bytes. */
+  /** The size of volumes in bytes, if the tar is split above it. */
   readonly volumeSize?: number | undefined;
 }
 
@@ -32,17 +32,17 @@ const blockSize = 512;
 /** The size of the blocks of zeros that end a tar, in bytes. */
 export const endSize = 2 * blockSize;
 
-// Fixed, so that the same inputs give the same bytes; 1980 is the earliest date that FAT can hold.
+// A fixed time, so that the same inputs give the same bytes. 1980 is the earliest date of FAT.
 const modified = new Date(Date.UTC(1980, 0, 1));
 
-/** Rounds a size in bytes up to whole tar blocks. */
+/** Rounds a size in bytes up to tar blocks. */
 export function roundToBlock(size: number): number {
   return Math.ceil(size / blockSize) * blockSize;
 }
 
 /**
- * Decides the place of every entry of a tar, in the order given. Owners, modes and times are fixed; names longer than
- * ustar holds and sizes above 8 GiB get a pax header (POSIX.1-2001, pax).
+ * Lays out a tar with the entries in the given order. Owners, modes and times are fixed. Names that are too long for
+ * ustar and sizes above 8 GiB get a pax header (POSIX.1-2001, pax).
  */
 export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): TarLayout {
   let position = 0;

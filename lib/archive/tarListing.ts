@@ -6,24 +6,24 @@ import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
 import { checkLink, parseName, TarNames } from './tarNames.ts';
 import type { Volumes } from './volumes.ts';
 
-/** A file or a symbolic link in an archive; `start` and `size` in bytes say where the content lies. */
+/** A file or a symbolic link in an archive, with the offset and size of its content in bytes. */
 export interface ArchiveEntry {
   readonly path: string;
   readonly start: number;
   readonly size: number;
-  /** Where a symbolic link points to. */
+  /** The target of a symbolic link. */
   readonly target?: string;
 }
 
-/** What a tar has in it. */
+/** The entries of a tar. */
 export interface TarListing {
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
-  /** Where the tar ends, or its damage begins. */
+  /** The end of the tar, or the start of its damage, in bytes. */
   readonly end: number;
   /** Another program packed it: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
   readonly damage?: PluginError;
-  /** The entry in which the tar breaks off. */
+  /** The entry in which a truncated tar ends. */
   readonly cutEntry?: string | undefined;
 }
 
@@ -32,11 +32,11 @@ interface Tar {
   readonly path: string;
   /** In bytes; infinite for a device. */
   readonly size: number;
-  /** Reads bytes, to be used before the next call; fewer than asked for only at the end. */
+  /** Reads bytes that are valid until the next call; fewer than requested only at the end. */
   read(start: number, size: number): Promise<Buffer>;
 }
 
-/** What the headers in front of an entry say about it: records of POSIX, or names of GNU tar. */
+/** The extended headers of an entry: records of POSIX, or names of GNU tar. */
 interface Extension {
   readonly format: TarHeader['format'];
   readonly pax?: PaxRecords;
@@ -52,8 +52,8 @@ const octalLimit = 8 ** 11;
 const windowSize = 16 * 1024;
 
 /**
- * Lists what is in a tar by seeking from header to header. It ends at damage, and at the first entry that GNU tar or bsdtar may
- * read in another way. Throws `not-readable` and `interrupted`.
+ * Lists the entries of a tar, and seeks from header to header. Stops at damage, and at the first entry that GNU tar
+ * or bsdtar may read differently. Throws `not-readable` and `interrupted`.
  */
 export async function listEntries(file: Volumes, path: string, signal: AbortSignal): Promise<TarListing> {
   const tar = openWindow(file, path, signal);
@@ -74,17 +74,17 @@ class Reading {
   readonly #names = new TarNames();
   #headers = 0;
   #position = 0;
-  /** Where the first header of the current entry lies. */
+  /** The offset of the first header of the current entry. */
   #first = 0;
   #isRepacked = false;
-  /** The content that was passed over last, and of which entry it is. */
+  /** The last content that was skipped, with its entry. */
   #last: { readonly path: string | undefined; readonly first: number; readonly end: number } | undefined;
 
   constructor(tar: Tar) {
     this.#tar = tar;
   }
 
-  /** Reads the next entry with the headers in front of it; false at the end of the tar. */
+  /** Reads the next entry with its extended headers. Returns false at the end of the tar. */
   async readEntry(): Promise<boolean> {
     let extension: Extension | undefined;
     this.#first = this.#position;
@@ -106,12 +106,12 @@ class Reading {
     }
   }
 
-  /** The listing of a whole tar. */
+  /** Returns the listing of a complete tar. */
   finish(): TarListing {
     return { entries: this.#entries, end: this.#position, isRepacked: this.#isRepacked };
   }
 
-  /** The listing of a tar that is damaged, or refused, from the current entry on. */
+  /** Returns the listing of a tar that is damaged or refused from the current entry on. */
   async breakOff(damage: PluginError): Promise<TarListing> {
     const listing = { entries: this.#entries, isRepacked: this.#isRepacked };
     const last = this.#last;
@@ -213,7 +213,7 @@ class Reading {
     return size;
   }
 
-  /** Tells whether the headers of the entry are exactly those that layOutTar writes. */
+  /** Returns whether the headers of the entry are those that layOutTar writes. */
   async #isOwn({ path, target, start, size }: ArchiveEntry): Promise<boolean> {
     const own = encodeHeader(target === undefined ? { path, content: Buffer.alloc(0) } : { path, target }, size);
     return own.length === start - this.#first && own.equals(await this.#tar.read(this.#first, own.length));

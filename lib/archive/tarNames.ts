@@ -5,15 +5,15 @@ const lengthLimit = 1000;
 const depthLimit = 20;
 
 /**
- * Turns the name of an entry into a path inside the archive, without `./` in front and without a slash at the end. The root folder
- * is an empty path. Refuses names that tar programs or file systems change or take elsewhere.
+ * Converts the name of an entry to a path in the archive, without `./` at its start and without a slash at its end.
+ * The root folder is an empty path. Refuses names that tar programs or file systems change or extract elsewhere.
  */
 export function parseName(name: string, isFolder: boolean, refuse: Refuse): string {
   const quoted = quote(name);
   if (isFolder && (name === '.' || name === './')) return '';
   const path = (isFolder ? name.replace(/\/$/, '') : name).replace(/^\.\//, '');
   const parts = path.split('/');
-  // bsdtar takes a letter and a colon for a drive, and leaves them out.
+  // bsdtar removes a letter and a colon as a drive.
   if (/^(?:\/|[a-z]:)/i.test(path) || parts.includes('..')) return refuse(`${quoted} is outside of the archive`);
   if (parts.some((part) => part === '' || part === '.'))
     return refuse(`${quoted} is not the shortest form of its path`);
@@ -34,7 +34,9 @@ export function checkLink(path: string, target: string, refuse: Refuse): void {
 
 /** The paths in an archive. Refuses a path that another entry would replace, or be written through, during extraction. */
 export class TarNames {
-  /** The spelling of each path and whether it is a folder, by the path in lower case: some file systems ignore case. */
+  /**
+   * The spelling of each path, and whether it is a folder, by the path in lower case: some file systems ignore case.
+   */
   readonly #seen = new Map<string, { readonly path: string; readonly isFolder: boolean }>();
 
   /** Adds a file or a link. */
@@ -60,7 +62,7 @@ export class TarNames {
       const parent = path.slice(0, end);
       const seen = this.#find(parent, refuse);
       if (seen?.isFolder === false) refuse(`${quote(path)} is below ${quote(parent)}, which is not a folder`);
-      // Its own parents are known as well.
+      // Its parents are in the map as well.
       if (seen) return;
       this.#add(parent, true);
     }

@@ -2,17 +2,17 @@ import { Header } from 'tar';
 import { PluginError } from '../errors.ts';
 import { roundToBlock } from './tarLayout.ts';
 
-/** A file in a tar that is read as it comes. */
+/** A file in a tar that is read as a stream. */
 export interface StreamedFile {
   /** Without `./` in front. */
   readonly path: string;
   /** In bytes. */
   readonly size: number;
-  /** To be read before the next file is asked for; what is left of it then is passed over. */
+  /** Read it before the next file: the rest is skipped then. */
   readonly content: AsyncIterable<Buffer>;
 }
 
-/** Reads the files of a tar from its first byte to its end, whatever it comes through. Throws `invalid-file`, naming `where`. */
+/** Reads the files of a tar from any stream. Throws `invalid-file`, naming `where`. */
 export async function* readTarStream(source: AsyncIterable<Buffer>, where: string): AsyncGenerator<StreamedFile> {
   const bytes = new Bytes(source);
   for (;;) {
@@ -44,7 +44,7 @@ async function* readContent(bytes: Bytes, state: { left: number }, where: string
   }
 }
 
-/** Bytes that come in pieces of any size. */
+/** Bytes from chunks of any size. */
 class Bytes {
   readonly #source: AsyncIterator<Buffer>;
   #held: Buffer = Buffer.alloc(0);
@@ -53,7 +53,7 @@ class Bytes {
     this.#source = source[Symbol.asyncIterator]();
   }
 
-  /** Some bytes, at most so many; undefined at the end. */
+  /** Returns some bytes, at most `limit`; undefined at the end. */
   async next(limit: number): Promise<Buffer | undefined> {
     while (this.#held.length === 0) {
       const next = await this.#source.next();
@@ -65,7 +65,7 @@ class Bytes {
     return chunk;
   }
 
-  /** As many bytes as are asked for, fewer at the end only. */
+  /** Returns the requested number of bytes; fewer at the end. */
   async take(size: number): Promise<Buffer> {
     const chunks: Buffer[] = [];
     for (let left = size; left > 0;) {

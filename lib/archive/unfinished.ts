@@ -4,19 +4,19 @@ import { checkSpace, syncFolder } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
 import { parseVolumeName, removeVolumes, Volumes, type Volume } from './volumes.ts';
 
-/** What an unfinished archive, or an unfinished volume of one, is called. */
+/** Returns the path of an unfinished archive, or of an unfinished volume. */
 export function partialOf(path: string): string {
   return `${path}.partial`;
 }
 
-/** What the journal of an unfinished archive is called. */
+/** Returns the path of the journal of an unfinished archive. */
 export function journalOf(path: string): string {
   return `${path}.partial.journal`;
 }
 
 /**
- * Tells whether the unfinished files of an archive are there as an earlier run made them, and throws `disk-full` when there
- * is no room for what they lack.
+ * Returns whether the unfinished files of an archive exist with their expected sizes. Throws `disk-full` if the disk
+ * has no space for the rest.
  */
 export async function checkPartials(path: string, volumes: readonly Volume[]): Promise<boolean> {
   const present = await Promise.all(volumes.map((volume) => measure(partialOf(volume.path))));
@@ -25,20 +25,23 @@ export async function checkPartials(path: string, volumes: readonly Volume[]): P
   return volumes.every(({ size }, index) => size === present[index]?.size);
 }
 
-/** Opens the unfinished files of an archive, which are made where they are not there. */
+/** Opens the unfinished files of an archive, and creates missing ones. */
 export function openPartials(volumes: readonly Volume[]): Promise<Volumes> {
   return Volumes.open(volumes, ({ path, size }) => openOrCreate(partialOf(path), size));
 }
 
-/** Tells whether an earlier run has begun an archive of that name, as one file or as volumes, and not finished it. */
+/** Returns whether an unfinished archive of that name exists, as one file or as volumes. */
 export async function isBegun(path: string): Promise<boolean> {
   return (await listPartials(path)).length > 0;
 }
 
-/** Removes what earlier runs have begun of an archive, as one file or as volumes; the journal first, which must never be found beside a newer file. */
+/**
+ * Removes an unfinished archive, as one file or as volumes. Removes the journal first, because it must never be
+ * beside a newer file.
+ */
 export async function removePartials(path: string): Promise<void> {
   await rm(journalOf(path), { force: true });
-  // A folder of that name is in the way, and said to be.
+  // Fails for a folder of that name.
   for (const partial of await listPartials(path)) await unlink(partial);
 }
 
@@ -51,7 +54,7 @@ async function listPartials(path: string): Promise<string[]> {
   return (await readdir(dirname(path))).filter(isOurs).map((file) => join(dirname(path), file));
 }
 
-/** Takes volumes back that an earlier run had begun to give their final names, when it was ended. */
+/** Restores the unfinished names of volumes after a run that ended while it renamed them. */
 export async function restorePartials(volumes: readonly Volume[]): Promise<void> {
   if (volumes.length === 1) return;
   for (const { path, size } of volumes) {
@@ -61,8 +64,8 @@ export async function restorePartials(volumes: readonly Volume[]): Promise<void>
 }
 
 /**
- * Gives the files of an archive their final names, the first volume last, since without it nothing looks finished. No file
- * of a former archive of that name stays among them.
+ * Gives the files of an archive their final names, the first volume last, because without it the archive is not
+ * complete. Removes the files of an earlier archive of that name.
  */
 export async function renamePartials(path: string, volumes: readonly Volume[]): Promise<void> {
   const isSplit = volumes.length > 1;
@@ -89,7 +92,7 @@ async function openOrCreate(path: string, size: number): Promise<FileHandle> {
   });
 }
 
-/** The size of a file in bytes, and how many blocks of 512 it has on the disk. */
+/** Returns the size of a file in bytes, and its blocks of 512 bytes on the disk. */
 async function measure(path: string): Promise<{ size: number; blocks: number }> {
   return stat(path).catch(() => ({ size: -1, blocks: 0 }));
 }

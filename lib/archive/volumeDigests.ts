@@ -2,19 +2,19 @@ import { createHash } from 'node:crypto';
 import type { Digest } from '../oci/digest.ts';
 import type { Volume } from './volumes.ts';
 
-/** The digests of an archive: of the whole, and of each of its volumes that was read whole, none where it is one file. */
+/** The digests of an archive: of the whole, and of each complete volume; no volumes if it is one file. */
 export interface ArchiveDigests {
   readonly digest: Digest;
   readonly volumes: readonly Digest[];
 }
 
-/** Takes the digests of an archive and of its volumes in one go, fed with its bytes in their order. */
+/** Computes the digests of an archive and of its volumes at once, from its bytes in order. */
 export class VolumeHash {
   readonly #sizes: readonly number[];
   #whole = createHash('sha256');
   #current = createHash('sha256');
   #finished: Digest[] = [];
-  /** How many bytes of the volume that is being read are still to come. */
+  /** Number of bytes that the current volume still lacks. */
   #left: number;
 
   constructor(volumes: readonly Pick<Volume, 'size'>[]) {
@@ -34,7 +34,7 @@ export class VolumeHash {
     }
   }
 
-  /** The same, as far as it has come, to go on from here a second time. */
+  /** Returns a copy of the current state. */
   copy(): VolumeHash {
     const copy = new VolumeHash(this.#sizes.map((size) => ({ size })));
     copy.#whole = this.#whole.copy();
@@ -44,7 +44,7 @@ export class VolumeHash {
     return copy;
   }
 
-  /** To be called once, at the end. */
+  /** Returns the digests. Call it once, at the end. */
   finish(): ArchiveDigests {
     return { digest: `sha256:${this.#whole.digest('hex')}`, volumes: this.#finished };
   }

@@ -9,27 +9,27 @@ import type { Piece } from '../files/fileRange.ts';
 /** A file with a part of an archive, or with all of it. */
 export interface Volume {
   readonly path: string;
-  /** In bytes; infinite for a device, which does not tell. */
+  /** In bytes; infinite for a device, whose size is unknown. */
   readonly size: number;
 }
 
-/** A name has room for so many volumes. */
+/** Maximum number of volumes, by the digits of their names. */
 const volumeLimit = 1000;
 
-/** What a volume of an archive is called: `upgrade.tar.000` is the first of `upgrade.tar`. */
+/** Returns the path of a volume: `upgrade.tar.000` is the first of `upgrade.tar`. */
 export function volumeName(path: string, index: number): string {
   return `${path}.${String(index).padStart(3, '0')}`;
 }
 
-/** What an archive is called that a volume belongs to, with the volume's number; undefined for any other name. */
+/** Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. */
 export function parseVolumeName(path: string): { readonly path: string; readonly index: number } | undefined {
   const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/s.exec(path) ?? [];
   return whole === undefined ? undefined : { path: whole, index: Number(digits) };
 }
 
 /**
- * The files that an archive of `size` bytes goes into: one of its own name, where it fits into one volume, or volumes of
- * `volumeSize` bytes. Throws `usage` when these are too small to be counted.
+ * Plans the files of an archive of `size` bytes: one of its own name if it fits into one volume, else volumes of
+ * `volumeSize` bytes. Throws `usage` for too many volumes.
  */
 export function planVolumes(path: string, size: number, volumeSize = Infinity): Volume[] {
   if (size <= volumeSize) return [{ path, size }];
@@ -47,19 +47,20 @@ export function planVolumes(path: string, size: number, volumeSize = Infinity): 
   }));
 }
 
-/** What is there of an archive. */
+/** The existing files of an archive. */
 export interface FoundArchive {
   /** The archive's own name, whichever of its volumes was named. */
   readonly path: string;
-  /** Its files in their order, up to the first volume that is missing. */
+  /** Its files in order, up to the first missing volume. */
   readonly volumes: readonly Volume[];
-  /** Volumes that cannot be read in place, because one before them is missing. */
+  /** Volumes after a missing one, which cannot be read in place. */
   readonly severed: readonly Volume[];
 }
 
 /**
- * Finds the files of an archive by its name, or by that of any of its volumes; undefined where there is none, and for a folder. Volumes have to be
- * regular files, and with `onMedium` an archive in one file too, so that nothing else can be found by a link. Throws `not-readable`.
+ * Finds the files of an archive by its path or by that of any of its volumes; undefined for none, and for a folder.
+ * Volumes must be regular files, and with `onMedium` the archive too, so that links are not followed. Throws
+ * `not-readable`.
  */
 export async function findArchive(path: string, onMedium = false): Promise<FoundArchive | undefined> {
   try {
@@ -84,13 +85,13 @@ export async function findArchive(path: string, onMedium = false): Promise<Found
 }
 
 /**
- * Opens a file of an archive for reading: volumes, and with `onMedium` every file, only if they are regular files and no links. What somebody named
- * may be a link, and a block device. Throws `not-readable`.
+ * Opens a file of an archive for reading. Volumes, and with `onMedium` each file, must be regular files and not
+ * links. A path from the user may be a link or a block device. Throws `not-readable`.
  */
 export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boolean): Promise<FileHandle> {
   try {
     if (onMedium || parseVolumeName(path)) return await new RootFolder(dirname(path)).open(basename(path));
-    // A pipe that nobody writes to would be waited for without end.
+    // Opening a pipe without a writer would block.
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const found = await file.stat();
     if (found.isFile() || found.isBlockDevice()) return file;
@@ -102,7 +103,7 @@ export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boole
   }
 }
 
-/** The archives that lie in a folder as volumes, by their own names, sorted. Throws `not-readable`. */
+/** Lists the archives in a folder that are volumes, by their own paths, sorted. Throws `not-readable`. */
 export async function listVolumeSets(folder: string): Promise<string[]> {
   const entries = await new RootFolder(folder).list('', (name) => parseVolumeName(name) !== undefined);
   return [...new Set(entries.flatMap(({ path }) => parseVolumeName(path)?.path ?? []))].sort();
@@ -132,8 +133,8 @@ function passOverMissing(error: unknown): undefined {
 }
 
 /**
- * Open files that follow each other as one run of bytes; a single file is a run of one. A read or a write ends with the
- * file that it began in, as either may end early anyway.
+ * Open files that are read and written as one sequence of bytes. A read or a write ends at the end of a file at the
+ * latest.
  */
 export class Volumes {
   readonly files: readonly Volume[];
@@ -147,7 +148,7 @@ export class Volumes {
     this.#handles = handles;
   }
 
-  /** Opens files as `open` does; when one fails, none stays open. */
+  /** Opens all files with `open`; closes all if one fails. */
   static async open(files: readonly Volume[], open: (file: Volume) => Promise<FileHandle>): Promise<Volumes> {
     const handles: FileHandle[] = [];
     try {
@@ -159,7 +160,7 @@ export class Volumes {
     }
   }
 
-  /** Reads up to `length` bytes, 0 at the end of them all. */
+  /** Reads up to `length` bytes; 0 at the end of the last file. */
   async read(
     buffer: Buffer,
     offset: number,
@@ -171,14 +172,14 @@ export class Volumes {
     return place.handle.read(buffer, offset, Math.min(length, place.left), place.position);
   }
 
-  /** Writes up to `length` bytes, and says how many. Throws a RangeError behind the last file. */
+  /** Writes up to `length` bytes, and returns their number. Throws a RangeError after the last file. */
   async write(buffer: Buffer, offset: number, length: number, position: number): Promise<{ bytesWritten: number }> {
     const place = this.#find(position);
     if (!place) throw new RangeError(`there is no file for byte ${position}`);
     return place.handle.write(buffer, offset, Math.min(length, place.left), place.position);
   }
 
-  /** Where some bytes of the whole lie: in which files, one after the other. */
+  /** Returns the ranges of the files that contain some bytes of the archive. */
   pieces(start: number, size: number): Piece[] {
     const pieces: Piece[] = [];
     for (let at = start; at < start + size;) {
@@ -191,7 +192,7 @@ export class Volumes {
     return pieces;
   }
 
-  /** Makes what was written durable. */
+  /** Syncs written data to disk. */
   async datasync(): Promise<void> {
     for (const handle of this.#handles) await handle.datasync();
   }

@@ -1,14 +1,14 @@
 const [free, taken] = [0, 1];
-/** After so many milliseconds nobody waits any longer. */
+/** Maximum wait for a turn, in milliseconds. */
 const waitLimit = 100;
 
 /**
- * Whose turn it is to write, among threads that fill one file. A file system lets one of them write at a time, and has the
- * others spin until then, which was a tenth of the CPU of `create` on ext4: with this they do something else first, and sleep
- * if need be. It saves work and protects nothing: who has waited for long goes on as well.
+ * Lets one thread write at a time, among threads that write one file. A file system serializes writes and spins
+ * meanwhile, which took a tenth of the CPU of `create` on ext4. With turns, a thread does other work first or sleeps.
+ * This is no lock: after the maximum wait a thread writes anyway.
  */
 export class WriteTurn {
-  /** What the threads share, to be given to each of them. */
+  /** Memory that all threads share. */
   readonly memory: SharedArrayBuffer;
   readonly #state: Int32Array;
 
@@ -17,7 +17,7 @@ export class WriteTurn {
     this.#state = new Int32Array(memory);
   }
 
-  /** Does both, in whichever order lets fewer threads wait. What either throws is thrown, and ends the turn. */
+  /** Runs both functions, in the order that lets fewer threads wait. Throws what either throws, and ends the turn. */
   writeAnd(write: () => void, other: () => void): void {
     const isFirst = this.#tryTake();
     if (!isFirst) {

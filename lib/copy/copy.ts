@@ -15,32 +15,38 @@ export interface Image {
   readonly root: Descriptor;
   /** Its manifests, and possibly those of other images. */
   readonly manifests: StoredManifests;
-  /** The tags that it gets at the destination after all its content. */
+  /** The tags at the destination, pushed after all content. */
   readonly tags?: readonly string[];
   /** It is a sigstore attachment, which no event counts as an image. */
   readonly isAttachment?: boolean;
 }
 
-/** How to copy. */
+/** Options of a copy. */
 export interface CopyOptions {
-  /** How many questions and transfers may be under way at a time; 6 where it is not given. */
+  /** Maximum of concurrent requests and transfers; default 6. */
   readonly concurrency?: number;
-  /** Other repositories at the destination that may have a blob: where the store can mount, they are tried before any byte moves. */
+  /**
+   * Repositories of the destination that may have a blob. If the store can mount, they are tried before the blob is
+   * moved.
+   */
   readonly mountFrom?: (blob: Descriptor) => readonly string[];
-  /** Returns the caller’s own way to bring blobs of a source to the destination, if it has one. That emits `bytes` itself. */
+  /**
+   * Returns a function of the caller that moves blobs of a source to the destination, if it has one. It emits `bytes`
+   * itself.
+   */
   readonly moverOf?: (source: ContentSource) => ((blob: Descriptor, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
 const defaultConcurrency = 6;
-// Some only wait for what they share with others, and the limit should still be used meanwhile.
+// Some images only wait for shared content, and the limit should still be used.
 const imagesPerRequest = 3;
 
 /**
- * Copies images whose manifests were read to a store, byte for byte: what a manifest points to first, then the manifest, then its tags, so that an
- * interrupted copy goes on when it is run again. What is there, with all that is below it, is skipped; what several
- * images need moves once. An image that fails does not keep the others from being copied: afterwards one error says for
- * each failure which images, which side and which digest (`partial`; a single failure keeps its own code). A full or
- * read-only destination, or one that refuses the user or no longer answers, ends everything at once, as does `interrupted`.
+ * Copies images whose manifests were read to a store, byte for byte: first the content of a manifest, then the
+ * manifest, then its tags. So an interrupted copy resumes when it runs again. Skips existing manifests with their
+ * content, and moves shared content once. A failed image does not stop the others: at the end one error (`partial`; a
+ * single failure keeps its code) names the images, side and digest of each failure. A full or read-only destination,
+ * one that refuses the user or is unreachable, and `interrupted` stop all at once.
  */
 export async function copyImages(
   images: readonly Image[],
@@ -50,13 +56,13 @@ export async function copyImages(
 ): Promise<void> {
   const copy = new Copy(destination, options, context);
   const results: CopyFailure[][] = [];
-  // Not all at once: the manifest of the first image would wait for the last blob of all.
+  // Not all at once, because the manifest of the first image would wait for the last blob of all.
   const waiting = images.entries();
   const work = async (): Promise<void> => {
     for (const [index, image] of waiting) results[index] = await copy.copyImage(image);
   };
   await Promise.all(Array.from({ length: imagesPerRequest * (options.concurrency ?? defaultConcurrency) }, work));
-  // Told in the order of the images, whichever failed first.
+  // In the order of the images, not of the failures.
   const failed = new Map<CopyFailure, string[]>();
   for (const [index, { name }] of images.entries()) {
     for (const failure of results[index] ?? []) failed.set(failure, [...(failed.get(failure) ?? []), name]);
@@ -67,7 +73,7 @@ export async function copyImages(
 }
 
 class Copy {
-  /** The failure after which nothing more is tried. */
+  /** The failure that stopped all. */
   fatal: CopyFailure | undefined;
   readonly #destination: ContentStore & Partial<Mounting>;
   readonly #options: CopyOptions;
@@ -85,7 +91,7 @@ class Copy {
     this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
   }
 
-  /** Copies an image and tags it; returns what failed of it. Failures of what images share are the same objects. */
+  /** Copies and tags an image. Returns its failures; images with shared content return the same objects. */
   async copyImage(image: Image): Promise<CopyFailure[]> {
     const { name, root, tags = [], isAttachment = false } = image;
     const failures = [...new Set(await this.#copyOnce(root, image))];
@@ -187,7 +193,7 @@ class Copy {
         readableHighWaterMark: 1024 * 1024,
         transform: (chunk: Buffer, _encoding, done) => {
           position += chunk.length;
-          // A second attempt brings bytes that were reported in the first.
+          // A second attempt sends bytes that were reported in the first.
           if (position > reported) {
             this.#context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: position - reported });
             reported = position;
@@ -195,7 +201,7 @@ class Copy {
           done(null, chunk);
         },
       });
-      // When the destination gives up, it destroys what it reads, and thereby this stream too: that is not the source's doing.
+      // A failed destination destroys the stream that it reads, which is not an error of the source.
       content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
       return addAbortSignal(
         this.#signal,
@@ -209,7 +215,7 @@ class Copy {
     }
   }
 
-  /** Does something at one side when there is a free slot, and says of an error where it happened. */
+  /** Runs an action when the limit allows it, and adds the side and the store to its error. */
   async #attempt<T>(
     side: 'source' | 'destination',
     store: ContentSource,
@@ -233,7 +239,7 @@ class Copy {
   }
 }
 
-/** What some stores can do besides: take a blob over from another repository; false where that is not possible. */
+/** A store that can mount a blob from another repository; `mount` returns false if that is not possible. */
 interface Mounting {
   mount(descriptor: Descriptor, fromRepository: string): Promise<boolean>;
 }

@@ -4,7 +4,7 @@ import type { Digest } from '../oci/digest.ts';
 
 const namesShown = 5;
 
-/** One thing that went wrong in a copy: on which side, in which store, with which content. */
+/** One failure of a copy: its side, store and content. */
 export class CopyFailure extends Error {
   readonly side: 'source' | 'destination';
   readonly store: string;
@@ -17,18 +17,18 @@ export class CopyFailure extends Error {
     this.digest = digest;
   }
 
-  /** What it is by its code; an error that is not a PluginError is a defect. */
+  /** The code of the cause; `internal` for an error that is not a PluginError. */
   get code(): ErrorCode {
     return isPluginError(this.cause) ? this.cause.code : 'internal';
   }
 
-  /** Whether going on would be pointless or do harm: the disk is full, the destination lets nobody in or is gone. */
+  /** Whether the copy must stop: the disk is full, or the destination refuses the user or is unreachable. */
   get isFatal(): boolean {
     if (this.code === 'disk-full' || this.code === 'not-writable') return true;
     return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable', 'too-large'].includes(this.code);
   }
 
-  /** Whether a registry refused a manifest because it misses something below it. */
+  /** Whether a registry refused a manifest because it lacks content of it. */
   get isBlobUnknown(): boolean {
     for (let error: unknown = this.cause; error instanceof Error; error = error.cause) {
       if (/MANIFEST_BLOB_UNKNOWN|blob unknown/i.test(error.message)) return true;
@@ -38,8 +38,8 @@ export class CopyFailure extends Error {
 }
 
 /**
- * One error for everything that failed, given which images each failure concerns: the failure itself in context
- * when there is one, else `partial`; see collectFailures.
+ * Makes one error of all failures and their images: the failure itself if there is one, else `partial`; see
+ * collectFailures.
  */
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
   const errors = [...failures].map(([failure, images]) => {

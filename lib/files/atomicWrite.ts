@@ -9,7 +9,7 @@ export interface AtomicWriteOptions {
   readonly mode?: number;
   /** Path of the incomplete file, on the same file system; `<path>.partial` by default. */
   readonly partial?: string;
-  /** Sets what the file needs before it gets its name, such as its owner. */
+  /** Sets attributes of the file before it gets its name, such as its owner. */
   readonly prepare?: (file: FileHandle) => Promise<void>;
   /** What an error calls the file; its path by default. */
   readonly name?: string;

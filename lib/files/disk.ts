@@ -19,7 +19,7 @@ const refusals = new Set([
   'ENFILE',
 ]);
 
-/** Turns what the file system said into words: `disk-full`, `not-writable`, or the error as it was. */
+/** Explains an error of writing: `disk-full`, `not-writable`, or the error itself. */
 export function describeWriteError(error: unknown, path: string): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
   if (code === 'ENOSPC' || code === 'EDQUOT') {
@@ -41,14 +41,14 @@ export function describeWriteError(error: unknown, path: string): unknown {
   return error;
 }
 
-/** Makes the names in a folder durable; does nothing where folders cannot be opened. */
+/** Syncs the names in a folder to disk; does nothing if folders cannot be opened. */
 export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r').catch(() => undefined);
   await folder?.sync().catch(() => undefined);
   await folder?.close();
 }
 
-/** Throws `disk-full` unless the file system of `path` has room for `needed` more bytes. */
+/** Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. */
 export async function checkSpace(path: string, needed: number): Promise<void> {
   const { bavail, bsize } = await statfs(dirname(path));
   const free = bavail * bsize;
@@ -62,7 +62,7 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
   );
 }
 
-/** Bytes as an administrator thinks of a disk. */
+/** Formats a number of bytes in MiB or GiB. */
 export function describeBytes(bytes: number): string {
   return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

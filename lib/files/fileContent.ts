@@ -6,14 +6,14 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 const chunkSize = 256 * 1024;
 
 /**
- * Streams a file from an offset in bytes, unverified. The file is opened with the first byte that somebody wants, so
- * that a stream nobody reads holds nothing. The stream fails with `not-readable`, `not-found` and `interrupted`.
+ * Streams a file from an offset in bytes, unverified. Opens the file at the first read, so that an unused stream
+ * holds no file. The stream fails with `not-readable`, `not-found` and `interrupted`.
  */
 export function readFileContent(path: string, signal: AbortSignal, start = 0): Readable {
   return readOpenFile(() => open(path, 'r'), path, signal, start);
 }
 
-/** Streams what `openFile` opens as readFileContent does; `path` is for the message. */
+/** Streams the file that `openFile` opens, as readFileContent does. `path` is for the message. */
 export function readOpenFile(
   openFile: () => Promise<FileHandle>,
   path: string,
@@ -37,14 +37,14 @@ export function readOpenFile(
   return Readable.from(read(), { objectMode: false, highWaterMark: chunkSize });
 }
 
-/** Turns what the file system said about reading into words: `not-found` or `not-readable`; a PluginError stays as it is. */
+/** Explains an error of reading: `not-found` or `not-readable`. Returns a PluginError unchanged. */
 export function describeReadError(error: unknown, path: string): PluginError {
   if (isPluginError(error)) return error;
   const code = isMissing(error) ? 'not-found' : 'not-readable';
   return new PluginError(code, `${path} cannot be read: ${messageOf(error)}`, { cause: error });
 }
 
-/** Tells whether an error of the file system says that something is not there. */
+/** Returns whether an error means that a file does not exist. */
 export function isMissing(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return code === 'ENOENT' || code === 'ENOTDIR';

@@ -5,7 +5,7 @@ import { describeReadError } from './fileContent.ts';
 
 const chunkSize = 1024 * 1024;
 
-/** Bytes at positions: a FileHandle, or several as one. */
+/** Bytes at offsets: a FileHandle, or several as one. */
 export interface RandomAccess {
   read(
     buffer: Buffer,
@@ -16,7 +16,7 @@ export interface RandomAccess {
   write(buffer: Buffer, offset: number, length: number, position: number): Promise<{ readonly bytesWritten: number }>;
 }
 
-/** A stretch of an open file: `size` bytes from `position` on. */
+/** A range of an open file: `size` bytes from `position` on. */
 export interface Piece {
   readonly path: string;
   readonly fd: number;
@@ -25,8 +25,8 @@ export interface Piece {
 }
 
 /**
- * Streams `size` bytes of an open file from the offset `start` on, unverified; it ends early where the file does. Many
- * streams of one file may be read side by side; none of them closes it. The stream fails with `not-readable` and
+ * Streams `size` bytes of an open file from the offset `start`, unverified; fewer at the end of the file. Several
+ * streams of one file may be read concurrently, and none closes it. The stream fails with `not-readable` and
  * `interrupted`. `path` is for the message.
  */
 export function readRange(
@@ -40,13 +40,14 @@ export function readRange(
   return Readable.from(chunks, { objectMode: false, highWaterMark: chunkSize });
 }
 
-/** Buffers of `chunkSize` bytes that nobody uses at the moment. */
+/** Buffers of `chunkSize` bytes for reuse. */
 const spare: Buffer[] = [];
 const spareLimit = 12;
 
 /**
- * Reads `size` bytes of an open file from the offset `start` on as readRange does, with no more than two buffers: each chunk is overwritten
- * with the one after the next, and any of them when the reading has ended. Fresh buffers for many gigabytes cost more than reading them does.
+ * Reads `size` bytes of an open file from the offset `start` as readRange does, with at most two buffers: each chunk
+ * is overwritten by the one after the next, and all of them after the end. New buffers for many gigabytes cost more
+ * than reading them.
  */
 export async function* readChunks(
   file: Pick<RandomAccess, 'read'>,
@@ -92,7 +93,10 @@ async function* read(
   }
 }
 
-/** Reads `size` bytes of an open file from the offset `start` on as a whole; fewer where the file ends. Fails as readRange does. */
+/**
+ * Reads `size` bytes of an open file from the offset `start` into memory; fewer at the end of the file. Fails as
+ * readRange does.
+ */
 export async function readFully(
   file: Pick<RandomAccess, 'read'>,
   path: string,
@@ -107,7 +111,7 @@ export async function readFully(
   return bytes.subarray(0, done);
 }
 
-/** Writes all of some bytes at an offset of an open file: a disk that is almost full takes only a part at first. */
+/** Writes all bytes at an offset of an open file: a disk that is almost full accepts only a part at first. */
 export async function writeFully(file: RandomAccess, bytes: Buffer, position: number): Promise<void> {
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
@@ -115,21 +119,23 @@ export async function writeFully(file: RandomAccess, bytes: Buffer, position: nu
   }
 }
 
-/** Fills a buffer from the bytes of some pieces, `offset` bytes behind their beginning, as far as there are any; synchronously. */
+/** Fills a buffer from ranges of files, from `offset` bytes after their start, synchronously. */
 export function readPieces(pieces: readonly Piece[], buffer: Buffer, offset: number): void {
   eachPiece(pieces, offset, buffer.length, (piece, done, length, position) =>
     readSync(piece.fd, buffer, done, length, position),
   );
 }
 
-/** Writes bytes into some pieces, `offset` bytes behind their beginning; synchronously. */
+/** Writes bytes into ranges of files, from `offset` bytes after their start, synchronously. */
 export function writePieces(pieces: readonly Piece[], bytes: Buffer, offset: number): void {
   eachPiece(pieces, offset, bytes.length, (piece, done, length, position) =>
     writeSync(piece.fd, bytes, done, length, position),
   );
 }
 
-/** Calls an action for stretch after stretch of some pieces until it has moved `size` bytes, or moves none; it says how many it moved. */
+/**
+ * Calls `move` for each range until `size` bytes are moved, or none is. It returns the number of bytes that it moved.
+ */
 function eachPiece(
   pieces: readonly Piece[],
   offset: number,

@@ -6,8 +6,8 @@ import { isMissing } from './fileContent.ts';
 import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './process.ts';
 
 /**
- * Takes a lock file for this process and returns how to let go of it. A lock whose process has ended is taken over.
- * Throws `busy` when another process has it, or this one; `disk-full`, `not-writable`.
+ * Takes a lock file for this process, and returns a function that releases it. Takes over a lock whose process has
+ * ended. Throws `busy` if this or another process has it, `disk-full`, `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
   const mine = JSON.stringify({
@@ -27,7 +27,7 @@ export async function takeLock(path: string, what: string): Promise<() => Promis
   return () => rm(path, { force: true });
 }
 
-/** Throws `busy` when a process has a lock file, and leaves it as it is. */
+/** Throws `busy` if a process has a lock file. Does not change the file. */
 export async function checkLock(path: string, what: string): Promise<void> {
   try {
     await readLock(path, what);
@@ -36,7 +36,7 @@ export async function checkLock(path: string, what: string): Promise<void> {
   }
 }
 
-/** What a lock file says that nobody holds; undefined where there is none. Throws `busy`. */
+/** Returns the content of a lock file that no process has; undefined if there is none. Throws `busy`. */
 async function readLock(path: string, what: string): Promise<string | undefined> {
   const content = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
@@ -44,7 +44,7 @@ async function readLock(path: string, what: string): Promise<string | undefined>
   return content;
 }
 
-/** Writes a lock file; returns false where there is one already. */
+/** Creates a lock file; returns false if there is one. */
 async function create(path: string, content: string): Promise<boolean> {
   try {
     await using file = await open(path, 'wx');
@@ -59,7 +59,7 @@ async function create(path: string, content: string): Promise<boolean> {
   }
 }
 
-/** Removes a lock of an ended process, unless another process took it over a moment ago. */
+/** Removes a lock of an ended process, unless another process has just taken it over. */
 async function removeStale(path: string, content: string): Promise<void> {
   const aside = `${path}.${process.pid}`;
   await unlessMissing(rename(path, aside));
@@ -68,7 +68,7 @@ async function removeStale(path: string, content: string): Promise<void> {
   else await unlessMissing(rename(aside, path));
 }
 
-/** What an action on a file gives; undefined when the file is gone, since another process may have been faster. */
+/** Returns the result of an action on a file; undefined if another process has removed the file. */
 function unlessMissing<T>(action: Promise<T>): Promise<T | undefined> {
   return action.catch((error: unknown) => {
     if (isMissing(error)) return undefined;
@@ -82,8 +82,8 @@ function isHeld(content: string): boolean {
       readonly kernel?: string;
       readonly pid: number;
     };
-    // Of the processes of another machine, or another container, nothing is known. Containers that see all processes of the same
-    // machine see each other’s, whatever their host names: those of pods change.
+    // Processes of other machines and containers are unknown. Containers that see all processes of a machine see
+    // those of each other, even if their host names change, as in pods.
     const isSeen = host === machineIdentity() || (kernel !== undefined && kernel !== '' && kernel === bootIdentity());
     if (!isSeen) return true;
     return started === startTimeOf(pid) && isRunning(pid);
@@ -92,23 +92,23 @@ function isHeld(content: string): boolean {
   }
 }
 
-/** Tells the processes that are seen from here from those of other machines and containers, which may have the same name and the same folder. */
+/** Identifies the machine or container whose processes are visible. Others may share its host name and the folder. */
 function machineIdentity(): string {
   return [hostname(), machineId(), processNamespace()].filter((part) => part !== '').join(' ');
 }
 
-/** Tells which processes there are to see, by the kernel that runs now; '' where that is not known. */
+/** Identifies the visible processes by the run of the kernel; '' if unknown. */
 function bootIdentity(): string {
   const [boot, space] = [bootId(), processNamespace()];
   return boot === '' || space === '' ? '' : `${boot} ${space}`;
 }
 
-/** Whether there is a symbolic link: one that leads nowhere is in the way, and yet cannot be read. */
+/** Returns whether a path is a symbolic link. A broken one exists, but cannot be read. */
 async function isLink(path: string): Promise<boolean> {
   return (await unlessMissing(lstat(path)))?.isSymbolicLink() ?? false;
 }
 
-/** Whether a lock that says nothing may still be about to be written. */
+/** Returns whether an empty lock is so recent that its process may still write it. */
 async function isRecent(path: string): Promise<boolean> {
   const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
   return Date.now() - mtimeMs < 10_000;

@@ -10,14 +10,12 @@ const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
 const linkAttempts = 10;
 const abandonedAfter = 60 * 60 * 1000;
 
-/**
- * A name for content on its way into a folder, which no other writer ever uses: `.<what>.<machine>-<process>-<random>.partial`.
- */
+/** Makes a name for an incomplete file that no other writer uses: `.<what>.<machine>-<process>-<random>.partial`. */
 export function partialName(what: string): string {
   return `.${what}.${machineHash()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
 }
 
-/** Makes a file or link as `partial` and gives it its final name in one step; when anything fails, nothing is left. */
+/** Makes a file or link as `partial`, and gives it its final name in one step. Leaves nothing after a failure. */
 export async function placeFile(
   partial: string,
   path: string,
@@ -27,25 +25,25 @@ export async function placeFile(
     await make(partial);
     await rename(partial, path);
   } finally {
-    // Also after success: where both are hard links to one file, POSIX has rename do nothing and leave both.
+    // Also after success: if both are hard links to one file, POSIX rename does nothing and keeps both.
     await rm(partial, { force: true });
   }
 }
 
-/** Makes a hard link to a file, or a copy where the file system has no such links, or not between these two places. */
+/** Makes a hard link to a file, or a copy if the file system does not support the link. */
 export async function linkOrCopy(from: string, to: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       await orCopy(link(from, to), from, to);
       return;
     } catch (error) {
-      // Linux says ENOENT of a file that another writer replaces, by the same content, in this very moment.
+      // Linux reports ENOENT while another writer replaces the file with the same content.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || attempt === linkAttempts) throw error;
     }
   }
 }
 
-/** Makes a symbolic link to a file beside the one it gets the name of, or a copy where there are no such links. */
+/** Makes a symbolic link to a file in the same folder, or a copy if links are not supported. */
 export function symlinkOrCopy(from: string, to: string): Promise<void> {
   return orCopy(symlink(basename(from), to), from, to);
 }
@@ -61,8 +59,8 @@ async function orCopy(linking: Promise<void>, from: string, to: string): Promise
 }
 
 /**
- * Removes what writers that are gone left behind in a folder: those whose process has ended on this machine, and those
- * that nobody has touched for an hour. Returns the names that are gone.
+ * Removes incomplete files of ended processes of this machine, and those unchanged for an hour. Returns the removed
+ * names.
  */
 export async function removeAbandoned(folder: string): Promise<string[]> {
   const removed: string[] = [];

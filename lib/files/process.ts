@@ -1,6 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 
-/** Tells whether a process of this machine and process namespace runs. */
+/** Returns whether a process of this machine and process namespace is running. */
 export function isRunning(pid: number): boolean {
   try {
     return process.kill(pid, 0);

@@ -8,7 +8,7 @@ import { isMissing, readOpenFile } from './fileContent.ts';
 import { readChunks } from './fileRange.ts';
 import { readWhole } from './smallFile.ts';
 
-/** Something in a folder: what lstat says of it, and where it leads if it is a symbolic link. */
+/** An entry of a folder: its lstat, and its target if it is a symbolic link. */
 export interface FolderEntry {
   /** Relative to the root, with `/`. */
   readonly path: string;
@@ -16,7 +16,7 @@ export interface FolderEntry {
   readonly target?: string;
 }
 
-/** How much of a tree is listed. */
+/** Limits of a listing. */
 export interface ListLimits {
   readonly depth: number;
   readonly entries: number;
@@ -24,14 +24,15 @@ export interface ListLimits {
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 const isLinux = process.platform === 'linux';
-/** O_PATH of open(2): the descriptor tells what is there and opens nothing, neither a pipe nor a device. */
+/** O_PATH of open(2): a descriptor that identifies a path without opening a file, pipe or device. */
 const pathOnly = 0o10000000;
 const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
 
 /**
- * A folder and the tree below it, to which all access is confined: no symbolic link below it is followed, nothing but regular files on the same
- * file system is opened, and the folder has to remain the one that it was at the first access. The path of the folder itself may be a link. On Linux each
- * check is made on the descriptor that is then read, elsewhere on the path just before it is opened.
+ * A folder and the tree below it. Access is confined to it: symbolic links below it are not followed, only regular
+ * files on the same file system are opened, and the folder must stay the one of the first access. The path of the
+ * folder itself may be a link. On Linux each check is made on the descriptor that is then read, elsewhere on the path
+ * just before it is opened.
  */
 export class RootFolder {
   readonly path: string;
@@ -46,17 +47,23 @@ export class RootFolder {
     return this.#visit(path, (place) => this.#openFile(place, path));
   }
 
-  /** The size of a regular file in bytes; undefined if nothing is there. Throws `not-readable` as `open` does. */
+  /**
+   * Returns the size of a regular file in bytes; undefined if it does not exist. Throws `not-readable` as `open`
+   * does.
+   */
   async sizeOf(path: string): Promise<number | undefined> {
     return this.#visit(path, (place) => Promise.resolve(this.#requireFile(place, path).size)).catch(passOverMissing);
   }
 
-  /** What lstat says of something; undefined if nothing is there. Throws `not-readable` if a link or another file system is on the way. */
+  /**
+   * Returns the lstat of a path; undefined if it does not exist. Throws `not-readable` if a parent is a link or on
+   * another file system.
+   */
   async statOf(path: string): Promise<Stats | undefined> {
     return this.#visit(path, (place) => Promise.resolve(place.stats)).catch(passOverMissing);
   }
 
-  /** Reads a file whole. Throws as `open` does, and `too-large` above the limit in bytes. */
+  /** Reads a file. Throws as `open` does, and `too-large` above the limit in bytes. */
   async read(path: string, limit: number): Promise<Buffer> {
     await using file = await this.open(path);
     return await readWhole(file, join(this.path, path), limit);
@@ -67,21 +74,24 @@ export class RootFolder {
     return readOpenFile(() => this.open(path), join(this.path, path), signal, start);
   }
 
-  /** Reads `size` bytes of a file from `start` on. Each chunk is overwritten with the one after the next. Fails as `open` does. */
+  /**
+   * Reads `size` bytes of a file from `start`. Each chunk is overwritten by the one after the next. Fails as `open`
+   * does.
+   */
   async *chunks(path: string, start: number, size: number, signal: AbortSignal): AsyncGenerator<Buffer> {
     await using file = await this.open(path);
     yield* readChunks(file, join(this.path, path), start, size, signal);
   }
 
-  /** Where a symbolic link leads, as it is written there. Throws `not-found` and `not-readable`. */
+  /** Returns the target of a symbolic link as it is stored. Throws `not-found` and `not-readable`. */
   async readLink(path: string): Promise<string> {
     const [, folder = '', name = ''] = /^(?:(.*)\/)?([^/]*)$/s.exec(path) ?? [];
     return this.#visit(folder, (place) => readlink(join(place.path, name)));
   }
 
   /**
-   * What is in a folder, without what is further below, in no order; empty if there is no such folder. Names that `isWanted` refuses are not
-   * looked at. Throws `not-readable`, and `too-large` if there are more than so many entries.
+   * Lists a folder, without subfolders, in no order; empty if it does not exist. Skips names that `isWanted` refuses.
+   * Throws `not-readable`, and `too-large` above the limit of entries.
    */
   async list(
     folder = '',
@@ -93,7 +103,10 @@ export class RootFolder {
     return found;
   }
 
-  /** All files and links below a folder, sorted by path. Throws `not-readable`, and `too-large` if there is more than the limits allow. */
+  /**
+   * Lists all files and links below a folder, sorted by path. Throws `not-readable`, and `too-large` above the
+   * limits.
+   */
   async tree(signal: AbortSignal, folder = '', { depth, entries }: ListLimits = usualLimits): Promise<FolderEntry[]> {
     const found: FolderEntry[] = [];
     const visit = async (place: Place, inside: string, level: number): Promise<void> => {
@@ -130,7 +143,7 @@ export class RootFolder {
     }
   }
 
-  /** Goes from the root to what a path names, and has something done with that. */
+  /** Opens each folder from the root to a path, and calls `use` with the last. */
   async #visit<T>(path: string, use: (place: Place) => Promise<T>): Promise<T> {
     const names = path === '' ? [] : path.split('/');
     if (names.some((name) => ['', '.', '..'].includes(name) || name.includes('\0')))
@@ -159,7 +172,7 @@ export class RootFolder {
 
   async #openFile(place: Place, path: string): Promise<FileHandle> {
     const expected = this.#requireFile(place, path);
-    // On Linux this opens the very file that the descriptor stands for.
+    // On Linux this opens the file of the descriptor.
     const file = await open(place.path, O_RDONLY | O_NONBLOCK | (isLinux ? 0 : O_NOFOLLOW));
     const found = await file.stat();
     if (found.isFile() && identityOf(found) === identityOf(expected)) return file;
@@ -193,7 +206,7 @@ export class RootFolder {
 
 /** Something that is there, found without opening it. */
 interface Place extends AsyncDisposable {
-  /** Leads to it as long as it is not disposed of, whatever happens to its name meanwhile (on Linux). */
+  /** A path to it while the descriptor is open, even if it is renamed (on Linux). */
   readonly path: string;
   readonly stats: Stats;
 }
@@ -225,7 +238,7 @@ async function mountOf({ path }: Place): Promise<string | undefined> {
   return isLinux ? /^mnt_id:\s*(\d+)$/m.exec(info)?.[1] : undefined;
 }
 
-/** Words for an error of the file system, which names a path that only this process knows. */
+/** Describes an error of the file system without its path, which only this process knows. */
 function describeError(error: unknown, path: string): PluginError {
   if (isPluginError(error)) return error;
   const words = messageOf(error).replace(/, \w+ '.*$/s, '');

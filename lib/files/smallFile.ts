@@ -4,17 +4,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from './fileContent.ts';
 
-/** How long the writer of a pipe may be silent, in milliseconds. */
+/** Maximum time without data from the writer of a pipe, in milliseconds. */
 const pipeTimeout = 30_000;
 const pipeInterval = 20;
 
 /**
- * Reads a file whole that should be small: a regular one, or a pipe that somebody writes to, which `<(…)` is in a shell. Throws
- * `not-found`, `not-readable` and, above the limit (bytes), `too-large`; the messages begin with the path.
+ * Reads a small file: a regular one, or a pipe with a writer, such as `<(…)` of a shell. Throws `not-found`,
+ * `not-readable` and, above the limit (bytes), `too-large`. The messages begin with the path.
  */
 export async function readSmallFile(path: string, limit: number): Promise<Buffer> {
   try {
-    // A pipe that nobody writes to would be waited for without end.
+    // Opening a pipe without a writer would block.
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const found = await file.stat();
     if (found.isDirectory()) throw new PluginError('not-readable', `${path} is a folder`);
@@ -30,7 +30,10 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
   }
 }
 
-/** Reads an open file whole. Throws `too-large` above the limit (bytes), and what the file system does; `path` is for the message. */
+/**
+ * Reads an open file. Throws `too-large` above the limit (bytes), and errors of the file system. `path` is for the
+ * message.
+ */
 export async function readWhole(file: FileHandle, path: string, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for (let length = 0; length <= limit;) {

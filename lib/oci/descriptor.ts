@@ -30,12 +30,12 @@ export interface Descriptor {
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** Tells whether a descriptor names a list of manifests (a Docker manifest list or an OCI index). */
+/** Returns whether a descriptor is for a list of manifests (a Docker manifest list or an OCI index). */
 export function isIndex(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   return descriptor.mediaType === mediaTypes.dockerList || descriptor.mediaType === mediaTypes.ociIndex;
 }
 
-/** Tells whether a descriptor names a manifest or a list of manifests, rather than a blob. */
+/** Returns whether a descriptor is for a manifest or a list of manifests, and not for a blob. */
 export function isManifest(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   return (
     isIndex(descriptor) ||
@@ -44,7 +44,7 @@ export function isManifest(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   );
 }
 
-/** A manifest as far as copying needs it: its own media type and what it points to, in the order it has them. */
+/** The part of a manifest that copying needs: its media type and the content that it points to, in order. */
 export interface Manifest {
   readonly mediaType: string;
   /** The image’s configuration; absent in a list. */
@@ -55,10 +55,7 @@ export interface Manifest {
   readonly manifests: readonly Descriptor[];
 }
 
-/**
- * Reads a manifest from its bytes. The bytes stay what is copied: this only looks at them.
- * The media type is the manifest's own, else told by its fields. Throws `invalid-manifest`.
- */
+/** Parses a manifest. Its media type is its own, or derived from its fields. Throws `invalid-manifest`. */
 export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   const value = parseObject(bytes, where);
   const manifests = descriptors(value['manifests'], where);

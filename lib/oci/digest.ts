@@ -6,7 +6,7 @@ export type Digest = `sha256:${string}`;
 
 const pattern = /^sha256:[0-9a-f]{64}$/;
 
-/** Tells whether a text is a well-formed sha256 digest. */
+/** Returns whether a text is a well-formed sha256 digest. */
 export function isDigest(text: string): text is Digest {
   return pattern.test(text);
 }

@@ -1,9 +1,9 @@
 import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from './digest.ts';
 
-/** An image reference taken apart: `registry/repository:tag@digest`. */
+/** A parsed image reference: `registry/repository:tag@digest`. */
 export interface Reference {
-  /** Host, with its port where one is given: `quay.io`, `localhost:5000`, `[::1]:5000`. */
+  /** The host, with its port if one is given: `quay.io`, `localhost:5000`, `[::1]:5000`. */
   readonly registry: string;
   readonly repository: string;
   readonly tag?: string;
@@ -31,17 +31,19 @@ export function parseReference(text: string): Reference {
   return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
 }
 
-/** Tells whether a text can be a tag. */
+/** Returns whether a text is a valid tag. */
 export function isTag(text: string): boolean {
   return tagPattern.test(text);
 }
 
-/** Tells whether a text can be the name of a repository within its registry. */
+/** Returns whether a text is a valid name of a repository in its registry. */
 export function isRepository(text: string): boolean {
   return text.length <= 255 && text.split('/').every((part) => component.test(part));
 }
 
-/** Reads `registry/repository` without a tag or a digest. Throws `invalid-reference`, naming `whole` where it is given. */
+/**
+ * Parses `registry/repository` without a tag or a digest. Throws `invalid-reference`, naming `whole` if it is given.
+ */
 export function parseRepository(text: string, whole: string = text): Pick<Reference, 'registry' | 'repository'> {
   const slash = text.indexOf('/');
   const first = slash < 0 ? '' : text.slice(0, slash);
@@ -56,17 +58,17 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   return { registry, repository };
 }
 
-/** What stands behind the `@` of a pullspec by digest; all of it where there is none. Whether that is a digest is not checked. */
+/** Returns the part of a pullspec after the `@`, or all of it without an `@`. Does not check that it is a digest. */
 export function digestIn(pullspec: string): string {
   return pullspec.slice(pullspec.indexOf('@') + 1);
 }
 
-/** What stands before the `@` of a pullspec by digest: registry and repository. */
+/** Returns the part of a pullspec before the `@`: registry and repository. */
 export function repositoryIn(pullspec: string): string {
   return pullspec.split('@', 1)[0] ?? pullspec;
 }
 
-/** Writes a reference back as text; with both a tag and a digest, both are kept. */
+/** Formats a reference; with both a tag and a digest, both are kept. */
 export function formatReference(reference: Reference): string {
   const { registry, repository, tag, digest } = reference;
   return `${registry}/${repository}${tag === undefined ? '' : `:${tag}`}${digest === undefined ? '' : `@${digest}`}`;

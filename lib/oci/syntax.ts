@@ -1,6 +1,6 @@
 /**
- * Parses JSON that nothing vouches for. Throws a SyntaxError that says where it is malformed. The messages of JSON.parse quote the text, which may be
- * that of any file of the machine.
+ * Parses untrusted JSON. Throws a SyntaxError with the position of the error. Messages of JSON.parse quote the text,
+ * which may be from any file of the machine.
  */
 export function parseJson(text: string): unknown {
   try {
@@ -10,13 +10,13 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** An error of a YAML parser without the text that its message quotes: where it is malformed, as far as the parser says. */
+/** Makes an error from that of a YAML parser, with the position but without the quoted text. */
 export function withoutText(error: unknown): SyntaxError {
   const [place] = (error as { linePos?: { line: number; col: number }[] } | null)?.linePos ?? [];
   return new SyntaxError(place ? `malformed at line ${place.line}, column ${place.col}` : 'malformed');
 }
 
-/** The length of the longest beginning that could go on as JSON. V8 does not tell it in every case. */
+/** Returns the length of the longest prefix of valid JSON. V8 does not report it in all cases. */
 function findError(text: string): number {
   let [low, high] = [0, text.length];
   while (low < high) {

@@ -1,10 +1,9 @@
 import { isPluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { ContentPlace } from '../store/store.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { readPieces, writePieces } from '../files/fileRange.ts';
 import { firstSuccess } from './fallbackSource.ts';
-import { Verifier } from '../store/store.ts';
+import { Verifier, type ContentPlace } from '../store/store.ts';
 import { WriteTurn } from '../archive/writeTurn.ts';
 
 /** A source that passes content on in synchronous chunks, from an offset in bytes: a Registry. */

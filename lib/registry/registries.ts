@@ -2,14 +2,13 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
-import type { ContentPlace } from '../store/store.ts';
 import type { Connections } from '../http/connections.ts';
 import type { Credentials } from './auth/credentials.ts';
 import { FallbackSource } from './fallbackSource.ts';
 import type { MirrorSets } from './mirrors.ts';
 import type { Registry } from './registry.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from './session.ts';
-import type { ContentSource } from '../store/store.ts';
+import type { ContentPlace, ContentSource } from '../store/store.ts';
 import { DownloadThreads } from './threads.ts';
 import { Tokens } from './auth/tokens.ts';
 

@@ -1,26 +1,26 @@
 import type { ServerResponse } from 'node:http';
 import { PluginError } from '../errors.ts';
 
-/** How slow the clients of a server may be. */
+/** Limits for slow clients. */
 export interface SendLimits {
-  /** Milliseconds for which a client may take nothing; default 60 s. */
+  /** Milliseconds in which a client may accept no data; default 60 s. */
   readonly idleTimeout?: number;
-  /** Bytes per second that a client has to take; default 4 KiB. */
+  /** Minimum bytes per second; default 4 KiB. */
   readonly minimumRate?: number;
-  /** Milliseconds for one answer; by default as long as it takes. */
+  /** Milliseconds for one response; default: no limit. */
   readonly maximumTime?: number;
 }
 
-/** Reads bytes of some content, `size` of them from `start` on. A chunk may be overwritten when the one after it has been read. */
+/** Reads `size` bytes of content from `start`. A chunk may be overwritten when the next one has been read. */
 export type ReadPart = (start: number, size: number) => AsyncIterable<Buffer>;
 
-// A client that stops reading keeps what was read for it in memory. So every answer begins with small parts, and only a few
-// at a time go on with large ones, which hold two chunks of a megabyte.
+// Data for a client that stops reading stays in memory. So each response begins with small parts, and only a few at a
+// time continue with large ones, which hold two chunks of a megabyte.
 const smallPart = 128 * 1024;
 const largePart = 16 * 1024 * 1024;
 const largeLimit = 16;
 
-/** Sends content to the clients of one server: in memory that does not grow with their number, and not for ever. */
+/** Sends content to the clients of one server, with limits of memory and time. */
 export class ContentSender {
   readonly #limits: Required<SendLimits>;
   #large = 0;
@@ -34,9 +34,10 @@ export class ContentSender {
   }
 
   /**
-   * Sends `size` bytes, which is all that the answer has. `check` sees each chunk before it goes out, and how many bytes are left then: if it
-   * throws at the last one, damaged content never arrives whole. A client that goes away is no failure. Throws what reading and
-   * the check throw, `size-mismatch` if the content ends early, and `unreachable` for a client that is too slow.
+   * Sends a response of `size` bytes. `check` gets each chunk before it is sent, with the number of bytes left: if it
+   * throws at the last chunk, the client never gets corrupt content completely. A client that disconnects is no
+   * failure. Throws what `read` and `check` throw, `size-mismatch` if the content ends early, and `unreachable` for a
+   * client that is too slow.
    */
   async send(
     read: ReadPart,
@@ -61,7 +62,10 @@ export class ContentSender {
     await this.finish(response);
   }
 
-  /** Ends an answer, and waits until it is out or the client has gone away. Throws `unreachable` for a client that is too slow. */
+  /**
+   * Ends a response, and waits until it is sent or the client has disconnected. Throws `unreachable` for a client
+   * that is too slow.
+   */
   async finish(response: ServerResponse): Promise<void> {
     if (!response.writableFinished) {
       await this.#within(this.#limits.idleTimeout, response, (done) => void response.end(done));
@@ -82,19 +86,19 @@ export class ContentSender {
       const chunk = each.subarray(0, left);
       left -= chunk.length;
       check(chunk, left);
-      // What was written last goes out while this one was being read.
+      // The previous chunk was sent while this one was read.
       await written;
       if (response.destroyed) return;
       const time = Math.min(grace + (chunk.length * 1000) / leastRate, end - performance.now());
       written = this.#within(time, response, (done) => void response.write(chunk, done));
       if (left === 0) return void (await written);
-      // Reading may fail before anybody waits for this.
+      // Reading may fail before this promise is awaited.
       written.catch(() => undefined);
     }
     throw new PluginError('size-mismatch', `the content ends ${left} bytes early`);
   }
 
-  /** Waits until something that was written is out or the client has gone away, for so many milliseconds at most. */
+  /** Waits until a write is sent or the client has disconnected, up to a time in milliseconds. */
   #within(time: number, response: ServerResponse, write: (done: () => void) => void): Promise<void> {
     return new Promise((resolve, reject) => {
       const settle = (): void => {

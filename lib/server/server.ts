@@ -11,53 +11,55 @@ import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
 import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
 import { readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
 
-/** A source that knows the size in bytes of content of which only the digest is known. */
+/** A source that returns the size of content by its digest, in bytes. */
 export interface SizedContent {
   sizeOf(digest: Digest): Promise<number | undefined>;
 }
 
-/** Where to serve, and what to list. */
+/** Options of a server. */
 export interface ServeOptions {
-  /** The address to listen at; 127.0.0.1 where it is not given, so that nobody else gets in. */
+  /** The address to listen at; default 127.0.0.1, for clients on this machine only. */
   readonly host?: string;
-  /** 0 or nothing for any free port. */
+  /** 0 or undefined for any free port. */
   readonly port?: number;
-  /** Names that clients may know this server by, besides addresses and `localhost`; requests with another Host are refused (421). */
+  /**
+   * Host names of this server, in addition to addresses and `localhost`. Requests for another Host are refused (421).
+   */
   readonly names?: readonly string[];
   readonly limits?: ConnectionLimits & SendLimits;
-  /** The names for `/v2/_catalog`; without it the catalog is empty. */
+  /** Repositories in `/v2/_catalog`; none by default. */
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
-  /** The bearer token that every request must have; without one nobody needs any. */
+  /** The bearer token that each request needs; no token by default. */
   readonly token?: string | undefined;
-  /** Serves by TLS, and only to clients that have this key; plain HTTP without it. */
+  /** Serves by TLS, and only to clients with this key; by plain HTTP without it. */
   readonly preSharedKey?: PreSharedKey;
-  /** Files to serve besides, by their paths: `/bundle.tar`. */
+  /** Other files to serve, by their paths: `/bundle.tar`. */
   readonly files?: ReadonlyMap<string, ServedFile>;
-  /** Leaves it to the clients to compare the digests of blobs, for those that do so anyway. */
+  /** Skip verification of blobs, for clients that verify digests themselves. */
   readonly unverified?: boolean;
-  /** Is told of the bytes of blobs as they are sent, and how many they are. */
+  /** Gets the digest and number of bytes of blobs as they are sent. */
   readonly onSent?: (digest: Digest, bytes: number) => void;
-  /** Is told of every request when its answer has ended. */
+  /** Gets each request when its response has ended. */
   readonly onResponse?: (response: ServedResponse) => void;
 }
 
-/** A file that is served as it is, in one piece or in ranges. */
+/** A file that is served in whole or in ranges. */
 export interface ServedFile {
   /** In bytes. */
   readonly size: number;
-  /** Its bytes from `start` on, unverified, as LocalContent gives them. */
+  /** Reads bytes from `start`, unverified, as LocalContent does. */
   chunks(start: number, size: number): AsyncIterable<Buffer>;
-  /** To how many clients it is sent at a time; others are asked to come back (503). */
+  /** Maximum of concurrent clients; others are asked to retry (503). */
   readonly maxClients?: number;
 }
 
-/** A request and what became of it. */
+/** A request and its result. */
 export interface ServedResponse {
   readonly method: string;
   /** With the query. */
   readonly path: string;
   readonly status: number;
-  /** What the client calls itself. */
+  /** The User-Agent of the client. */
   readonly client: string;
 }
 
@@ -68,10 +70,10 @@ type Served = ContentSource & Partial<LocalContent & SizedContent>;
 type Find = (repository: string) => Served | undefined | Promise<Served | undefined>;
 
 /**
- * Serves content for reading as a registry does (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
- * catalog. `find` says which repositories there are. Blobs of a source without `sizeOf` are served once a manifest that
- * names them was asked for, as every client does. Ends with the context’s signal. Throws `busy` when the port is
- * taken, `not-writable` when it may not be used.
+ * Serves content as a read-only registry (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
+ * catalog. `find` returns the content of a repository. Blobs of a source without `sizeOf` are served after a manifest
+ * that names them was requested, as each client does. Stops when the signal of the context is aborted. Throws `busy`
+ * if the port is in use, `not-writable` if it is not allowed.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
   const { host = '127.0.0.1', port = 0, preSharedKey, limits } = options;
@@ -94,10 +96,10 @@ class Handler {
   readonly #find: Find;
   readonly #options: ServeOptions;
   readonly #context: Context;
-  /** What manifests said of blobs, for sources that cannot tell sizes themselves. */
+  /** Sizes of blobs from manifests, for sources without `sizeOf`. */
   readonly #sizes = new Map<Digest, number>();
   readonly #sender: ContentSender;
-  /** To how many clients each file is being sent. */
+  /** Number of current clients of each file. */
   readonly #clients = new Map<ServedFile, number>();
 
   constructor(find: Find, options: ServeOptions, context: Context) {
@@ -117,7 +119,7 @@ class Handler {
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');
-    // A body is nothing that this server reads: what follows on the connection might be a part of it.
+    // This server reads no bodies: the next bytes of the connection may be a part of one.
     if (hasBody(request)) response.shouldKeepAlive = false;
     try {
       await this.#route(request, response);
@@ -126,7 +128,7 @@ class Handler {
       const refusal =
         error instanceof RequestRefusal ? error : new RequestRefusal(500, 'UNKNOWN', 'the content cannot be read');
       if (refusal !== error) this.#context.log('warn', `serve: ${line}: ${messageOf(error)}`);
-      // Once the headers are out, breaking off is the only way to say that the bytes are not right.
+      // After the headers, only closing the connection shows that the content is corrupt.
       if (response.headersSent) response.destroy();
       else sendJson(response, { errors: [{ code: refusal.code, message: refusal.message }] }, refusal.status);
       await this.#sender.finish(response).catch(() => undefined);
@@ -139,7 +141,7 @@ class Handler {
       throw new RequestRefusal(405, 'UNSUPPORTED', 'this registry is for reading only');
     }
     const { token, files, repositories = () => [], names = [], host = '', preSharedKey } = this.#options;
-    // Nobody who has the key is a browser.
+    // A client with the key is not a browser.
     if (!preSharedKey && !isOwnHost(request.headers.host, [host, ...names])) {
       throw new RequestRefusal(
         421,
@@ -231,7 +233,7 @@ class Handler {
   }
 }
 
-/** Reads a part of a blob of which a source can only tell where it begins. */
+/** Reads a part of a blob from a source that only supports a start offset. */
 async function* fetchPart(source: ContentSource, blob: Descriptor, start: number, size: number) {
   let left = size;
   for await (const chunk of (await source.fetch(blob, start)) as AsyncIterable<Buffer>) {

@@ -3,8 +3,8 @@ import { isIP } from 'node:net';
 import { digestOf } from '../oci/digest.ts';
 
 /**
- * Reads a Range header for content of `size` bytes (RFC 9110, section 14): `end` is the first byte after it. Undefined where
- * there is none that a server must honour: another unit, several ranges, or nonsense.
+ * Parses a Range header for content of `size` bytes (RFC 9110, section 14): `end` is the first byte after the range.
+ * Returns undefined for a header that a server may ignore: another unit, several ranges, or malformed.
  */
 export function parseRange(
   header: string | undefined,
@@ -27,7 +27,7 @@ export interface Page {
   readonly next?: string;
 }
 
-/** One page of a list, as `n` and `last` in a query ask for it. */
+/** Returns one page of a list, for `n` and `last` of a query. */
 export function readPage(list: readonly string[], query: string): Page {
   const parameters = new URLSearchParams(query);
   const last = parameters.get('last');
@@ -39,15 +39,15 @@ export function readPage(list: readonly string[], query: string): Page {
   return { items, next: new URLSearchParams({ n: String(limit), last: end }).toString() };
 }
 
-/** Tells whether an Authorization header has a token, in a time that says nothing about the token. */
+/** Returns whether an Authorization header has a token, in constant time. */
 export function hasToken(header: string | undefined, token: string): boolean {
   const given = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1] ?? '';
   return timingSafeEqual(Buffer.from(digestOf(given)), Buffer.from(digestOf(token)));
 }
 
 /**
- * Tells whether a server answers for a Host header: for any address, `localhost` and its own names. A web page that has its own name
- * lead to this machine (DNS rebinding) can read nothing so: browsers send that name.
+ * Returns whether a Host header is for this server: any address, `localhost` and its own names. That stops web pages
+ * whose name resolves to this machine (DNS rebinding), because browsers send that name.
  */
 export function isOwnHost(header: string | undefined, names: readonly string[]): boolean {
   if (header === undefined) return true;

@@ -13,14 +13,17 @@ export class RequestRefusal extends Error {
   }
 }
 
-/** What is to be sent: its size in bytes, its media type, and its digest where it has one. */
+/** Content of a response: its size in bytes, its media type, and its digest if it has one. */
 export interface SentContent {
   readonly size: number;
   readonly type: string;
   readonly digest?: string;
 }
 
-/** Writes the head of an answer with content, or the part of it that was asked for, and tells which bytes follow. Throws a Refusal for a range outside of it. */
+/**
+ * Writes the head of a response with content, or with the requested range of it, and returns the range. Throws a
+ * RequestRefusal for a range outside of the content.
+ */
 export function beginContent(
   request: IncomingMessage,
   response: ServerResponse,

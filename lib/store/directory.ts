@@ -7,15 +7,14 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import type { ContentPlace } from './store.ts';
 import { describeWriteError, syncFolder } from '../files/disk.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from '../files/partials.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
-import { verifyStream, type ContentStore, type LocalContent } from './store.ts';
+import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
-/** How much a directory believes of what is in it. */
+/** Options of a directory. */
 export interface DirectoryOptions {
-  /** Believe a blob that is there only after reading it and checking its digest, not by its size alone. */
+  /** Verify the digest of existing blobs, and not only their size. */
   readonly verifyExisting?: boolean;
 }
 
@@ -53,7 +52,10 @@ export class Directory implements ContentStore, LocalContent {
     this.#context = context;
   }
 
-  /** As every source's; throws `incomplete` for a tag that leads out of the directory and for an corrupt manifest. */
+  /**
+   * Implements ContentSource. Throws `incomplete` for a tag that points out of the directory, and for a corrupt
+   * manifest.
+   */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     checkInterrupted(this.#context.signal);
     const path = isDigest(tagOrDigest)
@@ -83,8 +85,8 @@ export class Directory implements ContentStore, LocalContent {
   }
 
   /**
-   * Tells whether the content is there with the right size; and a manifest only if what it points to is there too,
-   * because another tool may have left a blob cut short under its final name. With `verifyExisting` digests are checked.
+   * Returns whether content exists with the right size, and a manifest with all its content: another tool may have
+   * left a truncated blob under its final name. With `verifyExisting`, digests are verified.
    */
   async exists(descriptor: Descriptor): Promise<boolean> {
     checkInterrupted(this.#context.signal);
@@ -99,7 +101,7 @@ export class Directory implements ContentStore, LocalContent {
     return true;
   }
 
-  /** The size in bytes of a blob or manifest of which only the digest is known; undefined where it is not there. */
+  /** Returns the size in bytes of a blob or manifest by its digest; undefined if it is missing. */
   async sizeOf(digest: Digest): Promise<number | undefined> {
     const path = (await this.#find('blobs', digest)) ?? (await this.#find('manifests', digest));
     return path === undefined ? undefined : this.#files.sizeOf(path);
@@ -113,7 +115,7 @@ export class Directory implements ContentStore, LocalContent {
     return entries.filter(isTagged).map(({ path }) => basename(path));
   }
 
-  /** As every store's; throws `disk-full` and `not-writable` too. */
+  /** Implements ContentStore. Throws `disk-full` and `not-writable` too. */
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
     checkInterrupted(this.#context.signal);
     const { digest } = descriptor;
@@ -128,10 +130,7 @@ export class Directory implements ContentStore, LocalContent {
     });
   }
 
-  /**
-   * Stores a blob as push does, whose bytes the caller writes into a file that is made for them; they are for the caller
-   * to verify, before `write` is done.
-   */
+  /** Stores a blob as push does. `write` writes its bytes into a new file, and verifies them. */
   async receive(blob: Descriptor, write: (place: ContentPlace) => Promise<void>): Promise<void> {
     checkInterrupted(this.#context.signal);
     const { size } = blob;
@@ -141,8 +140,8 @@ export class Directory implements ContentStore, LocalContent {
   }
 
   /**
-   * Takes a blob over from another repository of the same directory by a hard link, so that its bytes are there once.
-   * Returns false when that repository does not have it whole.
+   * Mounts a blob from another repository of the same directory by a hard link. Returns false if that repository does
+   * not have it.
    */
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
     checkInterrupted(this.#context.signal);
@@ -156,7 +155,7 @@ export class Directory implements ContentStore, LocalContent {
     return true;
   }
 
-  /** As every store's; a file system without symbolic links gets a copy of the manifest under the tag's name. */
+  /** Implements ContentStore. On a file system without symbolic links, the tag is a copy of the manifest. */
   async tag(descriptor: Descriptor, tag: string): Promise<void> {
     checkInterrupted(this.#context.signal);
     if (!isTag(tag) || unfinished.test(tag)) {
@@ -194,7 +193,8 @@ export class Directory implements ContentStore, LocalContent {
     });
   }
 
-  // On its way everything lies in blobs/: oc takes every symbolic link in manifests/, one that a crash left too, for a tag.
+  // Incomplete files are in blobs/, because oc reads each symbolic link in manifests/ as a tag, including one left by
+  // a crash.
   async #place(path: string, make: (partial: string) => Promise<void>): Promise<void> {
     const what = basename(path).replace(/^sha256[:-]/, '');
     await placeFile(this.#absolute(this.#path('blobs', partialName(what))), this.#absolute(path), async (partial) => {
@@ -222,7 +222,7 @@ export class Directory implements ContentStore, LocalContent {
 
   async #prepare(): Promise<void> {
     for (const folder of ['blobs', 'manifests'] as const) {
-      // Throws if a link is on the way, before anything is made where it leads.
+      // Throws if a parent is a link, before anything is created.
       await this.#files.statOf(this.#path(folder, 'any'));
       await mkdir(this.#absolute(this.#path(folder)), { recursive: true, mode: 0o755 });
     }
@@ -232,7 +232,7 @@ export class Directory implements ContentStore, LocalContent {
     }
   }
 
-  /** Where a tag's manifest lies: the target of its link, which must be in manifests/, or a copy under the tag's name. */
+  /** Returns the path of a tag's manifest: the target of its link in manifests/, or a copy. */
   async #followTag(tag: string): Promise<string | undefined> {
     if (!isTag(tag) || unfinished.test(tag)) return undefined;
     const path = this.#path('manifests', tag);
@@ -256,9 +256,9 @@ export class Directory implements ContentStore, LocalContent {
   async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<string | undefined> {
     const path = this.#path(folder, digest);
     if ((await this.#files.sizeOf(path)) !== undefined) return path;
-    // oc on Windows, where no name has a colon, writes a dash.
+    // oc on Windows writes a dash, because names have no colons there.
     const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
-    // A link of that name is a tag: where registries keep what refers to an image.
+    // A link of that name is a tag: registries keep referrers of an image there.
     return (await this.#files.statOf(dashed))?.isFile() ? dashed : undefined;
   }
 
@@ -293,7 +293,7 @@ function digestNamed(name: string): Digest | undefined {
   return hex === undefined ? undefined : `sha256:${hex}`;
 }
 
-// A colon in a name means something else to Windows; oc writes a dash there.
+// On Windows, a colon in a name has another meaning; oc writes a dash.
 function fileNameOf(digest: Digest): string {
   return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
 }

@@ -6,7 +6,7 @@ import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
-/** The file by which an image layout is known. */
+/** The file that marks an image layout. */
 export const ociLayoutFile = 'oci-layout';
 
 const tagAnnotation = 'org.opencontainers.image.ref.name';

@@ -2,7 +2,10 @@ import { basename } from 'node:path';
 import { isRepository } from '../oci/reference.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 
-/** The names of the repositories in a mirror directory, sorted; empty where it has none. Throws what RootFolder.list does. */
+/**
+ * Lists the names of the repositories in a mirror directory, sorted; empty if there are none. Throws what
+ * RootFolder.list throws.
+ */
 export async function listRepositories(root: string): Promise<string[]> {
   const folder = new RootFolder(root);
   const names: string[] = [];

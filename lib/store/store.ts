@@ -10,34 +10,31 @@ import type { Piece } from '../files/fileRange.ts';
  * with a Context, whose signal ends every call with `interrupted`.
  */
 export interface ContentSource {
-  /** What to call this store in an error: `quay.io/openshift-release-dev/ocp-release`, or a path. */
+  /** The name of this store in messages: `quay.io/openshift-release-dev/ocp-release`, or a path. */
   readonly name: string;
 
-  /**
-   * The descriptor of the manifest that a tag or a digest names: its true media type, digest and size.
-   * Throws `not-found`.
-   */
+  /** Returns the descriptor of a manifest by tag or digest: its media type, digest and size. Throws `not-found`. */
   resolve(tagOrDigest: string): Promise<Descriptor>;
 
   /**
-   * The bytes of a blob or manifest from offset `start` (default 0), as a stream that fails with `digest-mismatch` or
-   * `size-mismatch` at its end when the content is not what the descriptor says (only size where `start` is not 0).
-   * The caller consumes or destroys it. Throws `not-found`.
+   * Returns the bytes of a blob or manifest from offset `start` (default 0) as a stream. It fails at its end with
+   * `digest-mismatch` or `size-mismatch` if the content differs from the descriptor (only the size is checked if
+   * `start` is not 0). The caller consumes or destroys it. Throws `not-found`.
    */
   fetch(descriptor: Descriptor, start?: number): Promise<Readable>;
 
-  /** Tells whether the content is there, without reading it. */
+  /** Returns whether the content exists, without reading it. */
   exists(descriptor: Descriptor): Promise<boolean>;
 
-  /** The tags of the repository, in no particular order; empty where there are none. */
+  /** Returns the tags of the repository, in no order; empty if there are none. */
   tags(): Promise<string[]>;
 }
 
-/** A source whose content lies on this machine. */
+/** A source on this machine. */
 export interface LocalContent {
   /**
-   * The bytes of a blob or manifest from `start` to before `end`, unverified and read as they are asked for. Each chunk is overwritten with the one
-   * after the next, so that none may be kept. Fails with `not-found`, `not-readable` and `interrupted`.
+   * Reads a blob or manifest from `start` to before `end`, unverified, on demand. Each chunk is overwritten by the
+   * one after the next, so copy what you keep. Fails with `not-found`, `not-readable` and `interrupted`.
    */
   chunks(descriptor: Descriptor, start: number, end: number): AsyncIterable<Buffer>;
 }
@@ -45,22 +42,22 @@ export interface LocalContent {
 /** One repository's content, for reading and writing. */
 export interface ContentStore extends ContentSource {
   /**
-   * Stores content under its digest: idempotent and atomic, so that it is there whole and verified, or not at all.
-   * `open` gives the bytes; it is called again, for a new stream, when an attempt failed halfway. What a manifest
-   * points to must be there before it. Throws `digest-mismatch` and `size-mismatch` when the bytes are not the descriptor's.
+   * Stores content by its digest: idempotent and atomic, so it is stored completely and verified, or not at all.
+   * `open` returns the bytes, and is called again for each attempt. Push the content of a manifest before the
+   * manifest. Throws `digest-mismatch` and `size-mismatch` if the bytes differ from the descriptor.
    */
   push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void>;
 
-  /** Points a tag at a manifest that is there; moves it when it pointed elsewhere. */
+  /** Sets a tag to an existing manifest; moves an existing tag. */
   tag(descriptor: Descriptor, tag: string): Promise<void>;
 
-  /** Makes everything that was pushed durable and lets go of files and connections. */
+  /** Syncs pushed content to disk, and closes files and connections. */
   close(): Promise<void>;
 }
 
 /**
- * Reads a manifest, a configuration or another small piece of content whole, verified against its descriptor.
- * Throws `too-large` above the limit (bytes) before reading anything, `digest-mismatch` and `size-mismatch`.
+ * Reads a manifest, a configuration or other small content, verified against its descriptor. Throws `too-large` above
+ * the limit (bytes) before reading, `digest-mismatch` and `size-mismatch`.
  */
 export async function readContent(
   source: Pick<ContentSource, 'name' | 'fetch'>,
@@ -79,8 +76,8 @@ export async function readContent(
 }
 
 /**
- * A stream with the same bytes, that ends in `size-mismatch` or `digest-mismatch` when they are not the descriptor's.
- * From a `start` other than 0, where the digest cannot be known, only the size is checked.
+ * Returns a stream with the same bytes that fails with `size-mismatch` or `digest-mismatch` if they differ from the
+ * descriptor. If `start` is not 0, only the size is checked, because the digest is unknown.
  */
 export function verifyStream(stream: Readable, descriptor: Descriptor, where: string, start = 0): Readable {
   const verifier = new Verifier(descriptor, where, start);
@@ -102,7 +99,7 @@ export function verifyStream(stream: Readable, descriptor: Descriptor, where: st
       );
     },
   });
-  // The error arrives through the returned stream; the callback only keeps it from being thrown a second time.
+  // The returned stream has the error; the callback only prevents a second throw.
   return pipeline(stream, check, () => undefined);
 }
 
@@ -116,10 +113,9 @@ function attempt(action: () => void): Error | null {
 }
 
 /**
- * Checks bytes against a descriptor as they pass: feed every chunk to `update`, then call `finish`.
- * `update` throws `size-mismatch` as soon as there are too many bytes, `finish` when there are too few, and
- * `digest-mismatch` when they are not the ones that the digest names. `where` is for the message. From a `start` other
- * than 0, where the digest cannot be known, only the size is checked.
+ * Verifies bytes against a descriptor: pass each chunk to `update`, then call `finish`. `update` throws
+ * `size-mismatch` for too many bytes, `finish` for too few, and `digest-mismatch` for another digest. `where` is for
+ * the message. If `start` is not 0, only the size is checked, because the digest is unknown.
  */
 export class Verifier {
   readonly #descriptor: Pick<Descriptor, 'digest' | 'size'>;
@@ -134,7 +130,7 @@ export class Verifier {
     this.#length = start;
   }
 
-  /** How many bytes have been seen, those before the start included. */
+  /** Number of bytes so far, including those before the start. */
   get length(): number {
     return this.#length;
   }
@@ -145,7 +141,7 @@ export class Verifier {
     this.#hash?.update(chunk);
   }
 
-  /** Tells whether the bytes were exactly the descriptor's. To be asked once, at the end, instead of `finish`. */
+  /** Returns whether the bytes match the descriptor. Call it once at the end, instead of `finish`. */
   matches(): boolean {
     return this.#length === this.#descriptor.size && this.#digest() === this.#descriptor.digest;
   }
@@ -174,11 +170,11 @@ export class Verifier {
   }
 }
 
-/** Where some content belongs, in one file or across several, and how much of it is there already (bytes). */
+/** The place of content, in one or more files, and the number of its bytes that exist already. */
 export interface ContentPlace {
   readonly path: string;
   readonly pieces: readonly Piece[];
   readonly present: number;
-  /** The memory of the WriteTurn of those who write into the same file. */
+  /** The memory of the WriteTurn of all writers of the file. */
   readonly writing?: SharedArrayBuffer;
 }
