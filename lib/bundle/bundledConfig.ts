@@ -57,13 +57,13 @@ export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   const excess = (what: string, words: string): Problem =>
     describeProblem('unexpected', 'file', what, `config ${words}: nothing of it is read`);
   if (files.length > configLimits.files) {
-    return excess('config', `has ${files.length} files, more than the ${configLimits.files} it may have`);
+    return excess('config', `has ${files.length} files, more than the limit of ${configLimits.files}`);
   }
   const large = files.find(({ size }) => size > configLimits.fileBytes);
-  if (large) return excess(large.path, `has ${large.path} of ${large.size} bytes, which no manifest has`);
+  if (large) return excess(large.path, `has ${large.path} of ${large.size} bytes, more than a manifest may have`);
   const bytes = files.reduce((sum, { size }) => sum + size, 0);
   if (bytes <= configLimits.bytes) return undefined;
-  return excess('config', `has ${bytes} bytes, more than the ${configLimits.bytes} it may have`);
+  return excess('config', `has ${bytes} bytes, more than the limit of ${configLimits.bytes}`);
 }
 
 /** Reads the configuration of a bundle, within limits. Throws what reading the bundle does; all else is a problem. */

@@ -67,7 +67,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
     }
     if (others.length > 0) {
       const names = others.map(({ path }) => path).join(', ');
-      context.log('info', `what ${basename(bundle.path)} leaves out is taken from ${names}`);
+      context.log('info', `the base blobs of ${basename(bundle.path)} are read from ${names}`);
     }
     return { ...layer(bundle, others), close };
   } catch (error) {
@@ -85,7 +85,7 @@ export async function listLacking({ content, metadata }: Pick<Bundle, 'content' 
 
 /** What to do about a delta without its base. */
 export function baseHint({ base }: BundleMetadata): string {
-  return `Name the bundle of its base release ${base?.version ?? ''}, or put it into the same folder.`;
+  return `Name the bundle of its base release ${base?.version ?? ''}, or copy it into the same folder.`;
 }
 
 /** A descriptor for a blob whose media type does not matter. */
@@ -95,12 +95,16 @@ export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
 
 function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]): PluginError {
   const lines = missing.map(({ digest, size }) => `${digest} of ${size} bytes`);
-  const what = `${path} leaves out what ${metadata.base?.release ?? ''} (${metadata.base?.version ?? ''}) has, and`;
-  const count = missing.length === 1 ? 'a blob is' : `${missing.length} blobs are`;
-  return new PluginError('incomplete', [`${what} ${count} not to be had:`, ...lines].join('\n  '), {
-    hint: baseHint(metadata),
-    settings: ['base'],
-  });
+  const what = `${path} is a delta bundle for ${metadata.base?.release ?? ''} (${metadata.base?.version ?? ''}), and`;
+  const count = missing.length === 1 ? 'a blob' : `${missing.length} blobs`;
+  return new PluginError(
+    'incomplete',
+    [`${what} ${count} of it ${missing.length === 1 ? 'is' : 'are'} missing:`, ...lines].join('\n  '),
+    {
+      hint: baseHint(metadata),
+      settings: ['base'],
+    },
+  );
 }
 
 function layer(bundle: Bundle, others: readonly Bundle[]): Bundle {

@@ -121,13 +121,13 @@ function judgeSignatureFile(
     return { problem: describeProblem(kind, 'file', path, `${path} ${words}`), manifests: [] };
   };
   if (signatures.size === 0 || !objects.every(isSignatures))
-    return refuse('unexpected', 'is no signature: nothing vouches for it');
+    return refuse('unexpected', 'is not a signature, and cannot be verified');
   const manifests: ConfigManifest[] = [];
   for (const [digest, list] of signatures) {
     const isOwn = digests.has(digest);
     const verified = good.filter((each) => each.digest === digest);
     if (!isOwn && (form === 'tar' || (verified.length === 0 && !lenient))) {
-      const why = form === 'tar' ? 'which is no image of this release' : 'for which no trusted key vouches';
+      const why = form === 'tar' ? 'which is not an image of this release' : 'which no trusted key has signed';
       return refuse('unexpected', `has a signature of ${digest}, ${why}`);
     }
     if (verified.length > 0 && !list.every((bytes) => verified.some((each) => each.bytes.equals(bytes)))) {

@@ -56,7 +56,7 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
     const evidence = { signed, signatures, extraImages: bundle.metadata.extraImages };
     const known = await readDigestFile(path);
     if (known !== undefined) return { name, digest: known, evidence };
-    context.log('info', `taking the digest of ${path}, since there is no ${basename(path)}.sha256 beside it`);
+    context.log('info', `computing the digest of ${path}, because ${basename(path)}.sha256 is missing`);
     const hash = createHash('sha256');
     const size = bundle.metadata.size;
     context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: 0 });
@@ -83,9 +83,9 @@ async function readManifest(path: string): Promise<BundleIdentity> {
   }
   throw new PluginError(
     'invalid-file',
-    `${path} is not the one UpgradeBundle, with a digest, that create writes beside a bundle`,
+    `${path} does not have exactly one UpgradeBundle with a digest, as create writes it beside a bundle`,
     {
-      hint: 'Give the bundle, or the .yaml or .sha256 that stands beside it.',
+      hint: 'Give the bundle, or the .yaml or .sha256 file beside it.',
     },
   );
 }
@@ -95,6 +95,6 @@ function nameFrom(path: string): string {
   const [, version, arch] = /^upgrade-(\d+\.\d+\.\d+.*)-([a-z0-9_]+)\.tar$/.exec(basename(path)) ?? [];
   if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });
   throw new PluginError('usage', `${path} does not have the name of a bundle: upgrade-VERSION-ARCH.tar`, {
-    hint: 'Give the .yaml that stands beside the bundle, which says what it is.',
+    hint: 'Give the .yaml file beside the bundle.',
   });
 }

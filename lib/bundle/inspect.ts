@@ -238,7 +238,7 @@ async function walkImage(
   }
   const attachedTags = [...own].map(attachmentTag).filter((tag) => tags.has(tag));
   for (const tag of attachedTags) if (!attachments.has(tag)) await content.resolve(tag).catch(note);
-  if (missing > 0) notes.add(`${missing === 1 ? 'a blob' : `${missing} blobs`} that it needs cannot be found`);
+  if (missing > 0) notes.add(`${missing === 1 ? 'a blob is' : `${missing} blobs are`} missing`);
   return { pieces, platforms, hasAttachment: attachedTags.length > 0, notes: [...notes] };
 }
 

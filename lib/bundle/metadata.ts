@@ -83,7 +83,7 @@ export function formatMetadata(
 /** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it, and `too-large`; `where` is for the message. */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   if (bytes.length > metadataSizeLimit) {
-    const sizes = `${bytes.length} bytes, more than the ${metadataSizeLimit} it may have`;
+    const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
     throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
   }
   let value: unknown;

@@ -47,8 +47,8 @@ export function judgeMirrorFiles(
     const rebuilt = rebuild(path, objects, repositories, manifests);
     if (typeof rebuilt === 'object' && formatManifest(rebuilt.manifest.object) === text) manifests.push(rebuilt);
     else {
-      const why = typeof rebuilt === 'string' ? rebuilt : 'is not as mirroring writes it';
-      problems.push(describeProblem('unexpected', 'file', path, `${path} ${why}: nothing vouches for it`));
+      const why = typeof rebuilt === 'string' ? rebuilt : 'differs from what mirroring writes';
+      problems.push(describeProblem('unexpected', 'file', path, `${path} ${why}: it cannot be verified`));
     }
   }
   return { manifests, problems };
@@ -63,7 +63,7 @@ function rebuild(
 ): MirrorManifest | string {
   const set = setKinds[setPath.exec(path)?.[1] ?? ''];
   if (!object || second || (!set && path !== servicePath && path !== registryAuthorityPath))
-    return 'is nothing that mirroring writes';
+    return 'is not written by mirroring';
   try {
     if (set) return rebuildSet(path, set, object, repositories);
     return path === servicePath ? rebuildService(object) : rebuildAuthority(object, earlier);
@@ -86,7 +86,7 @@ function rebuildSet(
     return { source: String(source), mirrors: Array.isArray(mirrors) ? mirrors.map(String) : [] };
   });
   const foreign = sources.find(({ source }) => !repositories.has(source) && !repositories.has(`${dirname(source)}/`));
-  if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is no repository of this release`;
+  if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is not a repository of this release`;
   const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
   // Earlier versions had one name for all.
   const manifests = [mirrorSetManifest, sharedMirrorSetManifest].map((make) => make(kind, sources));
@@ -98,7 +98,7 @@ function rebuildService({ spec }: UnknownObject): MirrorManifest | string {
   const { releases, graphDataImage } = fieldsOf(spec);
   const options = { releases: String(releases), graphDataImage: String(graphDataImage) };
   const [manifest] = updateServiceManifests(options);
-  if (!manifest) return 'is nothing that mirroring writes';
+  if (!manifest) return 'is not written by mirroring';
   const places = [parseRepository(options.releases), parseReference(options.graphDataImage)];
   return { manifest, registries: [...new Set(places.map(({ registry }) => registry))] };
 }

@@ -32,7 +32,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   }
   if (found.isFile() && found.size === 0) {
     throw new PluginError('invalid-bundle', `${path} is an empty file`, {
-      hint: 'Copy the bundle again from where it came from.',
+      hint: 'Copy the bundle again from its source.',
     });
   }
   return openTar(path, options, context);

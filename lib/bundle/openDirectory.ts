@@ -56,7 +56,7 @@ async function requireMirror(folder: RootFolder): Promise<void> {
     hint:
       bundles.length > 0
         ? `Name a file in it: ${bundles.slice(0, 5).map(shellWord).join(', ')}.`
-        : 'Name a bundle, a device that holds one, or a directory that a release was mirrored to.',
+        : 'Name a bundle, a device with a bundle, or a mirror directory.',
   });
 }
 
@@ -93,7 +93,7 @@ async function describeContent(
   const releases = (await content.tags()).filter(isReleaseTag).sort();
   const [tag] = releases;
   if (tag === undefined) {
-    throw new PluginError('not-found', `${path} has no release: no tag such as 4.12.4-x86_64 is in it`);
+    throw new PluginError('not-found', `${path} has no release: it has no tag such as 4.12.4-x86_64`);
   }
   if (releases.length > 1) {
     throw new PluginError('invalid-bundle', `${path} holds several releases: ${releases.join(', ')}`, {

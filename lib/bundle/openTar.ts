@@ -19,8 +19,8 @@ export async function openTar(
   const archive = await Archive.open(path, context, true, onMedium);
   try {
     if (archive.entries.keys().next().value !== metadataPath) {
-      const what = `${path} is a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
-      throw new PluginError('invalid-bundle', what, { hint: 'Bundles are made by the create command.' });
+      const what = `${path} is a tar, but not an upgrade bundle: it does not begin with ${metadataPath}`;
+      throw new PluginError('invalid-bundle', what, { hint: 'Create bundles with the command create.' });
     }
     const metadata = parseMetadata(await archive.read(metadataPath, metadataSizeLimit), path);
     const faults = checkVolumes(metadata, archive.found);
@@ -31,7 +31,7 @@ export async function openTar(
     const length = volumes.reduce((sum, { size }) => sum + size, 0);
     const trailing = damage || length === Infinity ? 0 : Math.max(0, length - archive.size);
     for (const { path: stray } of archive.found.volumes.slice(volumes.length))
-      context.log('warn', `${stray} is no volume of this bundle, and is left alone`);
+      context.log('warn', `${stray} is not a volume of this bundle, and is ignored`);
     return {
       path,
       form: 'tar',

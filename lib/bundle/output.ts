@@ -10,7 +10,7 @@ import { partialOf } from '../archive/unfinished.ts';
 export async function checkFolder(path: string): Promise<void> {
   const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
   if (!found || found.isDirectory()) return;
-  const what = found.isSymbolicLink() ? 'is a link to a folder that is not there' : 'is not a folder';
+  const what = found.isSymbolicLink() ? 'is a link to a folder that does not exist' : 'is not a folder';
   throw new PluginError('not-writable', `${path} ${what}`, { hint: 'Choose another output folder.' });
 }
 
@@ -22,7 +22,7 @@ export async function checkOutput(path: string): Promise<void> {
   await checkLock(lockOf(path), path);
   for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) {
     if (!(await stat(file).catch(() => undefined))?.isDirectory()) continue;
-    throw new PluginError('not-writable', `${file} is a folder, and a file of that name is to be written`, {
+    throw new PluginError('not-writable', `${file} is a folder, and a file of that name must be written`, {
       hint: 'Move it away, or choose another output folder.',
     });
   }
@@ -45,7 +45,9 @@ export async function makeFolder(path: string): Promise<void> {
   } catch (error) {
     const described = describeWriteError(error, path);
     if (isPluginError(described)) throw described;
-    throw new PluginError('not-writable', `the folder ${path} cannot be made: ${messageOf(error)}`, { cause: error });
+    throw new PluginError('not-writable', `the folder ${path} cannot be created: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
 }
 

@@ -34,7 +34,7 @@ export function findUnsigned(
   return (release?.children ?? [])
     .filter(({ digest }) => known.has(digest) && !good.some((each) => each.digest === digest))
     .map(({ digest }) => {
-      const message = `no trusted key vouches for ${digest}, an image of the release, though it has a signature`;
+      const message = `${digest}, an image of the release, has signatures, but none by a trusted key`;
       return describeProblem('untrusted', 'signature', digest, message);
     });
 }
@@ -81,7 +81,7 @@ export async function verifySignatures(
     signatures.push(...(await verifyRelease(digest, options, context)));
   } catch (error) {
     if (!isPluginError(error) || (error.code !== 'unsigned' && error.code !== 'untrusted')) throw error;
-    if (trust.allowUnsigned) context.log('warn', `${error.message}; going on because unsigned releases are allowed`);
+    if (trust.allowUnsigned) context.log('warn', `${error.message}; continuing, because unsigned releases are allowed`);
     else problems.push(describeProblem(error.code, 'signature', digest, error.message, error.hint));
   }
   for (const child of release?.children ?? []) {

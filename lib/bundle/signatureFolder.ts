@@ -24,7 +24,7 @@ export async function checkSignatureFolder(
   const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
   const message = firstMessage(problems);
   if (message === undefined) return signatures;
-  throw new PluginError('untrusted', `${folder} is no bundle and no mirror directory: ${message}`, {
+  throw new PluginError('untrusted', `${folder} is neither a bundle nor a mirror directory: ${message}`, {
     hint: 'Give the bundle or mirror directory, whose release signature covers its configuration, or trust the key.',
     settings: ['signatureKeyring', 'trustFingerprint', 'allowUnsigned'],
   });

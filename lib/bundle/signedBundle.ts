@@ -56,7 +56,7 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     return { ...signed, config: verdict, tags, extraImages: metadata.extraImages, policies };
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(bundle.path)) throw error;
-    const hint = `Do not use it: copy it again from where it came from. Its 'verify' command lists everything that is wrong with it.`;
+    const hint = `Do not use it. Copy it again from its source. 'verify' lists every problem of it.`;
     throw new PluginError(error.code, error.message, { hint, cause: error });
   }
 }

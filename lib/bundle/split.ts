@@ -63,8 +63,8 @@ export function volumeError(problems: readonly Problem[]): PluginError | undefin
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;
   const message =
-    others.length === 0 ? first : [`${problems.length} volumes are not right:`, first, ...others].join('\n  ');
+    others.length === 0 ? first : [`${problems.length} volumes have problems:`, first, ...others].join('\n  ');
   return new PluginError('invalid-bundle', message, {
-    hint: 'Copy the volumes that are named from where the bundle was made; the others can stay.',
+    hint: 'Copy these volumes again from the source of the bundle. The others are good.',
   });
 }

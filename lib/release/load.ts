@@ -156,7 +156,7 @@ async function check(
     return await verifyRelease(digest, trustOptions(digest, keyring, stores, trust), context);
   } catch (error) {
     if (!trust.allowUnsigned || !(isPluginError(error, 'unsigned') || isPluginError(error, 'untrusted'))) throw error;
-    context.log('warn', `${error.message}; going on because unsigned releases are allowed`);
+    context.log('warn', `${error.message}; continuing, because unsigned releases are allowed`);
     return [];
   }
 }

@@ -98,5 +98,5 @@ function objectOf(value: unknown): Record<string, unknown> {
 }
 
 function invalid(where: string, what: string, cause?: unknown): PluginError {
-  return new PluginError('invalid-release', `${where} is not a sound release payload: ${what}`, { cause });
+  return new PluginError('invalid-release', `${where} is not a valid release payload: ${what}`, { cause });
 }

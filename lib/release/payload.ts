@@ -41,7 +41,7 @@ export async function readPayloadFiles(
     if (files.has('image-references')) return files;
   }
   throw new PluginError('invalid-release', `the image in ${source.name} has no release-manifests/image-references`, {
-    hint: 'It is an image, and not a release payload.',
+    hint: 'It is an image, but not a release payload.',
   });
 }
 
@@ -73,7 +73,7 @@ async function readLayer(source: ContentSource, layer: Descriptor, context: Cont
   };
   const malformed = (cause: unknown): void => {
     if (ended) return;
-    problem ??= new PluginError('invalid-release', `${where} is not a sound archive: ${messageOf(cause)}`, { cause });
+    problem ??= new PluginError('invalid-release', `${where} is not a valid archive: ${messageOf(cause)}`, { cause });
   };
   const parser = new Parser({
     onReadEntry: readEntry,

@@ -137,6 +137,6 @@ async function readArchitecture(source: ContentSource, manifest: Manifest, where
 function checkWanted(what: string, has: string, wanted: string | undefined, where: string): void {
   if (wanted === undefined || wanted === has) return;
   throw new PluginError('invalid-release', `${where} is of ${what} ${has}, not ${wanted}`, {
-    hint: 'The tag that led to it may have been moved or be wrong: compare its digest with the one that was published.',
+    hint: 'The tag may be wrong, or may have moved. Compare the digest with the published digest.',
   });
 }

@@ -42,7 +42,7 @@ function documentsOf(name: string, text: string, context: Context): (ConfigMap |
     // Red Hat's own manifest has a key twice, which Kubernetes forgives.
     return readDocuments(text, limits).values as (ConfigMap | null)[];
   } catch (error) {
-    context.log('warn', `${name} in the release payload is not YAML and is left out: ${messageOf(error)}`);
+    context.log('warn', `${name} in the release payload is not YAML and is skipped: ${messageOf(error)}`);
     return [];
   }
 }
@@ -60,6 +60,6 @@ function verificationOf(file: string, data: Readonly<Record<string, unknown>>, c
   // A payload that is not verified yet has no say about which local files are read.
   const stores = named.filter((store) => /^https?:/.test(store) && URL.canParse(store));
   if (stores.length < named.length)
-    context.log('warn', `${file} in the release payload names a signature store that is not http(s): left out`);
+    context.log('warn', `${file} in the release payload names a signature store that is not http(s), which is skipped`);
   return { keys, stores };
 }

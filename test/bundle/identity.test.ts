@@ -40,7 +40,7 @@ describe('identifyBundle', () => {
     expect(await identify(path, context)).to.deep.include({
       ...{ name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) },
     });
-    expect(context.lines.join('\n')).to.contain('there is no alone.tar.sha256 beside it');
+    expect(context.lines.join('\n')).to.contain('because alone.tar.sha256 is missing');
   });
 
   it('refuses what says nothing about a bundle', async () => {

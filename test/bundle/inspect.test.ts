@@ -187,7 +187,7 @@ describe('inspectBundle', () => {
     ]);
     expect(notes).to.have.length(2);
     expect(notes[0]).to.match(new RegExp(`^${first?.name ?? ''}: .*${first?.digest ?? ''}`));
-    expect(notes[1]).to.equal(`${second?.name ?? ''}: a blob that it needs cannot be found`);
+    expect(notes[1]).to.equal(`${second?.name ?? ''}: a blob is missing`);
   });
 
   it('shows what there is of a tar that was cut short', async () => {

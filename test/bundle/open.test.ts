@@ -123,7 +123,7 @@ describe('openBundle', () => {
       (await failureOf(openBundle(path, makeContext(), { tolerant: true }), 'invalid-bundle')).message;
     expect(await refusal(at('empty'))).to.include('is an empty file');
     expect(await refusal(at('noise'))).to.include('is not a tar');
-    expect(await refusal(at('other.tar'))).to.include('no upgrade bundle');
+    expect(await refusal(at('other.tar'))).to.include('not an upgrade bundle');
     await failureOf(openBundle(at('nowhere'), makeContext()), 'not-readable');
     await run('mkfifo', [at('pipe')]);
     await failureOf(openBundle(at('pipe'), makeContext()), 'not-readable');

@@ -24,7 +24,7 @@ describe('where a bundle goes', () => {
     const file = await failureOf(checkFolder(join(folder, 'file')), 'not-writable');
     expect(file.message).to.equal(`${join(folder, 'file')} is not a folder`);
     const link = await failureOf(checkFolder(join(folder, 'link')), 'not-writable');
-    expect(link.message).to.equal(`${join(folder, 'link')} is a link to a folder that is not there`);
+    expect(link.message).to.equal(`${join(folder, 'link')} is a link to a folder that does not exist`);
   });
 
   it('has no folder where a file is to be written, which is said before anything is', async () => {

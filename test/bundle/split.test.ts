@@ -99,7 +99,7 @@ describe('a bundle in volumes', () => {
     await rm(at(4));
     const { message, hint } = await failureOf(openBundle(at(0), makeContext()), 'invalid-bundle');
     expect(message).to.include(at(2)).and.include(at(4)).and.not.include(at(3));
-    expect(hint).to.match(/copy the volumes that are named/i);
+    expect(hint).to.match(/copy these volumes again/i);
     const volumes = (await problemsOf()).filter(([, subject]) => subject === 'volume');
     expect(volumes).to.deep.equal([
       ['missing', 'volume', names[2]],
@@ -158,7 +158,7 @@ describe('a bundle in volumes', () => {
     await writeFile(at(names.length), Buffer.alloc(volumeSize, 1));
     const context = makeContext();
     const bundle = await openBundle(path, context);
-    expect(context.lines.join('\n')).to.include(`${at(names.length)} is no volume of this bundle`);
+    expect(context.lines.join('\n')).to.include(`${at(names.length)} is not a volume of this bundle`);
     await bundle.close();
     expect(await problemsOf()).to.deep.equal([]);
   });

@@ -140,7 +140,7 @@ describe('readPayload', () => {
 
   it('refuses an image that is no payload', async () => {
     const error = await failure(readLayers([makeNoiseLayer('x', 5000)]));
-    expect(error).to.include({ code: 'invalid-release', hint: 'It is an image, and not a release payload.' });
+    expect(error).to.include({ code: 'invalid-release', hint: 'It is an image, but not a release payload.' });
   });
 
   describe('of the verification ConfigMap', () => {

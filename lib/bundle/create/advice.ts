@@ -10,8 +10,8 @@ const advice: Partial<Record<ErrorCode, string>> = {
   'not-found':
     'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
   'not-writable': 'Choose another output folder, or make this one writable.',
-  interrupted: 'Run the same command again: it goes on where it stopped.',
-  'too-large': 'That is no image of a release: check the name, and what answers for the registry.',
+  interrupted: 'Run the same command again: it resumes.',
+  'too-large': 'This is not a release image. Check the name and the address of the registry.',
 };
 
 /** Adds to an error of making a bundle what to do about it, where it does not say so itself; of several failures the first counts. */

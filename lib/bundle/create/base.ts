@@ -34,7 +34,7 @@ export async function readBase(
   const base =
     'path' in request ? await readBundle(request.path, context) : await readRelease(request, origin, context);
   if (base.release.endsWith(`@${wanted.digest ?? ''}`)) {
-    throw new PluginError('usage', `the base is ${base.version} itself, of which nothing would be left`, {
+    throw new PluginError('usage', `the base is ${base.version} itself: the delta bundle would be empty`, {
       hint: 'Give the version that the cluster runs now, or a bundle of it.',
       settings: ['base'],
     });

@@ -57,7 +57,7 @@ export async function checkExisting(
       }
       const report = await verifyBundle(bundle, { assumeBase: true }, context);
       if (!report.digest || report.problems.length > 0) {
-        context.log('warn', `${path} is damaged (${report.problems[0]?.message ?? ''}): making it anew`);
+        context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
         return undefined;
       }
       if (!dryRun) {
@@ -69,7 +69,7 @@ export async function checkExisting(
     }
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    context.log('warn', `${error.message}; making it anew`);
+    context.log('warn', `${error.message}; creating it again`);
     return undefined;
   }
 }
@@ -98,16 +98,17 @@ function differenceOf(
   expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
 ): string | undefined {
   const wanted = formatReference(expected.reference);
-  if (release !== wanted) return `holds ${release} and not ${wanted}`;
+  if (release !== wanted) return `has ${release} instead of ${wanted}`;
   const added = expected.extraImages.filter((image) => !extraImages.includes(image));
   const dropped = extraImages.filter((image) => !expected.extraImages.includes(image));
   const images = [
     ...(added.length > 0 ? [`lacks ${added.join(', ')}`] : []),
-    ...(dropped.length > 0 ? [`has ${dropped.join(', ')} besides`] : []),
+    ...(dropped.length > 0 ? [`has ${dropped.join(', ')} in addition`] : []),
   ];
   if (images.length > 0) return images.join(' and ');
-  if (base?.release !== expected.base?.release) return 'leaves out of another base';
-  if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest))) return 'leaves out what the base has not';
+  if (base?.release !== expected.base?.release) return 'has another base';
+  if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest)))
+    return 'lacks blobs that the base does not have';
   if (formOf(volumes) !== formOf(expected.volumes)) {
     return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
   }

@@ -80,7 +80,7 @@ export async function openReleaseSource(
     return openLocal(fromDir, local, registries, context);
   }
   if (fromDir !== undefined)
-    context.log('warn', `${release} is not looked up in ${fromDir}, as only file:// and versions are`);
+    context.log('warn', `${release} is not searched in ${fromDir}: only versions and file:// are`);
   if (version === undefined && (await isPath(release))) return openPath(release, repository, registries, context);
   const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
   const sources = new Map<string, ContentSource>();
@@ -191,7 +191,10 @@ function localImages(
         const found = await place.source.resolve(wanted).catch(() => undefined);
         if (found && (await place.source.exists(found))) return place;
       }
-      context.log('warn', `${image} is not, or not whole, in ${path}: it is taken from ${formatReference(reference)}`);
+      context.log(
+        'warn',
+        `${image} is missing or incomplete in ${path}: it is copied from ${formatReference(reference)}`,
+      );
       return { source: registries.sourceOf(reference), reference };
     },
   };
@@ -200,7 +203,7 @@ function localImages(
 function parseLocal(text: string): { name: string; wanted: string } {
   const [, name = '', wanted = ''] = /^file:\/\/\/?([^:@]*)[:@]([^@]*)$/.exec(text) ?? [];
   if (isRepository(name) && (isDigest(wanted) || /^[\w.-]+$/.test(wanted))) return { name, wanted };
-  throw new PluginError('usage', `${text} names no image of a mirror directory`, {
+  throw new PluginError('usage', `${text} is not an image of a mirror directory`, {
     hint: `It is file://${releaseRepository}:<version>-<arch>; the mirror directory is given separately.`,
     settings: ['fromDir'],
   });

@@ -27,7 +27,10 @@ export async function digestWhole(
       checkInterrupted(context.signal);
       const length = await writer.read(buffer.subarray(0, to - at), at);
       if (length === 0) {
-        throw new PluginError('not-readable', `${writer.name} ends before its time: is another program writing it?`);
+        throw new PluginError(
+          'not-readable',
+          `${writer.name} is shorter than expected: another program may be writing it`,
+        );
       }
       for (const reader of readers) reader.update(buffer.subarray(0, length));
       at += length;
@@ -43,7 +46,7 @@ export async function digestWhole(
     const verifier = writer.resumed.has(digest) ? new Verifier(entry.descriptor, writer.name) : undefined;
     await readRange(start, position, verifier ? [hash, verifier] : [hash]);
     if (!verifier || verifier.matches()) continue;
-    context.log('warn', `${digest} was corrupt since the last run: fetching it again`);
+    context.log('warn', `${digest} is corrupt since the last run: fetching it again`);
     writer.forget(digest);
     await bringAgain(digest);
     hash = before;

@@ -108,7 +108,7 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
     } catch (error) {
       if (isPluginError(error, 'not-found')) return false;
       if (!isPluginError(error, 'denied') && !isPluginError(error, 'unauthorized')) throw error;
-      context.log('debug', `${tag} cannot be confirmed: ${error.message}`);
+      context.log('debug', `${tag} cannot be checked: ${error.message}`);
       return true;
     }
   };
@@ -116,13 +116,9 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
   const found = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
   const missing = pushed.filter((_, index) => !found[index]).map(({ tag }) => tag);
   if (missing.length === 0) return;
-  throw new PluginError(
-    'incomplete',
-    `${destination.name} said that it took everything, and does not have ${nameSome(missing)}`,
-    {
-      hint: 'A cache or a proxy in front of the registry may have answered in its place: push to the registry itself.',
-    },
-  );
+  throw new PluginError('incomplete', `${destination.name} accepted everything, but lacks ${nameSome(missing)}`, {
+    hint: 'A cache or a proxy in front of the registry may have answered instead. Push to the registry itself.',
+  });
 }
 
 /** Says of a bundle in which something is missing or corrupt what can be done about it. */
@@ -131,7 +127,7 @@ async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
     return await action;
   } catch (error) {
     if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(path)) throw error;
-    const hint = `Copy the bundle again, and push again: what is there is skipped. 'verify' lists all that is wrong with it.`;
+    const hint = `Copy the bundle again, and push again: existing content is skipped. 'verify' lists every problem of it.`;
     throw new PluginError(error.code, error.message, { hint, cause: error });
   }
 }

@@ -23,7 +23,7 @@ export function checkTags(
     const attached = attachedTo(name);
     if (digest === undefined) {
       problems.push(
-        describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is no manifest`),
+        describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${leadsTo}, which is not a manifest`),
       );
     } else if (wanted !== undefined && wanted !== digest) {
       problems.push(describeProblem('corrupt', 'tag', path, `the tag ${name} leads to ${digest} instead of ${wanted}`));
@@ -32,9 +32,9 @@ export function checkTags(
       !attached &&
       (bundle.form === 'tar' || (digest === root && isReleaseTag(name)))
     ) {
-      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is none of this release`));
+      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is not a tag of this release`));
     } else if (!walk.manifests.has(attached ?? digest) && !walk.isPartial && !isUnpackedDelta(bundle)) {
-      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} is for no image of this bundle`));
+      problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} belongs to no image of this bundle`));
     }
   }
   // Other tools, and older versions of oc, have other tags.
@@ -65,7 +65,10 @@ export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: 
       .filter((digest) => !mayBeNeeded(digest))
       .map(spare('blob')),
     ...others.map(({ path, target }) => {
-      const words = target === undefined ? 'has no place in a bundle' : `is a link to ${target}, where none should be`;
+      const words =
+        target === undefined
+          ? 'does not belong in a bundle'
+          : `is a link to ${target}, which does not belong in a bundle`;
       return describeProblem('unexpected', 'file', path, `${path} ${words}`);
     }),
   ];

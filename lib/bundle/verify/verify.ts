@@ -198,7 +198,7 @@ function listWarnings(
 ): VerifyWarning[] {
   if (damage || trailingBytes > 0 || (!isRepacked && trailing === 0)) return [];
   const why = isRepacked
-    ? 'its headers are not those that create writes (owners, modes, times, folders)'
+    ? 'its headers differ from the headers that create writes (owners, modes, times, folders)'
     : `${trailing} zeros follow its end`;
   return [
     { kind: 'repacked', message: `${path} was packed again: ${why}. Every tar program extracts the same files.` },

@@ -77,7 +77,7 @@ async function readArchive(path: string): Promise<{ bytes: Buffer; where: string
     await using file = await open(path);
     const { size } = await file.stat();
     if (size > archiveLimit) {
-      throw new PluginError('too-large', `${path} is larger than the ${archiveLimit} bytes that it may have`);
+      throw new PluginError('too-large', `${path} is larger than its limit of ${archiveLimit} bytes`);
     }
     return { bytes: await file.readFile(), where: path };
   } catch (cause) {
@@ -161,7 +161,7 @@ function checkEntry({ type }: ReadEntry, path: string, where: string): PluginErr
     return invalid(where, `${quote(path)} is not a path below its root`);
   }
   if (parts.length > depthLimit || Buffer.byteLength(path) > pathLimit) {
-    return invalid(where, `it has a path longer than any sound one: ${quote(path)}`);
+    return invalid(where, `it has a path that is too long: ${quote(path)}`);
   }
   return undefined;
 }
@@ -187,7 +187,7 @@ function quote(path: string): string {
 }
 
 function tooLarge(where: string, what: string): PluginError {
-  return new PluginError('too-large', `${where} has ${what}: it is no graph data`);
+  return new PluginError('too-large', `${where} has ${what}: it is not graph data`);
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {

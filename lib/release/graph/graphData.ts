@@ -45,7 +45,7 @@ export async function buildGraphDataImage(options: GraphDataOptions, context: Co
   const { bytes, where } =
     typeof archive === 'string'
       ? await fetchGraphData(archive, fetchFile)
-      : { bytes: archive, where: 'the archive that was given' };
+      : { bytes: archive, where: 'the graph-data archive' };
   const data = await readGraphData(bytes, where, (message) => context.log('warn', message));
   const layer = makeLayer(data, signatures);
   context.log('debug', `graph data: ${data.size} files, a layer of ${layer.bytes.length} bytes`);
@@ -77,7 +77,7 @@ async function buildImage(
   if (!manifest.config) throw unusable(where, 'it has no configuration');
   const config = parseConfig(await readContent(base, manifest.config), where);
   if (config.diffIds.length !== manifest.layers.length || manifest.layers.length === 0) {
-    throw unusable(where, 'its configuration does not tell of its layers');
+    throw unusable(where, 'its configuration does not match its layers');
   }
   const isDocker = manifest.mediaType === mediaTypes.dockerManifest;
   const added = overlay.add(

@@ -114,7 +114,7 @@ async function readKeysOrWarn(material: KeyMaterial, context: Context): Promise<
   try {
     return await readKeys(material);
   } catch (error) {
-    context.log('warn', `${messageOf(error)}: left out`);
+    context.log('warn', `${messageOf(error)}: skipped`);
     return [];
   }
 }

@@ -57,7 +57,7 @@ function openStore(store: string, fetchFile: FetchFile): StoreReader {
     return { store: printable(url), check: () => Promise.resolve(), read };
   }
   if (url && url.protocol !== 'file:') {
-    throw new PluginError('usage', `“${url.protocol}” is not the kind of a signature store`, {
+    throw new PluginError('usage', `“${url.protocol}” is not the protocol of a signature store`, {
       hint: 'A signature store is an http, https or file URL, or the path of a folder.',
     });
   }
@@ -87,7 +87,7 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
 
 async function checkFolder(folder: string): Promise<void> {
   const found = await stat(folder).catch(() => undefined);
-  if (!found?.isDirectory()) throw new PluginError('not-readable', `there is no folder ${folder}`);
+  if (!found?.isDirectory()) throw new PluginError('not-readable', `the folder ${folder} does not exist`);
 }
 
 async function readSignature(path: string): Promise<Buffer | undefined> {

@@ -123,7 +123,7 @@ function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): Adv
 }
 
 function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError {
-  const asked = answers.map(({ store, problem }) => problem?.message ?? `${store} has none`);
+  const asked = answers.map(({ store, problem }) => problem?.message ?? `${store} has no signature`);
   const failed = answers.filter(({ problem }) => problem).length;
   const where = asked.length > 0 ? asked.join('; ') : 'no signature store is known';
   const offline = failed > 0 && failed === answers.length;

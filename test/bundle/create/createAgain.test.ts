@@ -152,7 +152,7 @@ describe('create, again', () => {
       const before = workshop.registry.requests.length;
       const { code, stderr } = await workshop.create();
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(new RegExp(`^warning: .*${corrupt} was corrupt`, 'm'));
+      expect(stderr).to.match(new RegExp(`^warning: .*${corrupt} is corrupt`, 'm'));
       expect(blobBytes(workshop.registry, before, payloadBlobs(workshop.release))).to.equal(
         missing + (await placeOf(corrupt)).size,
       );
@@ -250,7 +250,7 @@ describe('create, again', () => {
       await file.write(Buffer.from('corrupt'), 0, 7, 2_000_000);
       await file.close();
       const { stdout, stderr } = await workshop.create();
-      expect(stderr).to.match(/^warning: .*damaged.*anew/m);
+      expect(stderr).to.match(/^warning: .*corrupt.*creating it again/m);
       expect(stdout).to.match(/^Created/);
       await expectReference();
     });
@@ -262,7 +262,7 @@ describe('create, again', () => {
       await file.close();
       const { code, stderr } = await workshop.create();
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(/^warning: .*anew/m);
+      expect(stderr).to.match(/^warning: .*creating it again/m);
       await expectReference();
     });
 
@@ -276,7 +276,7 @@ describe('create, again', () => {
       expect((await workshop.create()).stdout).to.match(/^Nothing to do/);
       const { code, stdout, stderr } = await workshop.create({ 'verify-existing': true });
       expect(code, stderr).to.equal(0);
-      expect(stderr).to.match(/^warning: .*damaged.*anew/m);
+      expect(stderr).to.match(/^warning: .*corrupt.*creating it again/m);
       expect(stdout).to.match(/^Created/);
       await expectReference();
       expect((await workshop.create({ 'verify-existing': true })).stdout).to.match(/^Nothing to do/);
@@ -290,7 +290,7 @@ describe('create, again', () => {
       expect(other.stderr).to.match(/^warning: .*\.tar lacks \S+@sha256:[0-9a-f]{64}: it is replaced$/m);
       const { stdout, stderr } = await workshop.create();
       expect(stdout).to.match(/^Created/);
-      expect(stderr).to.match(/^warning: .*\.tar has \S+@sha256:[0-9a-f]{64} besides: it is replaced$/m);
+      expect(stderr).to.match(/^warning: .*\.tar has \S+@sha256:[0-9a-f]{64} in addition: it is replaced$/m);
       await expectReference();
     });
   });

@@ -165,7 +165,7 @@ describe('create --volume-size', () => {
     await workshop.make(split);
     await rm(`${workshop.bundle}.002`);
     const { stderr } = await workshop.create(split);
-    expect(stderr).to.match(/the volume .*\.002 is missing; making it anew/);
+    expect(stderr).to.match(/the volume .*\.002 is missing; creating it again/);
     await expectClean(workshop.bundle, 4);
   });
 

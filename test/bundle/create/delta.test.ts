@@ -140,7 +140,7 @@ describe('a delta', () => {
     execFileSync('tar', ['-xf', at('poor', 'whole.tar'), '-C', folder]);
     await rm(join(folder, 'v2', releaseRepository, 'blobs', metadata.base?.blobs[0]?.digest ?? ''));
     const again = await workshop.create({ base: folder });
-    expect(again.stderr).to.match(/leaves out what the base has not: it is replaced/);
+    expect(again.stderr).to.match(/lacks blobs that the base does not have: it is replaced/);
     expect(again.stdout).to.match(/^Created/);
   });
 
@@ -161,7 +161,7 @@ describe('a delta', () => {
     expect(words.stdout, words.stderr).to.match(
       /Left out +\d+ KiB in \d+ blobs that 4\.12\.3 has: a delta, \d\d% smaller/,
     );
-    expect(words.stdout).not.to.match(/cannot be found|incomplete/);
+    expect(words.stdout).not.to.match(/missing|incomplete/);
     const inspection = JSON.parse((await program('inspect', delta, '-o', 'json')).stdout) as Inspection;
     expect(inspection.base).to.deep.include({ version: '4.12.3', blobs: metadata.base?.blobs.length });
     expect(inspection.images.every(({ complete }) => complete)).to.equal(true);
@@ -176,7 +176,7 @@ describe('a delta', () => {
     );
     expect(problems[0]?.message).to.match(/is missing in the base 4\.12\.3$/);
     expect(signatures).to.have.length(1);
-    expect(stderr).to.match(/^hint: Name the bundle of its base release 4\.12\.3, or put it into the same folder/m);
+    expect(stderr).to.match(/^hint: Name the bundle of its base release 4\.12\.3, or copy it into the same folder/m);
   });
 
   it('is good with its base: a bundle, one in volumes, a directory, or one beside it', async () => {
@@ -210,7 +210,7 @@ describe('a delta', () => {
       const { code, stderr } = await program(verb, delta, ...options);
       expect(code).to.equal(1);
       expect(stderr).to.match(
-        /^error: .* leaves out what .*@sha256:[0-9a-f]{64} \(4\.12\.3\) has, and \d+ blobs are not to be had:$/m,
+        /^error: .* is a delta bundle for .*@sha256:[0-9a-f]{64} \(4\.12\.3\), and \d+ blobs of it are missing:$/m,
       );
       for (const { digest, size } of metadata.base?.blobs ?? [])
         expect(stderr).to.include(`  ${digest} of ${size} bytes\n`);
@@ -292,7 +292,7 @@ describe('a delta', () => {
     expect(await digestOfFile(again)).to.equal(await digestOfFile(full));
     await rm(join(folder, basename(base)));
     await expectFailure(await workshop.create({ 'from-dir': delta, output: at('none') }), at('none'), [
-      /blobs are not to be had/,
+      /blobs of it are missing/,
       /--base/,
     ]);
   });
@@ -323,7 +323,7 @@ describe('a delta', () => {
     held.delete(first?.digest ?? 'sha256:');
     const { message, hint } = await failureOf(openComplete(delta, { bases, listHeld }, makeContext()), 'incomplete');
     expect(message)
-      .to.match(/a blob is not to be had:/)
+      .to.match(/a blob of it is missing:/)
       .and.to.include(first?.digest);
     expect(hint).to.match(/base release 4\.12\.3/);
   });

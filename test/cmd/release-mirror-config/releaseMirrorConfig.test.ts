@@ -304,7 +304,7 @@ describe('oc adm-release-mirror-config', () => {
       await rm(mirroring.path('mirror/v2/openshift/release/blobs', ownLayerOf(release, 'rhel-coreos-8')));
       const source = `file://openshift/release:${release.tag}`;
       const { stderr } = await mirroring.run(['--from-dir=mirror', `--to=${site.host}/site/release`], source);
-      expect(stderr).to.match(/warning: rhel-coreos-8 is not, or not whole, in \S+mirror: it is taken from/);
+      expect(stderr).to.match(/warning: rhel-coreos-8 is missing or incomplete in \S+mirror: it is copied from/);
       expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.include(`${release.tag}-rhel-coreos-8`);
     });
 
@@ -514,7 +514,7 @@ describe('oc adm-release-mirror-config', () => {
       [['--config-to-dir=c', '--graph-data=x.tar'], /--graph-data needs/, '4.12.4'],
       [[to], /is not the version of a release/, '4.12'],
       [[to, '--print-mirror-instructions=all'], /idms"?, "?icsp"?, "?none/, '4.12.4'],
-      [[to], /names no image of a mirror directory/, 'file://openshift/release'],
+      [[to], /is not an image of a mirror directory/, 'file://openshift/release'],
     ];
     for (const [args, message, release] of wrong) {
       it([release, ...args].join(' ').slice(0, 70), async () => {

@@ -143,7 +143,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     await writeFile(mirroring.path('config/c.yaml'), configMap('signatures-managed', managed));
     const refused = await apply('config');
     expect(refused.code).to.equal(1);
-    expect(refused.stderr).to.match(/^error: config is no bundle and no mirror directory: a\.json is no signature/m);
+    expect(refused.stderr).to.match(
+      /^error: config is neither a bundle nor a mirror directory: a\.json is not a signature/m,
+    );
     expect(refused.stderr).to.contain('--allow-unsigned');
     expect(server.requests).to.have.length(0);
     const { code, stdout, stderr } = await apply('config', '--allow-unsigned');
@@ -204,7 +206,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
   it('applies signatures out of a folder without a release if the key is there', async () => {
     await open();
     await mirroring.succeed(['--config-to-dir=config']);
-    expect((await apply('config')).stderr).to.contain('no trusted key vouches');
+    expect((await apply('config')).stderr).to.contain('which no trusted key has signed');
     const key = await workshop.write('key.asc', workshop.key.publicKey);
     expect((await apply('config', `--signature-keyring=${key}`)).stdout).to.equal(`configmap/${nameOf()} created\n`);
     await writeFile(mirroring.path('config/more.yaml'), 'kind: ConfigMap');

@@ -90,7 +90,11 @@ describe('oc adm-upgrade-bundle create', () => {
 
   const wrong: readonly (readonly [what: string, changes: ProgramOptions, message: RegExp])[] = [
     ['neither a version nor an image', { version: undefined }, /^error: give a version, or --release-image/m],
-    ['both a version and an image', { 'release-image': 'quay.io/a/b:c' }, /^error: give a version, or --release-image/m],
+    [
+      'both a version and an image',
+      { 'release-image': 'quay.io/a/b:c' },
+      /^error: give a version, or --release-image/m,
+    ],
     ['an architecture that there is not', { arch: 'x86' }, /arch/],
     ['half a version', { version: '4.12' }, /4\.12\.0/],
     ['no output', { output: undefined }, /output/],

@@ -81,7 +81,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(server.requests).to.deep.equal([]);
     const allowed = await run('apply', bundle.path, '--allow-unsigned');
     expect(allowed.stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created\n/);
-    expect(allowed.stderr).to.contain('going on because unsigned releases are allowed');
+    expect(allowed.stderr).to.contain('continuing, because unsigned releases are allowed');
   });
 
   it('allows nothing that the agents would refuse, and says how they come to trust it', async () => {

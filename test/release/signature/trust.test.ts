@@ -127,7 +127,7 @@ describe('the trust in a release', () => {
 
     it('says when a folder that was named is not there', async () => {
       const [answer] = await findSignatures(digest, [join(folder, 'absent')], fetch, context);
-      expect(answer?.problem?.message).to.equal(`there is no folder ${join(folder, 'absent')}`);
+      expect(answer?.problem?.message).to.equal(`the folder ${join(folder, 'absent')} does not exist`);
     });
   });
 
@@ -161,7 +161,7 @@ describe('the trust in a release', () => {
       const error = await failure(verify([`${server.url}/x`, serve(mirror)]));
       expect(error.code).to.equal('unsigned');
       expect(error.message).to.contain(`${server.url}/x/sha256=${hexOf(digest)}/signature-1 answered with status 503`);
-      expect(error.message).to.contain(`${mirror.url}/signatures has none`);
+      expect(error.message).to.contain(`${mirror.url}/signatures has no signature`);
       expect(error.hint).to.match(/nightly builds are not/);
       expect((await failure(verify([]))).message).to.contain('no signature store is known');
     });

@@ -128,8 +128,8 @@ describe('formatReport', () => {
   });
 
   it('shows what is missing', () => {
-    const noted = formatReport({ ...inspection, notes: ['cli: a blob that it needs cannot be found'] }, formatBytes);
-    expect(wordsOf(noted)).to.include('cli: a blob that it needs cannot be found');
+    const noted = formatReport({ ...inspection, notes: ['cli: a blob is missing'] }, formatBytes);
+    expect(wordsOf(noted)).to.include('cli: a blob is missing');
     expect(wordsOf(page)).not.to.include('missing');
   });
 });
