@@ -211,7 +211,16 @@ export class Cluster {
 
   /** The same cluster for something that may end earlier: its requests and commands in pods end with the signal too. What is known of the kinds it serves is shared. */
   within(signal: AbortSignal): Cluster {
-    const [target, session, exchange] = [this.#target, this.#session, this.#exchange.within(signal)];
+    return this.#with(this.#exchange.within(signal));
+  }
+
+  /** The same cluster, whose requests end with this signal only: for what has to be sent after an interruption. */
+  detached(signal: AbortSignal): Cluster {
+    return this.#with(this.#exchange.detached(signal));
+  }
+
+  #with(exchange: Exchange): Cluster {
+    const [target, session] = [this.#target, this.#session];
     const exec = new PodExec(target, session, exchange.context);
     return new Cluster(target, { session, exchange, exec, kinds: this.#kinds.over(exchange) });
   }

@@ -107,6 +107,12 @@ export class Exchange {
     return new Exchange(this.#target, this.#session, this.#options, context);
   }
 
+  /** The same exchange, whose requests end with this signal only: for what has to be sent after an interruption. */
+  detached(signal: AbortSignal): Exchange {
+    const context = { ...this.#context, signal };
+    return new Exchange(this.#target, this.#session, this.#options, context);
+  }
+
   /** What it is given from outside. */
   get context(): Context {
     return this.#context;

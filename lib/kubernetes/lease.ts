@@ -41,7 +41,7 @@ const monotonicClock: Clock = {
 
 /**
  * Leads each time it gets the Lease, and until it loses it: the signal of `lead` is then aborted, and it contends again. Ends, and releases the
- * Lease, when `lead` returns. Throws what `lead` throws, and `interrupted`. The Lease has to exist.
+ * Lease, when `lead` returns. Throws what `lead` throws, and `interrupted`. A missing Lease is created.
  */
 export async function leadWithLease(
   cluster: Cluster,
@@ -70,7 +70,6 @@ class Lease {
   readonly #duration: number;
   #seen: LeaseSpec = {};
   #seenAt = 0;
-  #isMissing = false;
 
   constructor(cluster: Cluster, options: LeaseOptions, context: Context) {
     this.#cluster = cluster;
@@ -85,7 +84,7 @@ class Lease {
     const { identity } = this.#options;
     try {
       const found = await this.#read(this.#cluster);
-      if (!found) return this.#warnMissing();
+      if (!found) return await this.#create();
       const { spec = {} } = found;
       this.#note(spec);
       if (this.#isTaken()) return false;
@@ -167,7 +166,7 @@ class Lease {
   /** Lets another contender take the Lease at once. */
   async #release(): Promise<void> {
     const { name, identity } = this.#options;
-    const cluster = this.#cluster.within(AbortSignal.timeout(releaseTime));
+    const cluster = this.#cluster.detached(AbortSignal.timeout(releaseTime));
     try {
       const found = await this.#read(cluster);
       if (found?.spec?.holderIdentity !== identity) return;
@@ -182,11 +181,12 @@ class Lease {
     return cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } });
   }
 
-  #warnMissing(): false {
+  /** Creates the Lease that was deleted; the next attempt takes it. */
+  async #create(): Promise<false> {
     const { name, namespace } = this.#options;
-    const message = `${namespace} has no Lease ${name}: no controller can lead without it`;
-    if (!this.#isMissing) this.#context.log('warn', message);
-    this.#isMissing = true;
+    const metadata = { name, namespace };
+    await this.#cluster.create({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata, spec: {} });
+    this.#context.log('warn', `created the Lease ${name} in ${namespace}, which was missing`);
     return false;
   }
 

@@ -126,14 +126,29 @@ describe('leadWithLease', () => {
     expect(spec()['holderIdentity']).to.equal('b');
   });
 
-  it('waits for a Lease that is not there yet', async () => {
+  it('creates a Lease that was deleted', async () => {
     server.objects.delete({ kind: leaseKind(), namespace: 'default', name: 'controller' }, {}, false);
     const a = contend('a');
-    await until(() => a.context.lines.length > 0);
-    expect(a.context.lines).to.deep.equal(['warn: default has no Lease controller: no controller can lead without it']);
-    expect(a.log).to.deep.equal([]);
-    server.put(lease());
     await until(() => a.log.length > 0);
+    expect(a.context.lines).to.include('warn: created the Lease controller in default, which was missing');
+    expect(spec()['holderIdentity']).to.equal('a');
+  });
+
+  it('releases the Lease when the process is interrupted, although its other requests end', async () => {
+    const own = await connectTo(server);
+    const given = { name: 'controller', namespace: 'default', identity: 'a', duration: 60_000, retryPeriod: 20 };
+    let leads = false;
+    const running = leadWithLease(own.cluster, given, own.context, async (signal) => {
+      leads = true;
+      await once(signal, 'abort');
+      checkInterrupted(signal);
+    });
+    running.catch(() => undefined);
+    await until(() => leads);
+    own.context.interrupt();
+    await running.catch(() => undefined);
+    expect(spec()['holderIdentity']).to.equal('');
+    await own.close();
   });
 
   it('passes on what goes wrong for the one that leads, and gives up', async () => {

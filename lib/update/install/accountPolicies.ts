@@ -91,7 +91,7 @@ const limits: readonly Limit[] = [
         'an agent may write the Lease of its own node only',
       ],
       [
-        `request.userInfo.username != '${userOf('controller')}' || (object == null) == variables.name.startsWith('agent-')`,
+        `request.userInfo.username != '${userOf('controller')}' || (object == null ? variables.name.startsWith('agent-') : variables.name == 'controller')`,
         'the controller may write its own Lease only, and delete those of agents',
       ],
     ],

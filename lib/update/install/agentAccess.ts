@@ -58,7 +58,7 @@ const controllerEverywhere: readonly Rule[] = [
 /** What it needs in its own namespace: the Lease that it holds, and the reports of the agents; those of nodes that are gone are removed. */
 const controllerAtHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
-  rule('coordination.k8s.io', ['leases'], [...watching, 'delete']),
+  rule('coordination.k8s.io', ['leases'], [...watching, 'create', 'delete']),
   // Agents and controllers follow the image of the machine config daemon.
   rule('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
   privileged,

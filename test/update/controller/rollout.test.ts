@@ -123,7 +123,7 @@ describe('controlRollout', () => {
     // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
       ...['create upgradebundles', 'create pinnedimagesets', 'patch machineconfigpools'],
-      ...['use securitycontextconstraints', 'create configmaps'],
+      ...['create leases', 'use securitycontextconstraints', 'create configmaps'],
     ]);
   });
 

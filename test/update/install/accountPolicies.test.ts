@@ -197,6 +197,9 @@ describe('accountPolicies', () => {
       for (const user of [asAgent(), asAgent('a')]) expect(write(controllerLease, user)).not.to.deep.equal([]);
       expect(write(lease('a'), asAgent())).to.deep.equal([]);
       expect(write(controllerLease, asController, controllerLease)).to.deep.equal([]);
+      expect(write(controllerLease, asController)).to.deep.equal([]);
+      const stranger = { ...controllerLease, metadata: { name: 'other', namespace: 'oc-upgrade-bundle' } };
+      expect(write(stranger, asController)).not.to.deep.equal([]);
       expect(write(lease('a'), asController)).not.to.deep.equal([]);
       expect(write(null, asController, lease('a'))).to.deep.equal([]);
       expect(write(null, asController, controllerLease)).not.to.deep.equal([]);
