@@ -11,11 +11,11 @@ export interface HostPrograms {
 /** Runs podman and systemctl, for the system or for the user who runs this. */
 export class HostCommands {
   readonly #programs: HostPrograms;
-  readonly #scope: Scope;
+  readonly scope: Scope;
 
   constructor(programs: HostPrograms, scope: Scope) {
     this.#programs = programs;
-    this.#scope = scope;
+    this.scope = scope;
   }
 
   /**
@@ -28,7 +28,7 @@ export class HostCommands {
 
   /** Runs systemctl and returns its output. Throws `command-failed`, `interrupted`. */
   systemctl(args: readonly string[], signal: AbortSignal): Promise<string> {
-    return this.#run(this.#programs.systemctl, this.#scope === 'user' ? ['--user', ...args] : args, signal);
+    return this.#run(this.#programs.systemctl, this.scope === 'user' ? ['--user', ...args] : args, signal);
   }
 
   /**
@@ -71,7 +71,7 @@ export class HostCommands {
   /** Runs a program as the user that owns the containers. */
   #act(words: readonly [string, ...string[]], signal: AbortSignal): Promise<string> {
     const [program, ...args] = words;
-    return this.#scope === 'user' ? this.podman(['unshare', ...words], signal) : this.#run(program, args, signal);
+    return this.scope === 'user' ? this.podman(['unshare', ...words], signal) : this.#run(program, args, signal);
   }
 
   async #run(
@@ -84,7 +84,7 @@ export class HostCommands {
     // cron and su do not set the runtime folder of the user’s systemd.
     const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
     return run(program, args, {
-      environment: this.#scope === 'user' ? { ...bus, ...environment } : environment,
+      environment: this.scope === 'user' ? { ...bus, ...environment } : environment,
       signal,
       input,
     });

@@ -1,6 +1,7 @@
 import { constants, type Stats } from 'node:fs';
 import { lstat, mkdir, open, readdir, rm, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { checkInterrupted } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
@@ -9,7 +10,7 @@ import type { HostFiles } from '../machine/hostFiles.ts';
 // Node.js has no name for it. The value is the same on every architecture that OpenShift runs on.
 const openPathOnly = 0o10000000;
 
-const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
 /** A file of a host, and the folder of the installation that it must not leave. Paths of the host. */
 export interface ConfinedPath {
@@ -94,6 +95,33 @@ export class HostFolder {
       });
     }
     throw new PluginError('not-readable', `${join(this.path, name)} is not a regular file`);
+  }
+
+  /**
+   * Copies a regular file into another folder with its owner, mode and times, in place of any file or link of that name. Removes that
+   * first, because the disk may not have space for both. Throws `disk-full`, `not-writable`, `not-readable`, `interrupted`.
+   */
+  async copyFile(name: string, target: HostFolder, signal: AbortSignal): Promise<void> {
+    const file = await this.openFile(name);
+    if (!file) throw new PluginError('not-readable', `${join(this.path, name)} is missing`);
+    await using source = file;
+    try {
+      const { mode, uid, gid, atime, mtime } = await source.stat();
+      await target.remove(name);
+      await using copy = await open(target.at(name), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+      const buffer = Buffer.allocUnsafe(1024 * 1024);
+      for (let bytes = -1; bytes !== 0;) {
+        checkInterrupted(signal);
+        bytes = (await source.read(buffer, 0, buffer.length, null)).bytesRead;
+        await copy.writeFile(buffer.subarray(0, bytes));
+      }
+      if (uid !== process.geteuid?.() || gid !== process.getegid?.()) await copy.chown(uid, gid);
+      await copy.chmod(mode & 0o7777);
+      await copy.utimes(atime, mtime);
+      await copy.sync();
+    } catch (error) {
+      throw describeWriteError(error, join(target.path, name));
+    }
   }
 
   /** The names in this folder, sorted. */

@@ -1,8 +1,11 @@
 import { chmod, chown, lchown, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { copyDatabase } from '../../lib/mirror-registry/change/database.ts';
+import { HostCommands } from '../../lib/machine/hostCommands.ts';
+import { failureOf } from '../support/program/failure.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 
@@ -138,6 +141,27 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     const { code, stderr } = await registry.call('upgrade', ['--version=2.0.11', '--force']);
     expect([code, stderr.includes('not a regular file')], stderr).to.deep.equal([1, true]);
     expect(await readFile(join(registry.fixture.root, 'etc/secret'), 'utf8')).to.equal('secret\n');
+  });
+
+  it('copies and restores no database through a folder that the user replaced by a link', async () => {
+    const folder = join(registry.fixture.root, 'srv/db');
+    await rename(folder, `${folder}.aside`);
+    await symlink('db.aside', folder);
+    await lchown(folder, user, user);
+    const commands = new HostCommands({ podman: 'podman', systemctl: 'systemctl', environment: {} }, 'system');
+    const { signal } = new AbortController();
+    const copy = copyDatabase(commands, folder, registry.at(''), signal);
+    expect((await failureOf(copy, 'not-writable')).message).to.include('symbolic link of another user');
+  });
+
+  it('removes no file on the way back that it did not write', async () => {
+    expect((await registry.call('certs renew', ['--new-ca=prepare'])).code).to.equal(0);
+    const [certificate, key] = [registry.at('quay-rootCA/next/rootCA.pem'), registry.at('quay-rootCA/next/rootCA.key')];
+    await writeFile(certificate, 'precious\n');
+    expect((await registry.call('rollback')).stderr).to.include('changed since');
+    expect((await registry.call('rollback', ['--force'])).code).to.equal(0);
+    expect(await readFile(certificate, 'utf8')).to.equal('precious\n');
+    expect(await readdir(dirname(key))).to.deep.equal(['rootCA.pem']);
   });
 
   it('gives its own folder to nobody else, and the certificates to those who had them', async () => {

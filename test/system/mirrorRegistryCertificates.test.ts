@@ -130,7 +130,7 @@ describe('changeCertificates', function () {
       await chown(another.at(''), 1234, 1234);
       const before = await another.snapshot();
       const { code, stderr } = await another.call('certs renew');
-      expect([code, stderr.includes('run by another user, 1234')], stderr).to.deep.equal([1, true]);
+      expect([code, stderr.includes('belongs to another user, 1234')], stderr).to.deep.equal([1, true]);
       expect([await another.snapshot(), another.host.calls]).to.deep.equal([before, []]);
     } finally {
       await another.stop();

@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { mkdir, readdir, rm } from 'node:fs/promises';
-import { messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import type { HostFiles } from '../../machine/hostFiles.ts';
+import { HostFiles } from '../../machine/hostFiles.ts';
+import { HostFolder } from '../hostFolder.ts';
 import type { Installation } from '../installation.ts';
 
 /** The files of a database: the main file, and those that SQLite keeps beside it. */
@@ -40,9 +41,8 @@ export async function copyDatabase(
   to: string,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { name } of await listDatabase(commands, from, signal)) {
-    await commands.copy(join(from, name), join(to, name), signal);
-  }
+  const names = (await listDatabase(commands, from, signal)).map(({ name }) => name);
+  await copyFiles(commands, from, to, names, signal);
 }
 
 /** Checks that a folder has a copy of a database. Throws `invalid-file`. */
@@ -61,7 +61,8 @@ export async function checkDatabase(commands: HostCommands, folder: string, sign
   await mkdir(scratch, { mode: 0o700 });
   try {
     const names = (await readdir(folder)).filter((name) => databaseName.test(name));
-    for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
+    if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names, signal);
+    else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
     const [database] = names;
     const found = database === undefined ? 'it is missing' : await findDamage(join(scratch, database));
     if (found === undefined) return;
@@ -95,9 +96,56 @@ export async function restoreDatabase(
   const kept = (await readdir(from)).filter((name) => databaseName.test(name));
   // SQLite would apply the log of the newer Quay to the old database.
   for (const { name } of await listDatabase(commands, to, signal)) {
-    if (!kept.includes(name)) await commands.remove(join(to, name), signal);
+    if (!kept.includes(name)) await removeFrom(commands, to, name, signal);
   }
-  for (const name of kept) await commands.copy(join(from, name), join(to, name), signal);
+  await copyFiles(commands, from, to, kept, signal);
+}
+
+/** Opens a folder for access by its descriptor, so that its owner cannot replace it or a file by a link. */
+function openFolder(path: string): Promise<HostFolder> {
+  return HostFolder.open(new HostFiles(), { path, within: path }).catch((error: unknown) => {
+    if (isPluginError(error)) throw error;
+    throw new PluginError('not-readable', `${path} cannot be read: ${messageOf(error)}`, { cause: error });
+  });
+}
+
+/** Copies files with owners and modes. In the scope of a user, podman does it, as the users of the containers. */
+async function copyFiles(
+  commands: HostCommands,
+  from: string,
+  to: string,
+  names: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
+  if (commands.scope === 'user') {
+    for (const name of names) await commands.copy(join(from, name), join(to, name), signal);
+    return;
+  }
+  await using source = await openFolder(from);
+  await using target = await openFolder(to);
+  for (const name of names) await source.copyFile(name, target, signal);
+}
+
+async function removeFrom(commands: HostCommands, path: string, name: string, signal: AbortSignal): Promise<void> {
+  if (commands.scope === 'user') {
+    await commands.remove(join(path, name), signal);
+    return;
+  }
+  await using folder = await openFolder(path);
+  await folder.remove(name);
+}
+
+async function listFiles(
+  commands: HostCommands,
+  path: string,
+  signal: AbortSignal,
+): Promise<{ readonly name: string; readonly size: number; readonly isFile: boolean }[]> {
+  if (commands.scope === 'user') return commands.list(path, signal);
+  await using folder = await openFolder(path);
+  const all = (await folder.list()).map(async (name) => ({ name, found: await folder.find(name) }));
+  return (await Promise.all(all)).flatMap(({ name, found }) => {
+    return found ? [{ name, size: found.size, isFile: found.isFile() }] : [];
+  });
 }
 
 /** Lists the files of a database, whose folder may belong to a user of podman. Throws `invalid-file` for a link. */
@@ -106,7 +154,7 @@ async function listDatabase(
   folder: string,
   signal: AbortSignal,
 ): Promise<{ readonly name: string; readonly size: number }[]> {
-  const found = (await commands.list(folder, signal)).filter(({ name }) => databaseName.test(name));
+  const found = (await listFiles(commands, folder, signal)).filter(({ name }) => databaseName.test(name));
   const stray = found.find(({ isFile }) => !isFile);
   if (!stray) return found;
   throw new PluginError('invalid-file', `${join(folder, stray.name)} is not a regular file`, {

@@ -156,12 +156,15 @@ export class UpgradeRecords {
     }
   }
 
-  /** Writes the files that differ as they were, with their modes and owners, and removes those that did not exist. */
+  /** Restores changed files with their modes and owners, and removes files that this program created. */
   async restore(journal: UpgradeJournal): Promise<void> {
+    const written = await this.#readWritten();
     for (const [index, file] of journal.files.entries()) {
       const target = this.#confine(file.path);
-      if (!file.old) await removeFile(this.#files, target);
-      else if (!(await this.#isRestored(file))) {
+      if (!file.old) {
+        const found = await readWithAttributes(this.#files, target);
+        if (!found || written.includes(sha256Of(found.content))) await removeFile(this.#files, target);
+      } else if (!(await this.#isRestored(file))) {
         await replaceFile(this.#files, target, await this.#readOld(journal, index), { attributes: file.old });
       }
     }
