@@ -1,6 +1,6 @@
 import {
   readCertificates,
-  trustedBy,
+  trustedAuthorities,
   type CertificateFacts,
   type CertificateStatus,
 } from '../../lib/mirror-registry/certificates/certificates.ts';
@@ -78,7 +78,7 @@ export const command = defineCommand({
       return;
     }
     if (action === 'trust') {
-      const trust = formatTrust(trustedBy(certificates), installation);
+      const trust = formatTrust(trustedAuthorities(certificates), installation);
       await print(trust, describeTrust(trust, installation));
       return;
     }

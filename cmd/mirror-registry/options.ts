@@ -1,11 +1,10 @@
 import { readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
-import { detectInstallation } from '../../lib/mirror-registry/detect/detect.ts';
+import { detectInstallation, type DetectedInstallation } from '../../lib/mirror-registry/detect/detect.ts';
 import { HostFiles } from '../../lib/machine/hostFiles.ts';
 import { HostCommands } from '../../lib/machine/hostCommands.ts';
 import type { Installation } from '../../lib/mirror-registry/installation.ts';
-import type { DetectedInstallation } from '../../lib/mirror-registry/detect/detect.ts';
 import type { ExecutionRequest } from '../../lib/mirror-registry/change/restart.ts';
 import { isHost, type RenewalOptions } from '../../lib/mirror-registry/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/mirror-registry/detect/scopes.ts';

@@ -11,8 +11,7 @@ import { formatUnifiedDiff } from '../../lib/mirror-registry/change/unifiedDiff.
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
-import { findInstallation, podmanOption, renewalOf } from './options.ts';
-import type { registryHostOptions, renewalOptions } from './options.ts';
+import { findInstallation, podmanOption, renewalOf, type registryHostOptions, type renewalOptions } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
 import { describeUnfinished, findUnfinished } from './unfinished.ts';
 

@@ -1,5 +1,4 @@
-import type { Installation } from '../../lib/mirror-registry/installation.ts';
-import type { Inherited } from '../../lib/mirror-registry/installation.ts';
+import type { Inherited, Installation } from '../../lib/mirror-registry/installation.ts';
 import { listChangedUnits, readState } from '../../lib/mirror-registry/detect/registryState.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable, formatYaml } from '../cli/format.ts';

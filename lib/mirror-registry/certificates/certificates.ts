@@ -104,7 +104,7 @@ export async function readCertificates(
 }
 
 /** Returns the CAs that clients need, in PEM: the present one, and the prepared one. Throws `unsupported`. */
-export function trustedBy({ authority, next, paths }: HostCertificates): string {
+export function trustedAuthorities({ authority, next, paths }: HostCertificates): string {
   if (authority !== undefined) return authority + (next?.certificate ?? '');
   throw new PluginError('unsupported', `${paths.server} was not issued by the CA of this registry`, {
     hint: 'Give clients the CA that issued your certificate.',
@@ -112,7 +112,7 @@ export function trustedBy({ authority, next, paths }: HostCertificates): string 
 }
 
 /** Tells whether a certificate is for a host, a name or an address. */
-export function isFor(certificate: X509Certificate, host: string): boolean {
+export function isValidForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) !== undefined;
 }
 
@@ -175,7 +175,7 @@ function listProblems(
     serverKey !== undefined && isKeyOf(server, serverKey) ? undefined : keyProblem(paths, serverKey !== undefined),
     ended('the certificate', server),
     authority && ended('its CA', authority),
-    isFor(server, host.value) ? undefined : `the certificate does not name the host ${host.value}`,
+    isValidForHost(server, host.value) ? undefined : `the certificate does not name the host ${host.value}`,
   ].filter((problem) => problem !== undefined);
 }
 

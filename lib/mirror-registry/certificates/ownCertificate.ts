@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { messageOf, PluginError } from '../../errors.ts';
-import { dateOf, isFor, isKeyOf, type HostCertificates } from './certificates.ts';
+import { dateOf, isValidForHost, isKeyOf, type HostCertificates } from './certificates.ts';
 import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
@@ -15,15 +15,15 @@ export interface OwnCertificate {
  * Returns why the provided certificate has to be written; empty if it is the present one, in PEM. Throws
  * `invalid-file`.
  */
-export function describeTakeOver(own: OwnCertificate, present: string | undefined): string[] {
-  return isThere(readOwn(own), present) ? [] : ['your own certificate replaces it'];
+export function findReplacementReasons(own: OwnCertificate, present: string | undefined): string[] {
+  return isPresent(readOwn(own), present) ? [] : ['your own certificate replaces it'];
 }
 
 /**
  * Replaces the certificate and key of the server by the provided ones; a CA of the installer stays. Throws
  * `invalid-file` for a certificate that cannot serve clients.
  */
-export async function takeOver(
+export async function replaceCertificate(
   own: OwnCertificate,
   {
     files,
@@ -40,13 +40,13 @@ export async function takeOver(
   const certificate = readOwn(own);
   const problem =
     (!isKeyOf(certificate, own.key) && 'the key does not match it') ||
-    (!isFor(certificate, host.value) && `it does not name the host ${host.value}`) ||
+    (!isValidForHost(certificate, host.value) && `it does not name the host ${host.value}`) ||
     (certificate.validToDate < now && `it expired on ${dateOf(certificate.validToDate)}`) ||
     (certificate.validFromDate > now && `it is not valid before ${dateOf(certificate.validFromDate)}`);
   if (problem) {
     throw new PluginError('invalid-file', `cannot use your certificate: ${problem}`);
   }
-  if (isThere(certificate, server)) return { changes: [], trusted: own.certificate };
+  if (isPresent(certificate, server)) return { changes: [], trusted: own.certificate };
   const wanted: [path: string, text: string][] = [
     [paths.server, own.certificate],
     [paths.serverKey, own.key],
@@ -60,7 +60,7 @@ export async function takeOver(
   return { changes, trusted: own.certificate };
 }
 
-function isThere(certificate: X509Certificate, present: string | undefined): boolean {
+function isPresent(certificate: X509Certificate, present: string | undefined): boolean {
   return present !== undefined && certificate.raw.equals(new X509Certificate(present).raw);
 }
 

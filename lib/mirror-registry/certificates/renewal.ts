@@ -1,11 +1,11 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { PluginError } from '../../errors.ts';
-import { hostsOf, isFor, keyHint, keyProblem, type HostCertificates } from './certificates.ts';
+import { hostsOf, isValidForHost, keyHint, keyProblem, type HostCertificates } from './certificates.ts';
 import type { FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Installation } from '../installation.ts';
-import { describeTakeOver, takeOver, type OwnCertificate } from './ownCertificate.ts';
+import { findReplacementReasons, replaceCertificate, type OwnCertificate } from './ownCertificate.ts';
 import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
 import type { RecordedCertificate } from '../detect/registryState.ts';
 
@@ -64,7 +64,7 @@ export function findRenewals(
   { host }: Installation,
   { now, renewBefore, certDays, addHosts, force, rotateKey, newAuthority, own, withQuay }: RenewalOptions,
 ): RenewalNeed {
-  if (own && status.kind !== 'external') return { server: describeTakeOver(own, pem), authority: [], key: [] };
+  if (own && status.kind !== 'external') return { server: findReplacementReasons(own, pem), authority: [], key: [] };
   const { kind, server, authority } = status;
   if (
     (kind !== 'automatic' && !(kind === 'stranded' && newAuthority === 'switch')) ||
@@ -75,7 +75,7 @@ export function findRenewals(
     return { server: [], authority: [], key: [] };
   }
   const certificate = new X509Certificate(pem);
-  const missing = [host.value, ...addHosts].filter((name) => !isFor(certificate, name));
+  const missing = [host.value, ...addHosts].filter((name) => !isValidForHost(certificate, name));
   const { asymmetricKeyType, asymmetricKeyDetails: { modulusLength: bits = 0 } = {} } = certificate.publicKey;
   const key = [
     ...(rotateKey ? ['requested'] : []),
@@ -115,7 +115,10 @@ export async function renewCertificates(
   const need = findRenewals(certificates, installation, options);
   const { paths, server, authority, authorityKey, next } = certificates;
   if (options.own && certificates.status.kind !== 'external') {
-    return { ...need, ...(await takeOver(options.own, { files, certificates, installation, now: options.now })) };
+    return {
+      ...need,
+      ...(await replaceCertificate(options.own, { files, certificates, installation, now: options.now })),
+    };
   }
   requireAutomatic(certificates, options);
   if (server === undefined || authority === undefined) throw new PluginError('internal', 'no certificate to renew');
@@ -151,23 +154,23 @@ export async function renewCertificates(
     signer = { certificate: root, key };
   }
   const hosts = [installation.host.value, ...hostsOf(new X509Certificate(server)), ...options.addHosts];
-  const sound = [...new Set(hosts)].filter(isHost);
+  const names = [...new Set(hosts)].filter(isHost);
   if (!isHost(installation.host.value)) {
     const { value, file, line } = installation.host;
     throw new PluginError('unsupported', `cannot issue a certificate for “${value}” (${file}:${line})`, {
       hint: 'Nothing was changed. Set SERVER_HOSTNAME to the host name or IP address of the registry.',
     });
   }
-  const fresh = need.key.length > 0 ? await createKeyLike(server) : undefined;
-  const key = fresh ?? (await requireKey(files, certificates));
-  const request = { like: server, key: fresh, hosts: sound, authority: signer, now, days: certDays };
+  const newKey = need.key.length > 0 ? await createKeyLike(server) : undefined;
+  const key = newKey ?? (await requireKey(files, certificates));
+  const request = { like: server, key: newKey, hosts: names, authority: signer, now, days: certDays };
   const issued = await issueServerCertificate(request);
   const roots = options.newAuthority === 'switch' ? [signer.certificate] : [authority, signer.certificate];
-  check(issued, roots, key, sound);
+  check(issued, roots, key, names);
 
   const changes = [await change(paths.server, issued + signer.certificate)];
   // The user of the container reads the key too; the mode of the folder excludes other users.
-  if (fresh !== undefined) changes.push(await change(paths.serverKey, fresh, 0o644));
+  if (newKey !== undefined) changes.push(await change(paths.serverKey, newKey, 0o644));
   if (need.authority.length > 0) changes.push(await change(paths.authority, signer.certificate));
   if (options.newAuthority === 'switch') changes.push(await change(paths.authorityKey, signer.key, 0o600));
   return { ...need, changes, trusted: signer.certificate };
@@ -222,8 +225,8 @@ function check(pem: string, roots: readonly string[], key: string, hosts: readon
       throw new PluginError('internal', 'the new certificate is not verified by its CA');
     }
   }
-  const stray = hosts.find((host) => !host.startsWith('*') && !isFor(certificate, host));
-  if (stray !== undefined) throw new PluginError('internal', `the new certificate does not name ${stray}`);
+  const missing = hosts.find((host) => !host.startsWith('*') && !isValidForHost(certificate, host));
+  if (missing !== undefined) throw new PluginError('internal', `the new certificate does not name ${missing}`);
   if (certificate.checkPrivateKey(createPrivateKey(key))) return;
   throw new PluginError('internal', 'the new certificate does not match the key of the server');
 }

@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import { readCertificates } from '../certificates/certificates.ts';
-import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
+import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireHealth } from './health.ts';
 import { describeState } from '../detect/registryState.ts';
@@ -18,7 +18,7 @@ export interface CertificateChangeRequest extends ExecutionRequest {
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;
   const records = openRecords(request);
-  const detected = (await finishEarlier(request, records, context)) ?? request.detected;
+  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
   const certificates = await readCertificates(files, detected.installation, now);
   const renewed = await renewCertificates(files, certificates, detected.installation, renewal);
   if (renewed.changes.length === 0) return renewed;

@@ -79,8 +79,8 @@ async function findDamage(path: string): Promise<string | undefined> {
   try {
     using database = new DatabaseSync(path);
     const rows = database.prepare('PRAGMA integrity_check').all();
-    const said = rows.map(({ integrity_check: line }) => String(line));
-    return said.length === 1 && said[0] === 'ok' ? undefined : (said[0] ?? 'the check printed nothing');
+    const lines = rows.map(({ integrity_check: line }) => String(line));
+    return lines.length === 1 && lines[0] === 'ok' ? undefined : (lines[0] ?? 'the check printed nothing');
   } catch (error) {
     return messageOf(error);
   }

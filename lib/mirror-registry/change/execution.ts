@@ -3,7 +3,7 @@ import { messageOf, PluginError } from '../../errors.ts';
 import { checkDatabase, copyDatabase } from './database.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { FileChange } from '../fileChange.ts';
-import { keepReplaced, releaseReplaced } from './replacedImages.ts';
+import { tagReplaced, untagReplaced } from './replacedImages.ts';
 import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { restoreRegistry } from './restoration.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
@@ -18,7 +18,7 @@ export function openRecords({ files, detected }: ExecutionRequest): UpgradeRecor
  * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry as it is then; undefined if no change
  * was unfinished. Throws as `changeRegistry`, and `conflict` if the files were changed since.
  */
-export async function finishEarlier(
+export async function resumeUnfinished(
   request: ExecutionRequest,
   records: UpgradeRecords,
   context: Context,
@@ -30,7 +30,7 @@ export async function finishEarlier(
     await rollBack(request, records, unfinished, true, context, 'an earlier run began the rollback');
   }
   await requireUntouched(request, records, unfinished);
-  await carryOut(request, records, unfinished, true, context);
+  await executeChange(request, records, unfinished, true, context);
   return detectInstallation(request.files, request.detect);
 }
 
@@ -46,7 +46,7 @@ export async function changeRegistry(
   context: Context,
 ): Promise<void> {
   const journal = await records.begin(changes, rest, request.now);
-  await carryOut(request, records, journal, false, context);
+  await executeChange(request, records, journal, false, context);
 }
 
 /** Throws `conflict` if the files of a change are not as it left them, unless `force`. */
@@ -55,14 +55,14 @@ export async function requireUntouched(
   records: UpgradeRecords,
   journal: UpgradeJournal,
 ): Promise<void> {
-  const foreign = await records.listForeign(journal);
-  if (force || foreign.length === 0) return;
-  throw new PluginError('conflict', `${foreign.join(' and ')} changed since ${journal.title}`, {
+  const modified = await records.listModified(journal);
+  if (force || modified.length === 0) return;
+  throw new PluginError('conflict', `${modified.join(' and ')} changed since ${journal.title}`, {
     hint: 'Another program or user changed it. Save a copy, and use --force.',
   });
 }
 
-async function carryOut(
+async function executeChange(
   request: ExecutionRequest,
   records: UpgradeRecords,
   begun: UpgradeJournal,
@@ -74,7 +74,7 @@ async function carryOut(
   let journal = begun;
   try {
     if (journal.phase === 'writing') {
-      await keepReplaced(commands, journal, signal);
+      await tagReplaced(commands, journal, signal);
       if (journal.database !== undefined) {
         await commands.systemctl(['stop', 'quay-app.service'], signal);
         const backup = await records.folderOf(journal);
@@ -94,9 +94,9 @@ async function carryOut(
     await rollBack(request, records, journal, isResumed, context, messageOf(error), error);
   }
   await records.end(journal, true);
-  for (const surplus of await records.listSurplus(keepBackups)) {
-    await releaseReplaced(commands, surplus, signal);
-    await records.drop(surplus);
+  for (const expired of await records.listExpired(keepBackups)) {
+    await untagReplaced(commands, expired, signal);
+    await records.drop(expired);
   }
 }
 

@@ -11,7 +11,7 @@ import type { DetectedInstallation } from '../detect/detect.ts';
 import { publishesOf } from '../detect/podmanCommand.ts';
 
 /** A health check of a registry. */
-export interface HealthQuestion {
+export interface HealthCheck {
   readonly address: string;
   readonly port: number;
   /** The expected host name or address in its certificate. */
@@ -27,10 +27,10 @@ export interface HealthQuestion {
 const timeout = 10_000;
 
 /** Returns the health check of an installation. */
-export function questionFor(
+export function healthCheckOf(
   { installation, commands }: DetectedInstallation,
   { server, authority }: HostCertificates,
-): HealthQuestion {
+): HealthCheck {
   const [publish] = [commands.pause, commands.quay].flatMap((command) => publishesOf(command, installation.servesTls));
   const bound = /^\[?([^\]]+?)\]?:\d+:\d+/.exec(publish?.value ?? '')?.[1] ?? '';
   const address = isIP(bound) && bound !== '0.0.0.0' && bound !== '::' ? bound : isIPv6(bound) ? '::1' : '127.0.0.1';
@@ -46,14 +46,14 @@ export function questionFor(
  * Checks once: `/health/instance` reports all services as healthy, `/v2/` answers, and TLS serves the certificate of
  * the disk, valid, for the host, from its CA. Returns the problem; undefined if healthy.
  */
-async function askHealth(question: HealthQuestion, signal: AbortSignal): Promise<string | undefined> {
+async function findHealthProblem(check: HealthCheck, signal: AbortSignal): Promise<string | undefined> {
   try {
-    const { status, body } = await get(question, '/health/instance', signal);
+    const { status, body } = await get(check, '/health/instance', signal);
     const services = readServices(body);
-    const ill = Object.entries(services).filter(([, well]) => well !== true);
-    if (ill.length > 0) return `not healthy: ${ill.map(([name]) => name).join(', ')}`;
+    const unhealthy = Object.entries(services).filter(([, isHealthy]) => isHealthy !== true);
+    if (unhealthy.length > 0) return `not healthy: ${unhealthy.map(([name]) => name).join(', ')}`;
     if (status !== 200) return `/health/instance answers ${status}`;
-    const { status: protocol } = await get(question, '/v2/', signal);
+    const { status: protocol } = await get(check, '/v2/', signal);
     return protocol === 200 || protocol === 401 ? undefined : `/v2/ answers ${protocol}`;
   } catch (error) {
     return messageOf(error);
@@ -70,7 +70,7 @@ export async function requireHealth(
   force: boolean,
   { log, signal }: Context,
 ): Promise<boolean> {
-  const problem = await askHealth(questionFor(detected, certificates), signal);
+  const problem = await findHealthProblem(healthCheckOf(detected, certificates), signal);
   if (problem === undefined) return true;
   if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
   if (!force && certificates.status.problems.length === 0) {
@@ -86,10 +86,10 @@ export async function requireHealth(
  * Waits until a registry is healthy three times in a row. Throws `unreachable` with the last problem after `seconds`,
  * and `interrupted`.
  */
-export async function waitForHealth(question: HealthQuestion, seconds: number, signal: AbortSignal): Promise<void> {
+export async function waitForHealth(check: HealthCheck, seconds: number, signal: AbortSignal): Promise<void> {
   const end = Date.now() + seconds * 1000;
   for (let good = 0; ;) {
-    const problem = await askHealth(question, signal);
+    const problem = await findHealthProblem(check, signal);
     good = problem === undefined ? good + 1 : 0;
     if (good === 3) return;
     if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
@@ -111,7 +111,7 @@ function readServices(body: string): Record<string, unknown> {
 }
 
 function get(
-  { address, port, host, isTls, authorities, certificate }: HealthQuestion,
+  { address, port, host, isTls, authorities, certificate }: HealthCheck,
   path: string,
   signal: AbortSignal,
 ): Promise<{ status: number; body: string }> {

@@ -141,13 +141,13 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
     if (!command || !word) continue;
     const text = word.text.startsWith('--infra-image=') ? `--infra-image=${to}` : to;
     if (from !== to) add(command.setting.file, { start: word.start, end: word.end, text }, `the image of ${component}`);
-    const mends =
+    const fixes =
       component === 'quay'
         ? listRequiredUnitFixes(command, to)
         : component === 'redis'
           ? listRequiredRedisFixes(command)
           : [];
-    for (const [edit, reason] of mends) add(command.setting.file, edit, reason);
+    for (const [edit, reason] of fixes) add(command.setting.file, edit, reason);
   }
   return [...edits.values()].map(({ file, edits: found, reasons }) => {
     return { path: file.path, before: file.text, after: splice(file.text, found), reasons };
@@ -156,28 +156,28 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
 
 /** Lists the changes that newer versions of Quay need, and that newer installers make. */
 function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, string][] {
-  const mends: [Edit, string][] = [];
+  const fixes: [Edit, string][] = [];
   const { image, command: words } = command;
   for (const { value, word } of valuesOf(command, 'volume')) {
     const flags = /^[^:]+:\/sqlite(?::([A-Za-z,]*))?$/.exec(value);
     if (!flags || flags[1]?.split(',').includes('U')) continue;
     const text = `${word.text}${flags[1] === undefined ? ':' : ','}U`;
-    mends.push([{ start: word.start, end: word.end, text }, 'U on the volume of the database, required by podman 5']);
+    fixes.push([{ start: word.start, end: word.end, text }, 'U on the volume of the database, required by podman 5']);
   }
   const version = quayVersionOf(to);
   const has = valuesOf(command, 'env').some(({ value }) => value.startsWith('PYTHONUSERBASE_SITE_PACKAGE='));
   if (image && !has && version !== undefined && compareTags(version, '3.12.14') >= 0) {
     const edit = { start: image.start, end: image.start, text: `-e ${sitePackages} ` };
-    mends.push([edit, 'PYTHONUSERBASE_SITE_PACKAGE, required by Quay 3.12.14 and later']);
+    fixes.push([edit, 'PYTHONUSERBASE_SITE_PACKAGE, required by Quay 3.12.14 and later']);
   }
   const [verb] = words;
   if (verb?.text === 'registry-nomigrate') {
-    mends.push([
+    fixes.push([
       { start: verb.start, end: verb.end, text: 'registry' },
       'registry instead of registry-nomigrate, to migrate the database',
     ]);
   }
-  return mends;
+  return fixes;
 }
 
 /** Moves the password of Redis into a secret, because all users can list command lines. */

@@ -1,9 +1,8 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { findImage } from '../releases/images.ts';
-import type { ImageChange } from '../releases/images.ts';
-import { keptNames, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
+import { findImage, type ImageChange } from '../releases/images.ts';
+import { rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /** Finds the IDs of the images that a change replaces. Warns of an image that podman does not hold. Throws `command-failed`. */
 export async function findReplaced(
@@ -21,24 +20,20 @@ export async function findReplaced(
 }
 
 /** Tags the replaced images, so that podman keeps them until the backup is removed. Throws `command-failed`. */
-export async function keepReplaced(
-  commands: HostCommands,
-  journal: UpgradeJournal,
-  signal: AbortSignal,
-): Promise<void> {
-  const names = keptNames(journal);
+export async function tagReplaced(commands: HostCommands, journal: UpgradeJournal, signal: AbortSignal): Promise<void> {
+  const names = rollbackTags(journal);
   for (const [index, { id }] of journal.replaced.entries()) {
     await commands.podman(['tag', id, names[index] ?? ''], signal);
   }
 }
 
-/** Removes the names that `keepReplaced` gave. */
-export async function releaseReplaced(
+/** Removes the names that `tagReplaced` gave. */
+export async function untagReplaced(
   commands: HostCommands,
   journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const name of keptNames(journal)) {
+  for (const name of rollbackTags(journal)) {
     // The name may be gone.
     await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;

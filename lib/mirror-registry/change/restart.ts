@@ -2,7 +2,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
-import { questionFor, waitForHealth } from './health.ts';
+import { healthCheckOf, waitForHealth } from './health.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import { findImage } from '../releases/images.ts';
@@ -26,9 +26,9 @@ export async function waitForRegistry(
   signal: AbortSignal,
 ): Promise<void> {
   const detected = await detectInstallation(files, detect);
-  const question = questionFor(detected, await readCertificates(files, detected.installation, now));
+  const check = healthCheckOf(detected, await readCertificates(files, detected.installation, now));
   log('info', 'waiting for the registry to become healthy');
-  await waitForHealth(question, healthTimeout, signal);
+  await waitForHealth(check, healthTimeout, signal);
 }
 
 /**

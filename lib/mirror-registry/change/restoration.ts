@@ -2,9 +2,8 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { checkSpace } from '../../files/disk.ts';
 import { copyDatabase, findDatabase, requireDatabaseCopy, restoreDatabase, sizeOfDatabase } from './database.ts';
-import type { ExecutionRequest } from './restart.ts';
-import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
-import { restartUnits, waitForRegistry } from './restart.ts';
+import { restartUnits, waitForRegistry, type ExecutionRequest } from './restart.ts';
+import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
@@ -61,7 +60,7 @@ export async function restoreRegistry(
     }
     const isStarted = !noRestart && journal.restart.length > 0;
     if (isStarted) await restartUnits(request, journal, signal);
-    await releaseReplaced(commands, journal, signal);
+    await untagReplaced(commands, journal, signal);
     await records.end(journal, false);
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
@@ -130,7 +129,7 @@ async function restore(
 
 /** Records the begin of the restoration, in the space that is reserved for it. */
 async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
-  await records.makeRoom(begun);
+  await records.freeReserve(begun);
   // The database is unchanged until its copy is complete.
   const journal = begun.phase === 'writing' ? { ...begun, database: undefined } : begun;
   return advance(records, journal, 'restoring');

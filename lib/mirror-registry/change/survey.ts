@@ -3,9 +3,8 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { type DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
-import { type TargetImages } from '../releases/images.ts';
+import type { RegistryRelease, TargetImages } from '../releases/images.ts';
 import { readState } from '../detect/registryState.ts';
-import type { RegistryRelease } from '../releases/images.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
 
 /** Input of a survey. */

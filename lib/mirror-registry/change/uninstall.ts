@@ -3,16 +3,15 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { removeFile } from '../fileChange.ts';
-import type { HostCommands } from '../../machine/hostCommands.ts';
+import type { HostCommands, Scope } from '../../machine/hostCommands.ts';
 import type { HostFiles } from '../../machine/hostFiles.ts';
 import { resolveTrusted } from '../hostFolder.ts';
-import type { Scope } from '../../machine/hostCommands.ts';
 import type { Inherited } from '../installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
-import { keptNames } from './upgradeJournal.ts';
+import { rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The parts of an installation that exist on a host. Paths of the host. */
@@ -174,7 +173,7 @@ async function keepExisting(names: readonly string[], check: (name: string) => P
 async function listKept(files: HostFiles, located: LocatedInstallation): Promise<string[]> {
   const records = new UpgradeRecords(files, located);
   const unfinished = await records.current();
-  if (!unfinished) return (await records.listEnded()).flatMap(keptNames);
+  if (!unfinished) return (await records.listEnded()).flatMap(rollbackTags);
   throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
     hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', or 'rollback --abandon'.",
   });

@@ -2,18 +2,22 @@ import { PluginError } from '../../errors.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { findDatabase } from './database.ts';
-import { changeRegistry, finishEarlier, openRecords } from './execution.ts';
+import { changeRegistry, resumeUnfinished, openRecords } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import type { FileChange } from '../fileChange.ts';
 import { requireHealth } from './health.ts';
-import { findImage, loadImages, type LoadedImages } from '../releases/images.ts';
+import {
+  findImage,
+  loadImages,
+  type ImageChange,
+  type LoadedImages,
+  type RegistryRelease,
+  type TargetImages,
+} from '../releases/images.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
-import { type ImageChange } from '../releases/images.ts';
-import { type TargetImages } from '../releases/images.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
-import type { RegistryRelease } from '../releases/images.ts';
 import { describeState } from '../detect/registryState.ts';
 import { findReplaced } from './replacedImages.ts';
 import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
@@ -48,7 +52,7 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
   const { files, commands, release } = request;
   const { signal } = context;
   const records = openRecords(request);
-  const resumed = await finishEarlier(request, records, context);
+  const resumed = await resumeUnfinished(request, records, context);
   const detected = resumed ?? request.detected;
   const survey = await surveyHost({ ...request, detected }, (image) => findImage(commands, image, signal));
   const { certificates, renewal, renewals, plan } = survey;

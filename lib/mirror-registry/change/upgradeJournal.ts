@@ -97,6 +97,6 @@ export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
 }
 
 /** Returns the names under which podman keeps the replaced images. */
-export function keptNames({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
+export function rollbackTags({ id, replaced }: Pick<UpgradeJournal, 'id' | 'replaced'>): string[] {
   return replaced.map((_, index) => `localhost/oc-mirror-registry/rollback:${id.toLowerCase()}-${index}`);
 }

@@ -104,21 +104,21 @@ export class UpgradeRecords {
   }
 
   /** Frees the space that is reserved for a rollback. */
-  async makeRoom(journal: UpgradeJournal): Promise<void> {
+  async freeReserve(journal: UpgradeJournal): Promise<void> {
     await this.state.remove(join(nameOf(journal), 'reserve'));
   }
 
   /** Lists files with content that is neither old nor written by this program. */
-  async listForeign(journal: UpgradeJournal): Promise<string[]> {
+  async listModified(journal: UpgradeJournal): Promise<string[]> {
     const written = await this.#readWritten();
-    const foreign: string[] = [];
+    const modified: string[] = [];
     for (const { path, old } of journal.files) {
       const present = await this.#files.read(path);
       const digest = present && sha256Of(present);
       const isKnown = digest === undefined ? !old : digest === old?.sha256 || written.includes(digest);
-      if (!isKnown) foreign.push(path);
+      if (!isKnown) modified.push(path);
     }
-    return foreign;
+    return modified;
   }
 
   /** Lists the files that a rollback would change. */
@@ -175,7 +175,7 @@ export class UpgradeRecords {
     const folder = nameOf(journal);
     const ended = join(folder, 'upgrade.json');
     if (isGood) {
-      await this.makeRoom(journal);
+      await this.freeReserve(journal);
       await this.state.write(ended, JSON.stringify(journal));
     } else {
       // `last` must not find an incomplete backup.
@@ -206,7 +206,7 @@ export class UpgradeRecords {
   }
 
   /** Lists the backups beyond the last `keep`; those with a database count separately. */
-  async listSurplus(keep: number): Promise<UpgradeJournal[]> {
+  async listExpired(keep: number): Promise<UpgradeJournal[]> {
     const ended = await this.listEnded();
     const kinds = [
       ended.filter(({ database }) => database !== undefined),

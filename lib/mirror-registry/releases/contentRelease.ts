@@ -6,11 +6,8 @@ import { releaseRepository } from '../../store/directory.ts';
 import { serveContent, type ContentServer } from '../../server/server.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { requireImage } from './images.ts';
+import { requireImage, type ImageChange, type RegistryRelease, type ReleaseImage } from './images.ts';
 import type { ReleaseComponent } from '../installation.ts';
-import type { ImageChange } from './images.ts';
-import type { RegistryRelease } from './images.ts';
-import type { ReleaseImage } from './images.ts';
 
 /** The port on the loopback interface that podman pulls from. */
 const loadingPort = 28443;

@@ -9,13 +9,10 @@ import type { Architecture } from '../../release/version.ts';
 import { readFileContent } from '../../files/fileContent.ts';
 import { readTarStream, type StreamedFile } from '../../archive/tarStream.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
-import { requireImage } from './images.ts';
+import { requireImage, type ImageChange, type RegistryRelease, type TargetImages } from './images.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import { changesOf } from './installerImages.ts';
-import type { ImageChange } from './images.ts';
-import type { TargetImages } from './images.ts';
 import { requireDigest } from './registryBundleCheck.ts';
-import type { RegistryRelease } from './images.ts';
 import { mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));

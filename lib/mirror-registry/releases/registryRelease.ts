@@ -9,8 +9,7 @@ import type { ContentSource } from '../../store/store.ts';
 import { openBundledRelease } from './bundledRelease.ts';
 import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
 import { openListedRelease } from './listedRelease.ts';
-import type { TargetImages } from './images.ts';
-import type { RegistryRelease } from './images.ts';
+import type { RegistryRelease, TargetImages } from './images.ts';
 
 /** A repository of a registry, open for reading. */
 export interface OpenedRepository {

@@ -50,19 +50,19 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
     const entry = manifests.find((each) => each.annotations?.[annotations.component] === component);
     const image = entry?.annotations?.[annotations.image];
     if (entry && typeof image === 'string') return { image, digest: entry.digest, entry };
-    throw noRelease(`${where} is not a release of the mirror registry: it has no image ${component}`);
+    throw notARelease(`${where} is not a release of the mirror registry: it has no image ${component}`);
   };
   const images = { quay: read('quay'), redis: read('redis'), pause: read('pause') };
-  const { platform, annotations: said = {} } = images.quay.entry;
+  const { platform, annotations: texts = {} } = images.quay.entry;
   return {
-    version: said[annotations.version] ?? '',
+    version: texts[annotations.version] ?? '',
     arch: architectures.find((name) => goArchitecture(name) === platform?.architecture),
     images,
   };
 }
 
 /** Creates the error for a list that is not a release. */
-export function noRelease(message: string): PluginError {
+export function notARelease(message: string): PluginError {
   return new PluginError('invalid-bundle', message, {
     hint: `Push it with 'oc adm-mirror-registry bundle push', or copy it unchanged with 'skopeo copy --all'.`,
   });
