@@ -17,11 +17,11 @@ import { keepContent, KeptContent } from './keptContent.ts';
 
 /** Facts about a bundle whose digest and signature are verified: enough to update a cluster with it. */
 export interface BundleFacts {
-  /** Of the whole file. */
+  /** The digest of the whole file. */
   readonly digest: Digest;
-  /** It agrees with the signed release. */
+  /** Agrees with the signed release. */
   readonly metadata: BundleMetadata;
-  /** The good signatures of the release, and of the images in a multi-architecture release. */
+  /** The valid signatures of the release, and of the images in a multi-architecture release. */
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
 }
 
@@ -34,8 +34,9 @@ interface Evidence {
 }
 
 /**
- * Verifies who signed the release of a bundle that has the digest, and that its metadata agrees with the release. Writes the bytes of that proof to a
- * file that only root can read. Throws what checkRelease does, `not-writable` and `disk-full`.
+ * Verifies the signature of the release in a bundle with this digest, and that its metadata agrees with the release.
+ * Writes the bytes of that proof to a file that only root can read. Throws what checkRelease throws, `not-writable` and
+ * `disk-full`.
  */
 export async function gatherFacts(
   bundle: Bundle,
@@ -55,8 +56,8 @@ export async function gatherFacts(
 }
 
 /**
- * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again. Undefined if there is no such file, or if
- * another account can write or read it. Throws what checkRelease does.
+ * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again.
+ * Undefined if there is no such file, or if another account can access it. Throws what checkRelease throws.
  */
 export async function recallFacts(
   file: string,
@@ -74,7 +75,7 @@ export async function recallFacts(
     const signed = await checkRelease({ path: file, metadata, content, signatures }, trust, context);
     return { digest, metadata, signatures: signed.signatures };
   } catch (error) {
-    // The bundle itself tells the same again; a file that is damaged is none.
+    // A corrupt file counts as missing, because the bundle itself has the same facts.
     if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
     context.log('warn', `${file} is ignored: ${messageOf(error)}`);
     return undefined;

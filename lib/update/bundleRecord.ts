@@ -17,31 +17,31 @@ import { awaitDone } from '../kubernetes/waiting.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
-/** What is wanted of a bundle. */
+/** A request to update with a bundle. */
 export interface BundleRequest {
-  /** The name of its UpgradeBundle, unless one that the agents have made takes its place. */
+  /** The name of its UpgradeBundle, unless the agents have detected the bundle under another name. */
   readonly name: string;
-  /** Of the whole bundle: which one is allowed. */
+  /** The digest of the whole bundle, which is allowed. */
   readonly digest: Digest;
   /** A device or file on some node. */
   readonly file?: string | undefined;
-  /** Stop before the update itself begins; undefined leaves it as it is. */
+  /** Stop before the update itself starts; undefined leaves the field as it is. */
   readonly hold?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
-  /** Digests of the extra images to load; undefined leaves it as it is. */
+  /** Digests of the extra images to load; undefined leaves the field as it is. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
 }
 
-/** What became of a request. */
+/** The result of a request. */
 export interface RecordChange {
   readonly bundle: UpgradeBundle;
   readonly outcome: 'created' | 'configured' | 'unchanged';
 }
 
-/** Reads all UpgradeBundles, by name. Throws `not-served` with what to do where the kind is not installed. */
+/** Reads all UpgradeBundles, sorted by name. Throws `not-served`, with what to do, if the kind is not installed. */
 export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
   try {
-    return (await cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    return (await cluster.list(apiVersion, kind)) as UpgradeBundle[];
   } catch (error) {
     if (!isPluginError(error, 'not-served')) throw error;
     throw new PluginError('not-served', `${cluster.name} does not know UpgradeBundles`, {
@@ -51,16 +51,14 @@ export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
   }
 }
 
-/** Gives all UpgradeBundles, and again after each change, until the signal ends it; see Cluster.watch. */
+/** Yields all UpgradeBundles, and again after each change, until the signal is aborted; see Cluster.watch. */
 export async function* watchRecords(cluster: Cluster): AsyncGenerator<readonly UpgradeBundle[]> {
-  // For the error that says what to do where there is no such kind.
+  // Throws the error with what to do if the kind is not installed.
   await listRecords(cluster);
-  for await (const objects of cluster.watch(apiVersion, kind)) yield objects as unknown as UpgradeBundle[];
+  for await (const objects of cluster.watch(apiVersion, kind)) yield objects as UpgradeBundle[];
 }
 
-/**
- * Chooses the UpgradeBundle of a name; without one that which the cluster is at work on, else the newest. Throws `not-found`.
- */
+/** Returns the UpgradeBundle with a name; without a name the active one, else the newest. Throws `not-found`. */
 export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | undefined): UpgradeBundle {
   const names = bundles.map(({ metadata }) => metadata.name).join(', ');
   if (name !== undefined) {
@@ -81,7 +79,7 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
 
 /**
  * Allows a bundle by its digest: creates its UpgradeBundle, or completes the one of that name that an agent proposed. A wrong digest is corrected as long as
- * nothing has been verified. What is not stated stays. Throws `conflict` if another bundle is at work, or the record is of another one.
+ * nothing has been verified. Keeps fields that are not requested. Throws `conflict` if another update is running, or if the record is that of another bundle.
  */
 export async function allowBundle(
   cluster: Cluster,
@@ -111,13 +109,13 @@ export async function allowBundle(
   if (!before) {
     const object = { apiVersion, kind, metadata: { name }, spec: { bundle, ...stated } };
     const created = isWrong && dryRun ? object : await cluster.create(object, { dryRun });
-    return { bundle: created as unknown as UpgradeBundle, outcome: 'created' };
+    return { bundle: created as UpgradeBundle, outcome: 'created' };
   }
   const after = await change(cluster, before, { spec: { bundle, ...stated } }, { dryRun });
   return { bundle: after, outcome: isSame(before, after) ? 'unchanged' : 'configured' };
 }
 
-/** Lets a held update begin. Throws `conflict` for one that has ended. */
+/** Lets a held update start. Throws `conflict` if it has ended. */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   if (hasEnded(bundle)) throw ended(bundle);
   const after = await change(cluster, bundle, { spec: { hold: false } });
@@ -132,7 +130,7 @@ export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Prom
   if (phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle))) throw begun(bundle);
   if (hasEnded(bundle)) throw ended(bundle);
   try {
-    // Only of the object that was looked at: in the meantime the update may have begun.
+    // Only this version of the object: the update may have started since.
     const metadata = { annotations: { [abortAnnotation]: 'true' }, resourceVersion: versionOf(bundle) };
     const after = await change(cluster, bundle, { metadata });
     return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
@@ -142,21 +140,21 @@ export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Prom
   }
 }
 
-/** Whether nothing requests the release of an UpgradeBundle any more: clears the request that the version operator refuses. */
+/** Clears the request that the version operator refuses. Returns whether no request for the release is left. */
 async function clearRefused(cluster: Cluster, { status }: UpgradeBundle): Promise<boolean> {
   const version = await cluster.read(clusterVersionReference);
   if (!version || status?.release === undefined) return false;
   if (!isRefused(version, status.release))
     return !isRequested(version, status.release) && !isInstalled(version, status.release);
-  // Only of the object that was read: in the meantime the release may have been accepted.
+  // Only this version of the object: the release may have been accepted since.
   const { resourceVersion } = version.metadata;
   await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate: null } });
   return true;
 }
 
 /**
- * Waits until an update that was aborted has been given up, its record removed included. Throws `not-ready` when the time (milliseconds) is up, and `conflict` when the update has
- * begun all the same.
+ * Waits until an update is aborted, or its record is removed. Throws `not-ready` after the timeout (milliseconds), and
+ * `conflict` if the update has started.
  */
 export async function awaitAbort(
   cluster: Cluster,
@@ -177,8 +175,8 @@ export async function awaitAbort(
 }
 
 /**
- * Removes the records of updates that have ended; what is kept for them on the nodes goes with them. `name` chooses one. Gives their names. Throws `conflict` for one that is
- * under way.
+ * Removes the records of updates that have ended; agents then remove their copies. `name` chooses one. Returns the
+ * names. Throws `conflict` if the update is running.
  */
 export async function cleanRecords(
   cluster: Cluster,
@@ -205,7 +203,7 @@ async function change(
   options: { readonly dryRun?: boolean } = {},
 ): Promise<UpgradeBundle> {
   const reference = { apiVersion, kind, metadata: { name: metadata.name } };
-  return (await cluster.patch(reference, patch, options)) as unknown as UpgradeBundle;
+  return (await cluster.patch(reference, patch, options)) as UpgradeBundle;
 }
 
 function versionOf({ metadata }: UpgradeBundle): string | undefined {

@@ -1,7 +1,7 @@
 import { listOf, textOf, type Fields } from '../kubernetes/fields.ts';
 import { nameSome } from '../failures.ts';
 
-/** In the order in which they come to hold. */
+/** In the order in which they become true. */
 const types = [
   'Verified',
   'Ready',
@@ -13,7 +13,7 @@ const types = [
   'Stalled',
 ] as const;
 
-/** A condition of an UpgradeBundle, in the form that conditions have everywhere. */
+/** A condition of an UpgradeBundle, in the form of Kubernetes conditions. */
 export interface BundleCondition {
   readonly type: (typeof types)[number];
   readonly status: 'True' | 'False' | 'Unknown';
@@ -24,7 +24,7 @@ export interface BundleCondition {
 
 const longest = 8000;
 
-/** Lays conditions over those that are there; one whose status stays the same keeps the time at which it became so. */
+/** Merges conditions into the present ones. A condition with the same status keeps its transition time. */
 export function mergeConditions(
   known: readonly object[] | undefined,
   conditions: readonly BundleCondition[],
@@ -43,7 +43,7 @@ export function mergeConditions(
       observedGeneration,
     });
   }
-  // Always in the same order: whoever writes them sees whether something is another than before.
+  // In a fixed order, so that the writer notices changes.
   return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 

@@ -4,15 +4,15 @@ import { listNames, type BundleCondition } from './conditions.ts';
 import { fieldsOf, listOf } from '../kubernetes/fields.ts';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
-/** Facts that leave out every extra image that an UpgradeBundle does not allow. */
+/** Facts without the extra images that an UpgradeBundle does not allow. */
 export interface AllowedFacts extends BundleFacts {
-  /** The extra images that are left out. */
+  /** The extra images that were removed from the facts. */
   readonly leftOut: readonly string[];
 }
 
 /**
- * Leaves out the images that the release signature does not cover, unless `spec.allowExtraImages` has their digest. The images of the release are those that its signed
- * payload names, whatever else the bundle says.
+ * Removes the images that the release signature does not cover, unless `spec.allowExtraImages` has their digest. The
+ * signed payload alone names the images of the release.
  */
 export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle, 'spec'>): AllowedFacts {
   const { release, components, images, extraImages } = facts.metadata;
@@ -27,7 +27,7 @@ export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle,
   return { ...facts, metadata, leftOut: images.filter((image) => !isChosen(image)) };
 }
 
-/** Says which extra images are left out, and how to allow them; that none is, where that was said before. */
+/** Describes which extra images are not loaded, and how to allow them. */
 export function describeExtras({ status }: UpgradeBundle, { leftOut }: AllowedFacts): BundleCondition[] {
   const type = 'ExtraImagesAllowed';
   const isKnown = listOf(fieldsOf(status)['conditions']).some((each) => each['type'] === type);

@@ -4,7 +4,7 @@ import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { readContent, verifyStream, type ContentSource } from '../store/store.ts';
 
-/** No more than this many bytes of one piece of content are kept: layers with the manifests of a release have a few megabytes. */
+/** The largest content to keep, in bytes: layers with the manifests of a release have a few megabytes. */
 const largest = 256 * 1024 * 1024;
 
 /** Content in memory, by digest. Every read verifies it. */

@@ -7,20 +7,20 @@ import { fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';
 
-/** What the agent of one node says of it. */
+/** The report of the agent of one node. */
 export interface NodeReport {
-  /** The uid of the UpgradeBundle that it is about. */
+  /** The uid of the UpgradeBundle that the report is about. */
   readonly bundle: string;
   readonly progress: NodeProgress;
-  /** Where other nodes reach it: `https://10.128.2.7:8080`; undefined where it does not know. */
+  /** The URL for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it. */
   readonly origin?: string | undefined;
   /** The bundle that it offers to other nodes. */
   readonly offers?: Digest | undefined;
-  /** The bundle that it has found while the cluster has no UpgradeBundle at work. */
+  /** The bundle that the node has found while no UpgradeBundle is active. */
   readonly proposal?: Proposal | undefined;
 }
 
-/** A bundle that an UpgradeBundle may be made for: it says of itself that it is this release. */
+/** A found bundle, for which the controller may create an UpgradeBundle. It is not verified. */
 export interface Proposal {
   readonly version: string;
   readonly arch: Architecture;
@@ -29,15 +29,18 @@ export interface Proposal {
 const { group } = upgradeBundleApi;
 const annotation = `${group}/report`;
 const labels = { offers: `${group}/offers`, part: `${group}/part` } as const;
-/** Into how many parts nodes are divided by their names, so that one who looks for some of many need not read of all. */
+/**
+ * The number of parts into which nodes are divided by their names. A node that needs one of many holders reads a part
+ * of them.
+ */
 const parts = 16;
 const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
-/** Of what a node says, in characters. */
+/** The longest message of a node, in characters. */
 const longest = 4000;
 
 /**
- * Where reports are: each agent writes a Lease of its own, as kubelets do. So what a node says costs the same however many there are, where one object with
- * the words of all would be sent to all whenever one of them says something.
+ * The kind of the reports: each agent writes a Lease of its own, as kubelets do. In one shared object, each change of
+ * one node would be sent to all nodes.
  */
 export const reportKind = {
   apiVersion: 'coordination.k8s.io/v1',
@@ -46,7 +49,7 @@ export const reportKind = {
   labelSelector: labels.part,
 } as const;
 
-/** Makes the Lease in which a report stands, as of now. */
+/** Returns the Lease that has a report, with the present time. */
 export function formatNodeReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
@@ -66,12 +69,12 @@ export function formatNodeReport({ bundle, progress, origin, offers, proposal }:
       labels: { [labels.part]: partOf(node), ...(offers !== undefined && { [labels.offers]: markOf(offers) }) },
       annotations: { [annotation]: JSON.stringify(said) },
     },
-    // With the six digits that a MicroTime has.
+    // A MicroTime has six digits.
     spec: { holderIdentity: node, renewTime: new Date().toISOString().replace('Z', '000Z') },
   };
 }
 
-/** Reads the Lease of an agent; undefined for one that says nothing, or nothing that a status may have. What it offers is not told from it. */
+/** Reads the report in a Lease; undefined if it has none, or an invalid one. Does not return `offers`. */
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
   const said = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
@@ -85,19 +88,19 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   return { bundle, origin: textOf(origin), progress, ...(proposal && { proposal }) };
 }
 
-/** The node that a Lease of an agent is about, and when that was renewed last, as the node has the time. */
+/** Returns the node of a Lease, and when it was renewed, by the clock of the node. */
 export function readRenewal(lease: KubernetesObject): { readonly node: string; readonly renewed: string } {
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
   return { node: textOf(holderIdentity) ?? '', renewed: textOf(renewTime) ?? '' };
 }
 
-/** Selects the Leases of nodes that offer a bundle: of all of them, or of one part of the nodes that chance chooses. */
+/** Returns the label selector for nodes that offer a bundle: all of them, or a random part. */
 export function selectOffers(digest: Digest, which: 'all' | 'some'): string {
   const offering = `${labels.offers}=${markOf(digest)}`;
   return which === 'all' ? offering : `${offering},${labels.part}=${Math.floor(Math.random() * parts)}`;
 }
 
-/** What a Lease is called: names of nodes are at most 253 characters long, as those of objects are. */
+/** Returns the name of a node’s Lease. Names of nodes and of objects have at most 253 characters. */
 function leaseName(node: string): string {
   return node.length <= 240 ? `agent-${node}` : `agent-${hexOf(digestOf(node))}`;
 }
@@ -106,12 +109,12 @@ function partOf(node: string): string {
   return String(Number.parseInt(hexOf(digestOf(node)).slice(0, 4), 16) % parts);
 }
 
-/** Of a digest, what a label has room for. */
+/** Returns the part of a digest that fits into a label. */
 function markOf(digest: Digest): string {
   return hexOf(digest).slice(0, 32);
 }
 
-/** Names objects: nothing counts but a version and an architecture. */
+/** Objects are named after it, so only a version and an architecture are valid. */
 function parseProposal(value: unknown): Proposal | undefined {
   const { version, arch } = fieldsOf(value);
   const known = architectures.find((each) => each === arch);

@@ -9,7 +9,10 @@ import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { parseReport, type Proposal } from './nodeReport.ts';
 import { upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 
-/** Chooses what a node proposes: the one bundle that its media have, besides bases of deltas. Undefined if there is none, or if they differ. */
+/**
+ * Chooses the bundle that a node proposes: the only one on its media, except bases of deltas. Undefined if there is
+ * none, or if they differ.
+ */
 export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefined {
   const meant = withoutBases(found);
   const [first] = meant;
@@ -19,8 +22,8 @@ export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefi
 }
 
 /**
- * Makes the UpgradeBundle of a bundle that an agent has found, if the cluster does not have one and does not run that version. It has no digest, so that it goes no
- * further until an administrator allows one. Throws what creating it does.
+ * Creates the UpgradeBundle of a bundle that an agent has found, unless the cluster has one or runs that version. It
+ * has no digest, so it waits until an administrator allows one. Throws what creating it throws.
  */
 export async function recordProposal(
   cluster: Cluster,
@@ -34,7 +37,7 @@ export async function recordProposal(
   const proposed = reports
     .flatMap((lease) => parseReport(lease) ?? [])
     .flatMap(({ proposal, progress }) => (proposal ? [{ ...proposal, node: progress.name }] : []));
-  // A stick that stays in after the update is no wish for another one.
+  // A USB drive that is still inserted after the update does not ask for another update.
   const first = proposed.find((each) => each.version !== running && !known.has(upgradeBundleName(each)));
   if (!first) return;
   const name = upgradeBundleName(first);

@@ -2,14 +2,14 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { bundleColumns, nodePhases, phases, stores, upgradeBundleApi, type Phase } from './upgradeBundle.ts';
 
-/** One kind of value, as OpenAPI and Kubernetes describe it. */
+/** A schema of OpenAPI, with the extensions of Kubernetes. */
 type Schema = Readonly<Record<string, unknown>>;
 
 const rulesField = 'x-kubernetes-validations';
 
 /**
- * Makes the CustomResourceDefinition of UpgradeBundle. Its rules in CEL need Kubernetes 1.25 (OpenShift 4.12): earlier ones refuse to
- * apply a definition with them, and get one without by `rules: false`.
+ * Returns the CustomResourceDefinition of UpgradeBundle. Its CEL rules need Kubernetes 1.25 (OpenShift 4.12); earlier
+ * versions refuse them, so `rules: false` leaves them out.
  */
 export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject {
   const { group, version } = upgradeBundleApi;
@@ -38,7 +38,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
             column(bundleColumns.nodesReady, '.status.nodesReady'),
             column('Progress', '.status.progress'),
             { ...column('Age', '.metadata.creationTimestamp'), type: 'date' },
-            // What agents look at again and again; people see it with -o wide.
+            // Agents read this column often; people see it with -o wide.
             { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
             { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
             { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
@@ -63,7 +63,7 @@ function rule(expression: string, message: string): Schema {
   return { rule: expression, message };
 }
 
-/** A rule that holds while the object has no phase or one of these, `self` being what it was before or is now. */
+/** Returns a rule that holds while the object has no phase or one of these. `self` is the old or the new object. */
 function duringPhases(self: 'self' | 'oldSelf', allowed: readonly Phase[]): string {
   const listed = allowed.map((phase) => `'${phase}'`).join(', ');
   return `!has(${self}.status) || !has(${self}.status.phase) || ${self}.status.phase in [${listed}]`;

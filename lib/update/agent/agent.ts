@@ -8,25 +8,25 @@ import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 
-/** What an agent is, and what it works with. */
+/** The settings of an agent. */
 export interface AgentSettings {
   /** The name of its node. */
   readonly node: string;
   readonly media: AgentMediaOptions;
   readonly server: AgentServerOptions;
-  /** The folder for copies of bundles and what is known of them, as a path for this process. */
+  /** The folder for copies of bundles and their facts, as a path of this process. */
   readonly folder: string;
   readonly trust: VerifyTrust;
-  /** Bytes to leave free where images are kept; by default 16 GiB, or 15 % of the file system where that is more. */
+  /** Bytes to leave free on the file system of the images; by default 16 GiB, or 15 % of it if that is more. */
   readonly floor: number | undefined;
-  /** Milliseconds between two looks at media and cluster, more or less. */
+  /** The average pause between two checks of the media and the cluster, in milliseconds. */
   readonly interval: number;
 }
 
 /**
- * Is the agent of one node until the signal ends it: finds bundles, verifies the one that is allowed, gives it to other nodes, loads
- * its images, and says how far it is. Nothing of a bundle is ever run. It can be killed at any point, and goes on from the cluster and its
- * disk. Throws `busy` where another agent runs, and what listening throws; whatever fails later is tried again.
+ * Runs the agent of one node until the signal is aborted: finds bundles, verifies the allowed one, offers it to other
+ * nodes, loads its images and reports. Never runs content of a bundle. May be killed at any point: the state is in the
+ * cluster and on the disk. Throws `busy` if another agent runs, and what listening throws; retries later failures.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
   const { node, media: where, server: listen, folder, trust, floor, interval } = options;
@@ -42,7 +42,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
       images: new AgentImages(where.host, floor),
       peers: new AgentPeers(cluster, node, connections),
       server,
-      messages: () => media.complaints.slice(0, 3),
+      messages: () => media.problems.slice(0, 3),
     };
     const loop = new AgentLoop(cluster, { node, media, tools, interval }, context);
     closing.push(() => loop.close());

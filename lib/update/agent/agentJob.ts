@@ -1,13 +1,13 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 
-/** How long is waited after a job has failed, in milliseconds: more each time. */
+/** Pauses after failed jobs, in milliseconds: each is twice as long as the one before. */
 const pauses = { first: 5000, longest: 5 * 60_000 };
 
-/** What there is to do for a bundle. */
+/** The kinds of jobs. */
 export type JobKind = 'verify' | 'fetch' | 'load' | 'pin';
 
-/** What a node does at present, besides looking and reporting: one thing at a time, which may take an hour. */
+/** The running job of a node: one at a time, which may take an hour. */
 export class AgentJob {
   readonly #context: Context;
   #running:
@@ -21,22 +21,22 @@ export class AgentJob {
     this.#context = context;
   }
 
-  /** Of what kind that is which it is doing; undefined while there is nothing to do. */
+  /** Kind of the running job; undefined if none runs. */
   get kind(): JobKind | undefined {
     return this.#running?.kind;
   }
 
-  /** The same in words. */
+  /** Description of the running job. */
   get name(): string | undefined {
     return this.#running?.name;
   }
 
-  /** Why the last job failed, if the next has not begun; one sentence with what to do. */
+  /** Why the last job failed, with what to do; undefined after a success. */
   get failure(): string | undefined {
     return this.#failure?.message;
   }
 
-  /** Is aborted when something came of a job, and already so where that was since the last time this was asked for. */
+  /** Aborted when a job ends with a result. If one has ended since the last call, it is aborted already. */
   get ended(): AbortSignal {
     const { signal } = this.#ended;
     if (signal.aborted) this.#ended = new AbortController();
@@ -44,8 +44,8 @@ export class AgentJob {
   }
 
   /**
-   * Begins a job, unless one is running or has failed a moment ago. What it throws is its failure; where nothing came of it, and there is no hurry to try
-   * again, it gives false.
+   * Starts a job, unless one is running or the pause after a failure is not over. An error of `work` is its failure.
+   * `work` returns false if it had no result and a retry is not urgent.
    */
   start(kind: JobKind, name: string, work: (context: Context) => Promise<unknown>): void {
     if (this.#running || (this.#failure && performance.now() < this.#failure.retryAt)) return;
@@ -70,13 +70,13 @@ export class AgentJob {
     this.#running = { kind, name, stop, done };
   }
 
-  /** Ends what is running, and waits for that. */
+  /** Stops the running job, and waits for its end. */
   async stop(): Promise<void> {
     this.#running?.stop.abort();
     await this.#running?.done;
   }
 
-  /** Forgets that something failed: it may be tried at once. */
+  /** Forgets the last failure, so that a job may start at once. */
   clearFailure(): void {
     this.#failure = undefined;
     this.#failures = 0;

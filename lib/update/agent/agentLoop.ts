@@ -16,65 +16,65 @@ import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
-/** What the loop of an agent works with. */
+/** What an AgentLoop works with. */
 export interface AgentLoopOptions {
   /** The name of the node. */
   readonly node: string;
-  readonly media: Pick<AgentMedia, 'look' | 'wait'>;
+  readonly media: Pick<AgentMedia, 'find' | 'wait'>;
   readonly tools: AgentTools;
-  /** Milliseconds between two looks, more or less. */
+  /** The average pause between two rounds, in milliseconds. */
   readonly interval: number;
 }
 
-/** Looks at the media and at the cluster again and again, has the node do what follows, and reports. */
+/** Checks the media and the cluster repeatedly, starts the next task of the node, and reports. */
 export class AgentLoop {
   readonly #cluster: Cluster;
   readonly #options: AgentLoopOptions;
   readonly #context: Context;
-  readonly #glance: UpgradeBundleReader;
+  readonly #reader: UpgradeBundleReader;
   readonly #report: AgentReport;
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
-  #trouble = '';
-  /** The updates after which pins were looked through. */
-  #tidied = '';
+  #lastFailure = '';
+  /** The completed updates after which old images were unpinned. */
+  #unpinnedAfter = '';
 
   constructor(cluster: Cluster, options: AgentLoopOptions, context: Context) {
     this.#cluster = cluster;
     this.#options = options;
     this.#context = context;
-    this.#glance = new UpgradeBundleReader(cluster);
+    this.#reader = new UpgradeBundleReader(cluster);
     this.#report = new AgentReport(cluster, options.tools.server.origin);
   }
 
-  /** Runs until the signal ends it. What fails is said once, and tried again. */
+  /** Runs until the signal is aborted. Logs a failure once, and retries. */
   async run(): Promise<void> {
     const { signal } = this.#context;
     const isOver = (): boolean => signal.aborted;
     while (!isOver()) {
       try {
         await this.#round();
-        this.#trouble = '';
+        this.#lastFailure = '';
       } catch (error) {
         if (!isPluginError(error)) throw error;
         if (isOver()) return;
-        if (error.message !== this.#trouble) this.#context.log('warn', error.message);
-        this.#trouble = error.message;
+        if (error.message !== this.#lastFailure) this.#context.log('warn', error.message);
+        this.#lastFailure = error.message;
       }
       const ended = this.#node?.ended;
-      await this.#options.media.wait(this.#pause(), ended ? AbortSignal.any([signal, ended]) : signal);
+      await this.#options.media.wait(this.#randomPause(), ended ? AbortSignal.any([signal, ended]) : signal);
     }
   }
 
-  /** Ends what is under way. */
+  /** Stops the running job. */
   async close(): Promise<void> {
     await this.#node?.close();
   }
 
   async #round(): Promise<void> {
-    const bundles = await this.#glance.list();
+    const bundles = await this.#reader.list();
     const active = activeBundle(bundles);
-    const found = await this.#options.media.look(active?.spec.bundle.file);
+    const found = await this.#options.media.find(active?.spec.bundle.file);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
     if (this.#node && this.#node.digest !== allowed) {
@@ -83,14 +83,14 @@ export class AgentLoop {
     }
     if (!active) {
       await this.#discard(bundles);
-      // The controller makes an UpgradeBundle of it, which goes no further until its digest is allowed.
-      await this.#report.propose(chooseProposal(found), await this.#offerOf(found));
+      // The controller creates an UpgradeBundle from it, which waits until its digest is allowed.
+      await this.#report.propose(chooseProposal(found), await this.#describeFound(found));
       await this.#unpin(bundles);
       return;
     }
     const facts = (this.#facts ??= await this.#readNode());
     if (!allowed) {
-      await this.#report.send(active, await this.#offerOf(found), undefined);
+      await this.#report.send(active, await this.#describeFound(found), undefined);
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
@@ -98,7 +98,7 @@ export class AgentLoop {
     await this.#report.send(active, await this.#node.describe(active, facts), this.#node.offered);
   }
 
-  /** Copies stay as long as somebody may ask for them: until the update is completed, or its object is gone. */
+  /** Removes copies that no node may ask for: their update is completed, or their object is deleted. */
   async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
     const wanted = bundles.filter(({ metadata, status }) => {
       return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
@@ -107,30 +107,30 @@ export class AgentLoop {
     await this.#options.tools.cache.discard(new Set(digests), this.#context);
   }
 
-  /** After an update, lets go of images that CRI-O keeps for releases that the cluster neither runs nor can go back to. */
+  /** After an update, unpins images of releases that the cluster neither runs nor can roll back to. */
   async #unpin(bundles: readonly UpgradeBundle[]): Promise<void> {
     const { images } = this.#options.tools;
     const completed = bundles.filter((bundle) => phaseOf(bundle) === 'Completed').map(({ metadata }) => metadata.uid);
     const updates = completed.sort().join();
-    if (updates === '' || updates === this.#tidied) return;
+    if (updates === '' || updates === this.#unpinnedAfter) return;
     const pinned = await images.pinnedReleases();
     if (pinned.length > 0) {
       const version = await this.#cluster.read(clusterVersionReference);
       const needed = version && listNeededReleases(version);
       if (!needed) return;
-      // By digests: the same release may be named by a mirror of it.
+      // Compared by digest, because a mirror may name the same release.
       const kept = new Set(needed.map(digestIn));
       const rest = pinned.filter((release) => !kept.has(digestIn(release)));
-      if (rest.length > 0) this.#context.log('info', `the images of ${rest.join(', ')} are pinned no longer`);
+      if (rest.length > 0) this.#context.log('info', `the images of ${rest.join(', ')} are no longer pinned`);
       await images.unpin(rest, this.#context);
     }
-    this.#tidied = updates;
+    this.#unpinnedAfter = updates;
   }
 
-  /** What to say of bundles none of which is allowed. */
-  async #offerOf(found: readonly FoundBundle[]): Promise<NodeProgress> {
+  /** Returns the report about bundles that are not allowed. */
+  async #describeFound(found: readonly FoundBundle[]): Promise<NodeProgress> {
     const words = found.map((each) => {
-      const digest = each.digest === undefined ? '' : `, ${each.digest} as the file beside it says`;
+      const digest = each.digest === undefined ? '' : `, ${each.digest} as its .sha256 file says`;
       return `${describe(each)}${digest}`;
     });
     const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
@@ -149,8 +149,8 @@ export class AgentLoop {
     return { name, controlPlane, pinsByCluster: await servesPins(this.#cluster) };
   }
 
-  /** Not all nodes at the same moment. */
-  #pause(): number {
+  /** Nodes do not all check at the same moment. */
+  #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
 }

@@ -8,21 +8,21 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { Media, type MediaOptions } from '../../node/media/media.ts';
 import { examineFiles, listFiles, type Findings, type FoundBundle, type Rejected } from '../../node/media/medium.ts';
 
-/** Where an agent looks for bundles. */
+/** Where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {
-  /** Folders of the host, besides the media. */
+  /** Folders of the host, in addition to the media. */
   readonly folders: readonly string[];
 }
 
-/** What was found in a folder, until something in it changes. */
+/** The findings in a folder, which are valid until it changes. */
 interface Examined {
   readonly fingerprint: string;
   readonly findings: Findings;
 }
 
 /**
- * The bundles that a node can read: on its media, and in folders that somebody named. Nothing in them has been verified. Where
- * nothing may be mounted, the folders are all there is.
+ * The bundles on the media of a node and in configured folders. None is verified. If the agent may not mount media,
+ * only the folders count.
  */
 export class AgentMedia {
   readonly #host: Host;
@@ -31,7 +31,7 @@ export class AgentMedia {
   readonly #events: DeviceEvents | undefined;
   readonly #context: Context;
   readonly #examined = new Map<string, Examined>();
-  readonly #told = new Set<string>();
+  readonly #warned = new Set<string>();
 
   private constructor(
     { host, folders }: AgentMediaOptions,
@@ -46,11 +46,11 @@ export class AgentMedia {
     this.#context = context;
   }
 
-  /** Gets ready to look. Throws `busy` where another run does. */
+  /** Prepares the search. Throws `busy` if another process searches. */
   static async open(options: AgentMediaOptions, context: Context): Promise<AgentMedia> {
     const media = await Media.open(options, context).catch((error: unknown) => {
       if (!isPluginError(error) || error.code === 'interrupted' || error.code === 'busy') throw error;
-      context.log('warn', `media are not looked at: ${error.message}`);
+      context.log('warn', `media are not searched: ${error.message}`);
       return undefined;
     });
     const events = media && (await DeviceEvents.open(options.host, context));
@@ -58,17 +58,17 @@ export class AgentMedia {
   }
 
   /**
-   * Looks once and gives what is there now: on media and in the folders, or, where a device or a file is named, only that. Throws
+   * Returns the present bundles on media and in folders, or only those of the named device or file. Throws
    * `interrupted`.
    */
-  async look(named?: string): Promise<readonly FoundBundle[]> {
-    await this.#lookAtMedia();
-    if (named !== undefined) return this.#lookAtPath(named);
+  async find(named?: string): Promise<readonly FoundBundle[]> {
+    await this.#updateMedia();
+    if (named !== undefined) return this.#findAt(named);
     const places = await Promise.all(
       this.#folders.map(async (folder) => {
         const path = pathOnHost(this.#host, folder);
         const files = await listFiles(path).catch((error: unknown) => {
-          this.#tell(messageOf(error));
+          this.#warnOnce(messageOf(error));
           return new Map<string, string>();
         });
         return this.#examine(path, files.keys(), [...files].join());
@@ -77,40 +77,40 @@ export class AgentMedia {
     return [...(this.#media?.bundles ?? []), ...places.flat()];
   }
 
-  /** What the last look found that looks like a bundle and cannot be used, and why. */
-  get complaints(): readonly string[] {
+  /** Why files and devices of the last search that look like a bundle cannot be used. */
+  get problems(): readonly string[] {
     const inFolders = [...this.#examined.values()].flatMap(({ findings }) => findings.rejected);
-    return [...(this.#media?.rejected ?? []), ...inFolders].map(complain);
+    return [...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem);
   }
 
-  /** Waits so many milliseconds, or until a device comes or goes, or the signal ends it. */
-  async wait(patience: number, signal: AbortSignal): Promise<void> {
-    if (this.#events) return this.#events.next(patience, signal);
-    await sleep(patience, undefined, { signal }).catch(() => undefined);
+  /** Waits for a number of milliseconds, a device event, or the signal. */
+  async wait(time: number, signal: AbortSignal): Promise<void> {
+    if (this.#events) return this.#events.next(time, signal);
+    await sleep(time, undefined, { signal }).catch(() => undefined);
   }
 
-  /** Releases everything that was mounted. */
+  /** Unmounts all media. */
   async close(): Promise<void> {
     this.#events?.close();
     await this.#media?.close();
   }
 
-  async #lookAtMedia(): Promise<void> {
+  async #updateMedia(): Promise<void> {
     try {
       for (const event of (await this.#media?.look()) ?? []) {
-        if (event.event === 'rejected') this.#tell(complain(event));
+        if (event.event === 'rejected') this.#warnOnce(describeProblem(event));
         if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
-        if (event.event === 'removed') this.#context.log('info', `${event.device} is gone`);
+        if (event.event === 'removed') this.#context.log('info', `${event.device} was removed`);
       }
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      this.#tell(`media cannot be looked at: ${error.message}`);
+      this.#warnOnce(`cannot search the media: ${error.message}`);
     }
   }
 
-  async #lookAtPath(named: string): Promise<readonly FoundBundle[]> {
+  async #findAt(named: string): Promise<readonly FoundBundle[]> {
     const path = pathOnHost(this.#host, named);
-    // Devices have links such as /dev/disk/by-label; files of a medium may have links to anything.
+    // Devices have links such as /dev/disk/by-label. Files of a medium may link to any file.
     const isInDev = resolve('/', named).startsWith('/dev/');
     const found = await (isInDev ? stat : lstat)(path).catch(() => undefined);
     if (!found) return [];
@@ -128,19 +128,19 @@ export class AgentMedia {
     const known = this.#examined.get(folder);
     if (known?.fingerprint === fingerprint) return known.findings.bundles;
     const findings = await examineFiles(folder, names, { device }, this.#context);
-    for (const rejected of findings.rejected) this.#tell(complain(rejected));
-    // What is still being copied changes, and is looked at again.
+    for (const rejected of findings.rejected) this.#warnOnce(describeProblem(rejected));
+    // A file that is still being written changes, and is examined again.
     this.#examined.set(folder, { fingerprint, findings });
     return findings.bundles;
   }
 
-  /** Says something once. */
-  #tell(words: string): void {
-    if (!this.#told.has(words)) this.#context.log('warn', words);
-    this.#told.add(words);
+  /** Logs each message once. */
+  #warnOnce(words: string): void {
+    if (!this.#warned.has(words)) this.#context.log('warn', words);
+    this.#warned.add(words);
   }
 }
 
-function complain({ device, path, reason }: Rejected): string {
+function describeProblem({ device, path, reason }: Rejected): string {
   return reason.includes(path) ? reason : `${path === device ? path : `${path} on ${device}`}: ${reason}`;
 }

@@ -7,19 +7,19 @@ import { clientTlsOf, derivePreSharedKey } from '../../http/preSharedKey.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
 
-/** There are other nodes to ask: one that does not answer, or has enough to do, is not insisted on. */
+/** Retries little: another node may have the bundle too. */
 const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
-/** How many nodes are asked before it is time to look at the cluster again. */
+/** The number of nodes to ask before the next check of the cluster. */
 const mostAsked = 4;
-/** At how many parts of the nodes it is looked for them. */
+/** The number of parts of the nodes to search. */
 const mostLooks = 3;
 
-/** The path under which agents serve a bundle to each other. */
+/** Returns the path under which agents serve a bundle to each other. */
 export function peerPath(digest: Digest): string {
   return `/bundles/${hexOf(digest)}.tar`;
 }
 
-/** Opens connections to agents that have the same token, and to no others. `name` is what they are told of this one. */
+/** Opens connections to agents that have the same token. `name` is the user agent. */
 export function connectToPeers(token: string, name?: string): Connections {
   const certificates = clientTlsOf(derivePreSharedKey(token));
   return new Connections({ certificates, ...(name !== undefined && { userAgent: name }) });
@@ -38,8 +38,9 @@ export class AgentPeers {
   }
 
   /**
-   * Brings a bundle from any node that has it into a folder, and gives its path; undefined where no node gives it at present. A transfer that was cut off is gone on with, from whichever node. Throws `busy`, `disk-full`,
-   * `not-writable`, `interrupted`, and what asking the cluster throws.
+   * Fetches a bundle from any node into a folder, and returns its path; undefined if no node offers it now. Resumes an
+   * interrupted transfer, from any node. Throws `busy`, `disk-full`, `not-writable`, `interrupted`, and what asking the
+   * cluster throws.
    */
   async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
     return this.#ask(digest, context, (origin) => {
@@ -48,7 +49,7 @@ export class AgentPeers {
     });
   }
 
-  /** Asks the nodes that say they have the bundle, in an order of chance, until one gives something. */
+  /** Asks the nodes that offer the bundle, in random order, until one has an answer. */
   async #ask<T>(
     digest: Digest,
     context: Context,
@@ -66,7 +67,7 @@ export class AgentPeers {
     return undefined;
   }
 
-  /** A few of the nodes that offer a bundle. Where many do, nobody need know them all: it is parts of them that are looked at. */
+  /** Yields a few of the nodes that offer a bundle. If many do, reads only parts of the nodes. */
   async *#chooseHolders(digest: Digest): AsyncGenerator<Holder> {
     const given = new Set<string>();
     for (let look = 0; look < mostLooks; look += 1) {
@@ -87,20 +88,20 @@ export class AgentPeers {
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
     return leases.flatMap((lease) => {
       const { origin, progress } = parseReport(lease) ?? {};
-      // An agent of an earlier version serves by plain HTTP, until the DaemonSet has replaced it.
+      // An agent of an earlier version serves plain HTTP, until the DaemonSet has replaced it.
       if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
       return [{ name: progress.name, origin }];
     });
   }
 }
 
-/** A node that offers a bundle, and where it is reached. */
+/** A node that offers a bundle, and its address. */
 interface Holder {
   readonly name: string;
   readonly origin: string;
 }
 
-/** What is not the fault of the node that was asked. */
+/** Errors that the other node did not cause. */
 const ownFaults: ReadonlySet<ErrorCode> = new Set(['interrupted', 'busy', 'disk-full', 'not-writable', 'internal']);
 
 function shuffle<T>(items: readonly T[]): T[] {

@@ -4,42 +4,46 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { formatNodeReport, type NodeReport, type Proposal } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
-/** How often the cluster is told while only numbers change, in milliseconds: by all nodes together no more than ten times a second. */
+/**
+ * Returns the pause between two reports while only numbers change, in milliseconds: at most ten reports a second from
+ * all nodes.
+ */
 export function reportPause(nodes: number): number {
   return Math.max(3000, nodes * 100);
 }
 
-/** After how many milliseconds the cluster is told all the same, so that it knows that somebody is there. */
+/** The longest pause between two reports, in milliseconds, as a sign that the agent runs. */
 const heartbeat = 5 * 60_000;
-/** A change of the free space that is worth telling, in bytes. */
+/** The smallest change of the free space to report, in bytes. */
 const coarse = 2 ** 30;
 
-/** Tells the cluster how far a node has come, in a Lease of its own. */
+/** Reports the progress of a node, in a Lease of its own. */
 export class AgentReport {
   readonly #cluster: Cluster;
   readonly #origin: string | undefined;
   #sent: NodeReport | undefined;
   #sentAt = -Infinity;
 
-  /** `origin` is where other agents reach this one. */
+  /** `origin` is the address of this agent for other agents. */
   constructor(cluster: Cluster, origin: string | undefined) {
     this.#cluster = cluster;
     this.#origin = origin;
   }
 
-  /** Writes what is to be said of the node for an UpgradeBundle, where it is something else than before. Throws what asking the cluster throws. */
+  /** Writes the report of the node about an UpgradeBundle if it has changed. Throws what asking the cluster throws. */
   async send(bundle: UpgradeBundle, progress: NodeProgress, offers: Digest | undefined): Promise<void> {
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers };
     const age = performance.now() - this.#sentAt;
     const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
     const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
-    const isUrgent = !isDeepStrictEqual(gist(report), this.#sent && gist(this.#sent));
+    const isUrgent = !isDeepStrictEqual(urgentPart(report), this.#sent && urgentPart(this.#sent));
     if (!isUrgent && age < (isSame ? heartbeat : pause)) return;
     await this.#write(report);
   }
 
   /**
-   * Writes which bundle the node has found while no UpgradeBundle is at work, unless that is what it wrote last. Throws what asking the cluster throws.
+   * Writes which bundle the node has found while no UpgradeBundle is active, if it has changed. Throws what asking the
+   * cluster throws.
    */
   async propose(proposal: Proposal | undefined, progress: NodeProgress): Promise<void> {
     if (this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal)) return;
@@ -53,8 +57,8 @@ export class AgentReport {
   }
 }
 
-/** What is told at once when it changes. */
-function gist({ bundle, offers, progress: { phase, message } }: NodeReport): object {
+/** The parts whose changes are reported at once. */
+function urgentPart({ bundle, offers, progress: { phase, message } }: NodeReport): object {
   return { bundle, offers, phase, message };
 }
 

@@ -13,36 +13,36 @@ import {
 } from '../../server/server.ts';
 import { peerPath } from './agentPeers.ts';
 
-/** To how many nodes one node sends its bundle at a time. The others find one that has got it meanwhile. */
+/** The number of nodes to which one node sends its bundle at a time. Other nodes fetch it from those. */
 const mostUploads = 2;
-/** What the node at the other end has to keep up with to hold one of these: it goes on where it was, here or elsewhere. */
+/** The limits for a client. A client that is disconnected resumes its transfer, here or at another node. */
 const limits = { idleTimeout: 30_000, minimumRate: 64 * 1024, maximumTime: 60 * 60_000 };
-/** The name of the Service that leads to all agents. */
+/** The name of the Service of all agents. */
 const serviceName = 'bundle';
 
-/** Where an agent listens, and for whom. */
+/** The address and the secret of an agent’s server. */
 export interface AgentServerOptions {
   readonly host: string;
   readonly port: number;
-  /** The secret that all agents have. It is never sent: the key of TLS is derived from it. */
+  /** The secret of all agents. It is never sent: the TLS key is derived from it. */
   readonly token: string;
-  /** The executable that this agent runs from, for nodes that have none yet. */
+  /** The executable of this agent, for nodes that have none yet. */
   readonly executable?: ServedExecutable | undefined;
   readonly limits?: NonNullable<ServeOptions['limits']>;
-  /** Is told of every request for a bundle. */
+  /** Called for each request for a bundle. */
   readonly onResponse?: (response: ServedResponse) => void;
 }
 
-/** The executable of an agent, and where it is served. */
+/** The executable of an agent, and its port. */
 export interface ServedExecutable {
   /** Its SHA-256 in hex digits. */
   readonly digest: string;
   readonly path: string;
-  /** A port of its own, by plain HTTP: it is no secret, and curl, which fetches it, cannot use a pre-shared key. */
+  /** Serves plain HTTP: the executable is not secret, and curl, which fetches it, cannot use a pre-shared key. */
   readonly port: number;
 }
 
-/** What an agent gives to the agents of other nodes: its executable, and the bundle that it has. */
+/** Serves the executable and the bundle of a node to the agents of other nodes. */
 export class AgentServer {
   readonly #files: Map<string, ServedFile>;
   readonly #server: ContentServer;
@@ -55,7 +55,7 @@ export class AgentServer {
     this.#program = program;
   }
 
-  /** Begins to listen. Throws what serveContent throws. */
+  /** Starts the server. Throws what serveContent throws. */
   static async open(options: AgentServerOptions, context: Context): Promise<AgentServer> {
     const files = new Map<string, ServedFile>();
     const { executable, token, ...listen } = options;
@@ -74,25 +74,25 @@ export class AgentServer {
     return this.#server.port;
   }
 
-  /** Where other nodes fetch the executable; undefined for an agent that serves none. */
+  /** The URL of the executable for other nodes; undefined if the agent serves none. */
   get executableOrigin(): string | undefined {
     return this.#program?.url;
   }
 
-  /** Where other nodes reach it; undefined for one that listens on every address. */
+  /** The URL of this agent for other nodes; undefined if it listens on every address. */
   get origin(): string | undefined {
     const { host, url } = this.#server;
     return host === '0.0.0.0' || host === '::' ? undefined : url;
   }
 
-  /** Offers a verified bundle that has the digest, in place of any other. */
+  /** Offers a verified bundle with the digest, and no other. */
   offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
     this.withdraw();
     if (chunks) this.#files.set(peerPath(digest), { size, chunks, maxClients: mostUploads });
     this.#offered = digest;
   }
 
-  /** Offers no bundle any more. Who is being sent one gets no further than its source does. */
+  /** Withdraws the offer. A running transfer ends when its source is closed. */
   withdraw(): void {
     if (this.#offered !== undefined) this.#files.delete(peerPath(this.#offered));
     this.#offered = undefined;

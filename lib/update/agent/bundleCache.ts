@@ -10,15 +10,15 @@ import { checkBundleDigest, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { gatherFacts, recallFacts, type BundleFacts } from '../bundleFacts.ts';
 
-/** A bundle that a node has at hand, and what was found out about it when it was verified. */
+/** An open bundle, and its verified facts. */
 export interface CachedBundle {
   readonly bundle: Bundle;
   readonly facts: BundleFacts;
 }
 
 /**
- * What a node keeps of bundles from one start to the next, in one folder: copies that came from other nodes, and the facts of those that were
- * verified. A copy has its final name only if its digest is right, and facts are kept of verified bundles only.
+ * The folder in which a node keeps copies of bundles from other nodes, and the facts of verified bundles. A copy gets
+ * its final name only if its digest is right.
  */
 export class BundleCache {
   readonly #folder: string;
@@ -29,20 +29,20 @@ export class BundleCache {
     this.#trust = trust;
   }
 
-  /** Where copies go. */
+  /** The folder of the copies. */
   get folder(): string {
     return this.#folder;
   }
 
   /**
-   * Reads the facts of a bundle that this node has verified before, also if the bundle is gone since, and verifies the signature again. Throws what
-   * recallFacts does.
+   * Reads the facts of a bundle that this node verified before, and verifies the signature again. The bundle itself may
+   * be gone. Throws what recallFacts throws.
    */
   recall(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
     return recallFacts(this.#factsPath(digest), digest, this.#trust, context);
   }
 
-  /** Opens the copy of a bundle; undefined where there is none. Throws what verifying the signature does. */
+  /** Opens the copy of a bundle; undefined if there is none. Throws what verifying the signature throws. */
   async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
     const found = await stat(path).catch(() => undefined);
@@ -50,14 +50,14 @@ export class BundleCache {
   }
 
   /**
-   * Verifies a bundle on a medium, which takes reading it whole: its digest, and who signed the release in it. Throws
+   * Reads a bundle on a medium completely, and verifies its digest and the signature of its release. Throws
    * `digest-mismatch`, `interrupted`, and what reading it and checking signatures throw.
    */
   async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
     return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
-  /** Reads a bundle whole once more: whether it is what it was. Throws `interrupted`. */
+  /** Reads a bundle completely, and returns whether its digest is still right. Throws `interrupted`. */
   async isWhole({ bundle, facts }: CachedBundle, context: Context): Promise<boolean> {
     try {
       await checkBundleDigest(bundle, facts.digest, context);
@@ -69,13 +69,13 @@ export class BundleCache {
     }
   }
 
-  /** Removes a copy that is damaged. */
+  /** Removes a corrupt copy. */
   async drop({ bundle, facts }: CachedBundle, context: Context): Promise<void> {
     context.log('warn', `${bundle.path} is damaged: it is removed`);
     await rm(replicaPath(this.#folder, facts.digest), { force: true });
   }
 
-  /** Removes everything of bundles but of those that are named. */
+  /** Removes the copies and facts of all bundles except the named ones. */
   async discard(kept: ReadonlySet<Digest>, context: Context): Promise<void> {
     const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^bundle-[0-9a-f]{12}\./.test(name));
     const stems = [...kept].map((digest) => replicaPath('', digest).replace(/tar$/, ''));

@@ -11,8 +11,8 @@ import {
 const { apiVersion, kind } = upgradeBundleKind;
 
 /**
- * The UpgradeBundles as an agent needs them, without what all nodes say, which is most of them: their columns each time, and what was asked of them
- * once for each change of that.
+ * Reads UpgradeBundles without the reports of all nodes, which are most of their size: their columns each time, and
+ * their spec once for each generation.
  */
 export class UpgradeBundleReader {
   readonly #cluster: Cluster;
@@ -22,10 +22,13 @@ export class UpgradeBundleReader {
     this.#cluster = cluster;
   }
 
-  /** All of them as they are now; of the status there are `phase`, `turn` and `nodesReady`. Throws what asking the cluster throws. */
+  /**
+   * Returns all UpgradeBundles; their status has `phase`, `turn` and `nodesReady` only. Throws what asking the cluster
+   * throws.
+   */
   async list(): Promise<UpgradeBundle[]> {
     const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
-    // The definition is of an earlier version.
+    // The definition may be of an earlier version, without these columns.
     if (!rows?.every((row) => row !== undefined)) return this.#listWhole();
     const found = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
     this.#known = new Map(found.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));
@@ -33,7 +36,7 @@ export class UpgradeBundleReader {
   }
 
   async #listWhole(): Promise<UpgradeBundle[]> {
-    const bundles = (await this.#cluster.list(apiVersion, kind)) as unknown as UpgradeBundle[];
+    const bundles = (await this.#cluster.list(apiVersion, kind)) as UpgradeBundle[];
     return bundles.map((bundle) => ({ ...trim(bundle), status: statusOf({ ...bundle.status }) }));
   }
 
@@ -41,14 +44,14 @@ export class UpgradeBundleReader {
     const known = this.#known.get(key);
     if (known) return known;
     const found = await this.#cluster.read({ apiVersion, kind, metadata: { name } });
-    return found && trim(found as unknown as UpgradeBundle);
+    return found && trim(found as UpgradeBundle);
   }
 }
 
-/** What the columns say of an UpgradeBundle. */
+/** The columns of an UpgradeBundle. */
 interface Row {
   readonly name: string;
-  /** Is another as soon as anything of it is another but its status. */
+  /** Changes with the object, except with its status. */
   readonly key: string;
   readonly status: UpgradeBundleStatus;
 }
@@ -70,7 +73,7 @@ function statusOf({ phase, turn, nodesReady }: Fields): UpgradeBundleStatus {
   };
 }
 
-/** An UpgradeBundle without its status, and without what grows with that. */
+/** Returns an UpgradeBundle without its status, and without fields that grow with the status. */
 function trim({ metadata, status: _status, ...bundle }: UpgradeBundle): UpgradeBundle {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
   return { ...bundle, metadata: kept };

@@ -192,7 +192,7 @@ class Fleet {
     };
     const wait = (patience: number, signal: AbortSignal): Promise<void> =>
       sleep(patience, undefined, { signal }).catch(() => undefined);
-    const media = { look: () => Promise.resolve(found), wait };
+    const media = { find: () => Promise.resolve(found), wait };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
     this.#loops.set(name, { loop, cache });
     this.#closing.push(

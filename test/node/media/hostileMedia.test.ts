@@ -47,9 +47,9 @@ describe('a medium whose owner wants to read the machine', () => {
 
   /** Looks twice, expects no bundle, and gives everything that was said. */
   const complaintOf = async (named?: string): Promise<string> => {
-    expect(await media.look(named)).to.deep.equal([]);
-    expect(await media.look(named)).to.deep.equal([]);
-    const said = [...context.lines, ...media.complaints].join('\n');
+    expect(await media.find(named)).to.deep.equal([]);
+    expect(await media.find(named)).to.deep.equal([]);
+    const said = [...context.lines, ...media.problems].join('\n');
     expect(said).not.to.include('eyJ').and.not.to.include('secret-of');
     return said;
   };
@@ -83,7 +83,7 @@ describe('a medium whose owner wants to read the machine', () => {
     await copyFile(made.path, at(name));
     await writeFile(secret, `${'a'.repeat(64)}  ${name}\n`);
     await symlink(secret, at(`${name}.sha256`));
-    expect((await media.look()).map(({ digest }) => digest)).to.deep.equal([undefined]);
+    expect((await media.find()).map(({ digest }) => digest)).to.deep.equal([undefined]);
   });
 
   it('neither waits for a pipe nor opens a device, whatever they are called', async () => {
@@ -101,7 +101,7 @@ describe('a medium whose owner wants to read the machine', () => {
 
   it('cannot put a link in the place of a bundle between finding it and verifying it', async () => {
     await copyFile(made.path, at(name));
-    const [found] = await media.look();
+    const [found] = await media.find();
     if (!found) return expect.fail();
     await rename(at(name), join(outside, 'moved'));
     await symlink(join(outside, 'moved'), at(name));
@@ -120,7 +120,7 @@ describe('a medium whose owner wants to read the machine', () => {
 
   it('may have a hard link to a file of the same file system: nothing tells it from any other', async () => {
     await link(made.path, at(name)).catch(() => copyFile(made.path, at(name)));
-    expect((await media.look()).map(({ version }) => version)).to.deep.equal(['4.12.4']);
+    expect((await media.find()).map(({ version }) => version)).to.deep.equal(['4.12.4']);
   });
 
   it('has names that nobody can show left out, and too many bundles refused', async () => {

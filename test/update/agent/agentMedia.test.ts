@@ -29,35 +29,35 @@ describe('AgentMedia', () => {
   });
 
   it('finds what comes into a folder and goes, where nothing can be mounted', async () => {
-    expect(context.lines.join()).to.match(/^warn: media are not looked at/);
-    expect(await media.look()).to.deep.equal([]);
+    expect(context.lines.join()).to.match(/^warn: media are not searched/);
+    expect(await media.find()).to.deep.equal([]);
     const path = join(folder, 'sticks/upgrade-4.12.4-x86_64.tar');
     await copyFile(bundle.path, path);
     for (let time = 0; time < 2; time += 1) {
-      const [found, ...others] = await media.look();
+      const [found, ...others] = await media.find();
       expect(found).to.include({ path, version: '4.12.4', arch: 'x86_64' });
       expect(others).to.deep.equal([]);
     }
     await rm(path);
-    expect(await media.look()).to.deep.equal([]);
+    expect(await media.find()).to.deep.equal([]);
   });
 
   it('says once what is no bundle, and looks again when it changes', async () => {
     const path = join(folder, 'sticks/upgrade-x.tar');
     await writeFile(path, 'not yet');
-    for (let time = 0; time < 2; time += 1) expect(await media.look()).to.deep.equal([]);
+    for (let time = 0; time < 2; time += 1) expect(await media.find()).to.deep.equal([]);
     expect(context.lines.filter((line) => line.includes('upgrade-x.tar'))).to.have.length(1);
     await copyFile(bundle.path, path);
-    expect(await media.look()).to.have.length(1);
+    expect(await media.find()).to.have.length(1);
     await rm(path);
   });
 
   it('looks at nothing but the file that is named', async () => {
     const named = join(folder, 'anywhere.tar');
-    expect(await media.look(named)).to.deep.equal([]);
+    expect(await media.find(named)).to.deep.equal([]);
     await copyFile(bundle.path, named);
     await copyFile(bundle.path, join(folder, 'sticks/upgrade-a.tar'));
-    expect((await media.look(named)).map(({ path }) => path)).to.deep.equal([named]);
+    expect((await media.find(named)).map(({ path }) => path)).to.deep.equal([named]);
   });
 
   it('waits until it is told to go on', async () => {
