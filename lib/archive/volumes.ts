@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { open, rm, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeReadError, isMissing } from '../files/fileContent.ts';
+import { describeReadError, ignoreMissing } from '../files/fileContent.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import type { Piece } from '../files/fileRange.ts';
 
@@ -70,7 +70,7 @@ export async function findArchive(path: string, onMedium = false): Promise<Found
       const size = await folder.sizeOf(basename(path));
       if (size !== undefined) return { path, volumes: [{ path, size }], severed: [] };
     }
-    const found = named || onMedium ? undefined : await stat(path).catch(passOverMissing);
+    const found = named || onMedium ? undefined : await stat(path).catch(ignoreMissing);
     if (found?.isDirectory()) return undefined;
     if (found) return { path, volumes: [{ path, size: found.isFile() ? found.size : Infinity }], severed: [] };
     const whole = named?.path ?? path;
@@ -126,10 +126,6 @@ async function listVolumes(path: string): Promise<Volume[]> {
     .filter(({ stats }) => stats.isFile())
     .map(({ path: name, stats }) => ({ path: join(dirname(path), name), size: stats.size }))
     .sort((a, b) => (a.path < b.path ? -1 : 1));
-}
-
-function passOverMissing(error: unknown): undefined {
-  if (!isMissing(error)) throw error;
 }
 
 /**

@@ -49,3 +49,8 @@ export function isMissing(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return code === 'ENOENT' || code === 'ENOTDIR';
 }
+
+/** Returns undefined for an error of a file that does not exist, and throws any other error: for the `catch` of a promise. */
+export function ignoreMissing(error: unknown): undefined {
+  if (!isMissing(error) && !isPluginError(error, 'not-found')) throw error;
+}

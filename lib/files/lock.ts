@@ -2,7 +2,7 @@ import { lstat, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '../errors.ts';
 import { describeWriteError } from './disk.ts';
-import { isMissing } from './fileContent.ts';
+import { ignoreMissing } from './fileContent.ts';
 import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './process.ts';
 
 /**
@@ -38,7 +38,7 @@ export async function checkLock(path: string, what: string): Promise<void> {
 
 /** Returns the content of a lock file that no process has; undefined if there is none. Throws `busy`. */
 async function readLock(path: string, what: string): Promise<string | undefined> {
-  const content = (await unlessMissing(readFile(path, 'utf8'))) ?? ((await isLink(path)) ? '' : undefined);
+  const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
   if (isHeld(content) || (content === '' && (await isRecent(path)))) throw busy(path, what);
   return content;
@@ -62,18 +62,10 @@ async function create(path: string, content: string): Promise<boolean> {
 /** Removes a lock of an ended process, unless another process has just taken it over. */
 async function removeStale(path: string, content: string): Promise<void> {
   const aside = `${path}.${process.pid}`;
-  await unlessMissing(rename(path, aside));
-  const moved = (await unlessMissing(readFile(aside, 'utf8'))) ?? content;
+  await rename(path, aside).catch(ignoreMissing);
+  const moved = (await readFile(aside, 'utf8').catch(ignoreMissing)) ?? content;
   if (moved === content) await rm(aside, { force: true });
-  else await unlessMissing(rename(aside, path));
-}
-
-/** Returns the result of an action on a file; undefined if another process has removed the file. */
-function unlessMissing<T>(action: Promise<T>): Promise<T | undefined> {
-  return action.catch((error: unknown) => {
-    if (isMissing(error)) return undefined;
-    throw error;
-  });
+  else await rename(aside, path).catch(ignoreMissing);
 }
 
 function isHeld(content: string): boolean {
@@ -105,7 +97,7 @@ function bootIdentity(): string {
 
 /** Returns whether a path is a symbolic link. A broken one exists, but cannot be read. */
 async function isLink(path: string): Promise<boolean> {
-  return (await unlessMissing(lstat(path)))?.isSymbolicLink() ?? false;
+  return (await lstat(path).catch(ignoreMissing))?.isSymbolicLink() ?? false;
 }
 
 /** Returns whether an empty lock is so recent that its process may still write it. */

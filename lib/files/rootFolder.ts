@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { checkInterrupted } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { isMissing, readOpenFile } from './fileContent.ts';
+import { ignoreMissing, isMissing, readOpenFile } from './fileContent.ts';
 import { readChunks } from './fileRange.ts';
 import { readWhole } from './smallFile.ts';
 
@@ -52,7 +52,7 @@ export class RootFolder {
    * does.
    */
   async sizeOf(path: string): Promise<number | undefined> {
-    return this.#visit(path, (place) => Promise.resolve(this.#requireFile(place, path).size)).catch(passOverMissing);
+    return this.#visit(path, (place) => Promise.resolve(this.#requireFile(place, path).size)).catch(ignoreMissing);
   }
 
   /**
@@ -60,7 +60,7 @@ export class RootFolder {
    * another file system.
    */
   async statOf(path: string): Promise<Stats | undefined> {
-    return this.#visit(path, (place) => Promise.resolve(place.stats)).catch(passOverMissing);
+    return this.#visit(path, (place) => Promise.resolve(place.stats)).catch(ignoreMissing);
   }
 
   /** Reads a file. Throws as `open` does, and `too-large` above the limit in bytes. */
@@ -99,7 +99,7 @@ export class RootFolder {
     limit = usualLimits.entries,
   ): Promise<FolderEntry[]> {
     const found: FolderEntry[] = [];
-    await this.#visit(folder, (place) => this.#list(place, folder, limit, found, isWanted)).catch(passOverMissing);
+    await this.#visit(folder, (place) => this.#list(place, folder, limit, found, isWanted)).catch(ignoreMissing);
     return found;
   }
 
@@ -118,7 +118,7 @@ export class RootFolder {
         throw new PluginError('too-large', `${join(this.path, folder)} has more than ${depth} levels of folders`);
       for (const { path } of folders) await this.#step(place, path, (next) => visit(next, path, level + 1));
     };
-    await this.#visit(folder, (place) => visit(place, folder, 0)).catch(passOverMissing);
+    await this.#visit(folder, (place) => visit(place, folder, 0)).catch(ignoreMissing);
     return found.filter(({ stats }) => !stats.isDirectory()).sort((a, b) => (a.path < b.path ? -1 : 1));
   }
 
@@ -136,8 +136,8 @@ export class RootFolder {
         throw new PluginError('too-large', `${join(this.path, folder)} has more than ${limit} files`);
       if (!isWanted(name)) continue;
       const inside = join(place.path, name);
-      const stats = await lstat(inside).catch(passOverMissing);
-      const target = stats?.isSymbolicLink() ? await readlink(inside).catch(passOverMissing) : undefined;
+      const stats = await lstat(inside).catch(ignoreMissing);
+      const target = stats?.isSymbolicLink() ? await readlink(inside).catch(ignoreMissing) : undefined;
       const path = folder === '' ? name : `${folder}/${name}`;
       if (stats) found.push({ path, stats, ...(target !== undefined && { target }) });
     }
@@ -249,8 +249,4 @@ function describeError(error: unknown, path: string): PluginError {
 
 function identityOf({ dev, ino }: Stats): string {
   return `${dev}:${ino}`;
-}
-
-function passOverMissing(error: unknown): undefined {
-  if (!isMissing(error) && !isPluginError(error, 'not-found')) throw error;
 }
