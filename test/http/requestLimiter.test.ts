@@ -14,7 +14,7 @@ async function takeAll(
   return taken;
 }
 
-describe('Slots', () => {
+describe('RequestLimiter', () => {
   it('gives as many as there are, and the next when one comes back', async () => {
     const slots = new RequestLimiter(2);
     const taken = await takeAll(slots, ['plain', 'plain', 'plain', 'plain']);

@@ -22,10 +22,10 @@ function makeClock(): Clock {
 
 /** How many failures are endured before one is thrown. */
 async function failuresOf(options: RetryOptions, error: Error): Promise<number> {
-  const patience = new RetryBudget(options, makeContext());
+  const budget = new RetryBudget(options, makeContext());
   for (let count = 1; count < 1000; count += 1) {
     try {
-      await patience.waitAfter(error);
+      await budget.waitAfter(error);
     } catch {
       return count;
     }
@@ -33,7 +33,7 @@ async function failuresOf(options: RetryOptions, error: Error): Promise<number> 
   return Infinity;
 }
 
-describe('Patience', () => {
+describe('RetryBudget', () => {
   it('endures transient errors for a number of attempts', async () => {
     expect(await failuresOf({ ...fast, attempts: 4 }, unreachable)).to.equal(4);
     expect(await failuresOf({ ...fast, attempts: 4 }, busy())).to.equal(4);
@@ -46,12 +46,12 @@ describe('Patience', () => {
   });
 
   it('starts anew after real progress, not after a few bytes', async () => {
-    const patience = new RetryBudget({ ...fast, attempts: 2 }, makeContext());
-    await patience.waitAfter(unreachable);
-    patience.progress(70_000);
-    await patience.waitAfter(unreachable);
-    patience.progress(60_000);
-    await failureOf(patience.waitAfter(unreachable), 'unreachable');
+    const budget = new RetryBudget({ ...fast, attempts: 2 }, makeContext());
+    await budget.waitAfter(unreachable);
+    budget.progress(70_000);
+    await budget.waitAfter(unreachable);
+    budget.progress(60_000);
+    await failureOf(budget.waitAfter(unreachable), 'unreachable');
   });
 
   it('waits as long as servers ask, up to a sum', async () => {
@@ -69,13 +69,13 @@ describe('Patience', () => {
   it('warns of a server that makes it wait for ten seconds, each minute, and gives up after ten', async () => {
     const clock = makeClock();
     const context = makeContext();
-    const patience = new RetryBudget({ clock }, context);
+    const budget = new RetryBudget({ clock }, context);
     const start = clock.now();
     const told: [number, string][] = [];
     const endured = (async () => {
       for (;;) {
         const before = context.lines.length;
-        await patience.waitAfter(busy(1000));
+        await budget.waitAfter(busy(1000));
         const line = context.lines.slice(before).find((each) => each.startsWith('warn'));
         if (line !== undefined) told.push([clock.now() - start, line]);
       }
@@ -106,10 +106,10 @@ describe('Patience', () => {
 
   it('counts anew after progress', async () => {
     const clock = makeClock();
-    const patience = new RetryBudget({ clock, longestWait: 10_000 }, makeContext());
+    const budget = new RetryBudget({ clock, longestWait: 10_000 }, makeContext());
     for (let count = 0; count < 10; count += 1) {
-      await patience.waitAfter(busy(5000));
-      patience.progress(70_000);
+      await budget.waitAfter(busy(5000));
+      budget.progress(70_000);
     }
   });
 

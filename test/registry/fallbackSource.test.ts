@@ -20,7 +20,7 @@ function connect(context: Context = makeContext()): { connections: Connections; 
   return { connections, transport: new Transport(connections, nobody, context, { insecure: true, attempts: 1 }) };
 }
 
-describeSource('Mirrored', async (content, repository, context) => {
+describeSource('FallbackSource', async (content, repository, context) => {
   const [without, has] = [await startRegistry(), await startRegistry({ content })];
   const { connections, transport } = connect(context);
   const at = ({ host }: TestRegistry): Registry => new Registry({ registry: host, repository }, transport, context);
@@ -37,7 +37,7 @@ describeSource('Mirrored', async (content, repository, context) => {
   };
 });
 
-describe('Mirrored', () => {
+describe('FallbackSource', () => {
   let sample: Sample;
   let mirror: TestRegistry;
   let source: TestRegistry;
@@ -111,7 +111,7 @@ describe('Mirrored', () => {
   });
 });
 
-describe('tryEach', () => {
+describe('firstSuccess', () => {
   const places = [{ name: 'host-a' }, { name: 'host-b' }, { name: 'host-c' }];
   const asking = async (...codes: (PluginError['code'] | Error)[]): Promise<{ error: unknown; asked: number }> => {
     let asked = 0;

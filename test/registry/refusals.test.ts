@@ -12,7 +12,7 @@ function replyOf(status: number, body: string | object = '', more: Partial<Reply
 
 const errors = (code: string, message: string, detail: unknown = null) => ({ errors: [{ code, message, detail }] });
 
-describe('explainRefusal', () => {
+describe('explainRegistryRefusal', () => {
   it('has a code for each kind of refusal', () => {
     const codes = [401, 403, 404, 429, 500, 418].map((status) => explainRegistryRefusal(subject, replyOf(status)).code);
     expect(codes).to.deep.equal([
