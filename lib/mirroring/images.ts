@@ -2,7 +2,9 @@ import { readFile } from 'node:fs/promises';
 import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
-import type { Context } from '../context.ts';
+import { describeExtraImages } from '../bundle/extraImages.ts';
+import { checkInterrupted, type Context } from '../context.ts';
+import { collectFailures } from '../failures.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import { formatPlace, formatTarget, releaseName, type Destination } from '../release/mirror/destination.ts';
@@ -29,7 +31,16 @@ export async function listMirrorImages(
   source: ReleaseSource,
   destination: Destination,
   skipReleaseImage: boolean,
+  context: Context,
 ): Promise<MirrorImage[]> {
+  const words = describeExtraImages(source.extraImages.map(({ name }) => name));
+  if (words !== undefined) context.log('warn', words);
+  const extras = source.extraImages.map(({ name, digest }) => ({
+    name,
+    digest,
+    target: destination(name, release),
+    source: source.found.source,
+  }));
   const images = namedImages(release, skipReleaseImage).map(async ([name, reference]) => ({
     name,
     digest: reference.digest ?? release.digest,
@@ -37,12 +48,31 @@ export async function listMirrorImages(
     isRelease: name === releaseName,
     ...(await source.sourceOf(name, reference)),
   }));
-  return Promise.all(images);
+  const found = await Promise.allSettled(images);
+  checkInterrupted(context.signal);
+  const failures = found.flatMap((each) => {
+    if (each.status === 'fulfilled') return [];
+    if (!isPluginError(each.reason)) throw each.reason as Error;
+    return [each.reason];
+  });
+  if (failures.length > 0) {
+    throw collectFailures(failures, {
+      title: `${failures.length} of ${images.length} images are not complete`,
+      hint: 'Mirror the release to the directory again: only what is missing is fetched.',
+    });
+  }
+  return [...found.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : [])), ...extras];
 }
 
 /** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */
-export function listMirrors(release: Release, destination: Destination, context: Context): MirroredSource[] {
-  const mirrored = namedImages(release, false).flatMap(([name, { registry, repository }]) => {
+export function listMirrors(
+  release: Release,
+  { extraImages }: Pick<ReleaseSource, 'extraImages'>,
+  destination: Destination,
+  context: Context,
+): MirroredSource[] {
+  const extras = extraImages.flatMap(({ name, origin }) => (origin ? [[name, origin] as const] : []));
+  const mirrored = [...namedImages(release, false), ...extras].flatMap(([name, { registry, repository }]) => {
     const source = formatReference({ registry, repository });
     const { place } = destination(name, release);
     const mirror = formatPlace(place);

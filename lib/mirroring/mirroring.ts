@@ -129,23 +129,27 @@ async function load(
   fetchFile: FetchFile,
   context: Context,
 ): Promise<SignedRelease> {
-  context.log('info', `reading the release ${formatReference(source.found.reference)}`);
+  const { reference, descriptor, source: content } = source.found;
+  const name = source.isLocal ? `${descriptor.digest} in ${content.name}` : formatReference(reference);
+  context.log('info', `reading the release ${name}`);
   const written =
     configFolder === undefined ? [] : await readConfigFolder(new RootFolder(configFolder), '', context.signal);
   const known = mergeSignatures([source.signatures, readAllSignatures(written)]);
-  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile }, context);
+  return loadRelease(source.found, source.wanted, { ...trust, known, fetchFile, offline: source.isLocal }, context);
 }
 
 async function carryOut(run: Run): Promise<MirrorOutcome> {
   const { request, registries, source, signed, context } = run;
   const { destination, configFolder, signatureFolder } = request;
   const kind = await checkCluster(run);
-  const images = destination ? await listMirrorImages(signed, source, destination, request.skipReleaseImage) : [];
+  const images = destination
+    ? await listMirrorImages(signed, source, destination, request.skipReleaseImage, context)
+    : [];
   const graphData =
     destination && (await findGraphData(request.graphData, signed, source, destination, run.fetchFile, context));
   if (graphData) images.push(graphData);
 
-  const sources = destination && kind !== undefined ? listMirrors(signed.release, destination, context) : [];
+  const sources = destination && kind !== undefined ? listMirrors(signed.release, source, destination, context) : [];
   const mirrors = kind === undefined || sources.length === 0 ? undefined : { kind, sources };
   const updateService = graphData && (await describeUpdateService(graphData, signed.release, request, context));
   const manifests = releaseManifests(signed, { mirrors, updateService });

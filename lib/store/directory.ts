@@ -75,7 +75,7 @@ export class Directory implements ContentStore, LocalContent {
     checkInterrupted(this.#context.signal);
     const path = await this.#locate(descriptor);
     if (path === undefined) throw this.#notFound(descriptor.digest);
-    return verifyStream(this.#files.stream(path, this.#context.signal, start), descriptor, this.name, start);
+    return verifyStream(this.#files.stream(path, this.#context.signal, start), descriptor, this.#absolute(path), start);
   }
 
   async *chunks(descriptor: Descriptor, start: number, end: number): AsyncGenerator<Buffer> {
@@ -86,7 +86,7 @@ export class Directory implements ContentStore, LocalContent {
 
   /**
    * Returns whether content exists with the right size, and a manifest with all its content: another tool may have
-   * left a truncated blob under its final name. With `verifyExisting`, digests are verified.
+   * left a truncated blob under its final name. With `verifyExisting`, digests are verified, of both copies of a manifest.
    */
   async exists(descriptor: Descriptor): Promise<boolean> {
     checkInterrupted(this.#context.signal);
@@ -94,7 +94,8 @@ export class Directory implements ContentStore, LocalContent {
     const path = await this.#find('manifests', descriptor.digest);
     if (path === undefined || (await this.#files.sizeOf(path)) !== descriptor.size) return false;
     const bytes = await this.#files.read(path, manifestSizeLimit);
-    if (digestOf(bytes) !== descriptor.digest) return false;
+    const copy = this.#options.verifyExisting ? await this.#find('blobs', descriptor.digest) : path;
+    if (digestOf(bytes) !== descriptor.digest || !(await this.#isWhole(copy, descriptor))) return false;
     for (const child of childrenOf(parseManifest(bytes, `${descriptor.digest} in ${this.name}`))) {
       if (!(await this.exists(child))) return false;
     }

@@ -122,6 +122,21 @@ describe('Directory', () => {
     expect(await readContent(directory, sample.layer, 1e6)).to.have.length(sample.layer.size);
   });
 
+  it('finds and replaces either copy of a manifest that is no hard link any more, with verifyExisting', async () => {
+    await layOutAsOc(root, sample.content);
+    const directory = openDirectory({ verifyExisting: true });
+    for (const folder of ['blobs', 'manifests'] as const) {
+      const path = at(folder, sample.list.digest);
+      const bytes = await readFile(path);
+      await unlink(path);
+      await writeFile(path, Buffer.from(bytes).fill(0x20, 5, 10));
+      expect(await directory.exists(sample.list), folder).to.equal(false);
+      await pushAll(directory);
+      expect(await readFile(path), folder).to.deep.equal(bytes);
+      expect(await directory.exists(sample.list)).to.equal(true);
+    }
+  });
+
   it('finds and replaces an corrupt blob of the right size with verifyExisting, and only then', async () => {
     await layOutAsOc(root, sample.content);
     await writeFile(at('blobs', sample.layer.digest), Buffer.alloc(sample.layer.size));

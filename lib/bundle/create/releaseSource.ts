@@ -2,11 +2,13 @@ import { resolve } from 'node:path';
 import type { SignaturesByDigest } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { isDigest } from '../../oci/digest.ts';
+import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../oci/descriptor.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
 import { formatReference, isRepository, parseReference, parseRepository, type Reference } from '../../oci/reference.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
 import {
   isVersion,
+  parseArchitecture,
   parseReleaseTag,
   parseVersion,
   releaseTag,
@@ -18,7 +20,7 @@ import { releaseRepository } from '../../store/directory.ts';
 import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../location.ts';
 import type { Registries } from '../../registry/registries.ts';
 import { RootFolder } from '../../files/rootFolder.ts';
-import type { ContentSource } from '../../store/store.ts';
+import { readContent, type ContentSource } from '../../store/store.ts';
 import { openComplete } from '../complete.ts';
 import { openBundle } from '../open.ts';
 import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
@@ -45,11 +47,22 @@ export interface ReleaseSource {
   readonly wanted: { readonly version?: string; readonly arch?: Architecture };
   /** Signatures that are beside the images. */
   readonly signatures: SignaturesByDigest;
-  /** Whether this needs no registry, unless an image is missing. */
+  /** Whether this needs no registry. */
   readonly isLocal: boolean;
+  /** Images beside those of the release, which its signature does not cover. */
+  readonly extraImages: readonly LocalExtraImage[];
   /** One of its images; with a reference where it is in a registry, and the name of the repository where it is in a directory or bundle. */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   close(): Promise<void>;
+}
+
+/** An extra image in a bundle or mirror directory. */
+export interface LocalExtraImage {
+  /** As components are named: what its tag has after that of the release. */
+  readonly name: string;
+  readonly digest: Digest;
+  /** Where it came from, if that is known. */
+  readonly origin: Reference | undefined;
 }
 
 /** Where one image of a release is. */
@@ -73,15 +86,15 @@ export async function openReleaseSource(
   const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
   if (release.startsWith('file://')) {
     const { name, wanted } = parseLocal(release);
-    return openLocal(fromDir ?? '.', { name, wanted, repository }, registries, context);
+    return openLocal(fromDir ?? '.', { name, wanted, repository }, context);
   }
   if (version !== undefined && fromDir !== undefined) {
     const local = { name: releaseRepository, version, arch: arch ?? 'x86_64', repository } as const;
-    return openLocal(fromDir, local, registries, context);
+    return openLocal(fromDir, local, context);
   }
   if (fromDir !== undefined)
     context.log('warn', `${release} is not searched in ${fromDir}: only versions and file:// are`);
-  if (version === undefined && (await isPath(release))) return openPath(release, repository, registries, context);
+  if (version === undefined && (await isPath(release))) return openPath(release, repository, context);
   const wanted = { ...(version !== undefined && { version }), ...(arch && { arch }) };
   const sources = new Map<string, ContentSource>();
   const sourceOf = (reference: Reference): ContentSource => {
@@ -99,6 +112,7 @@ export async function openReleaseSource(
     wanted,
     signatures: new Map(),
     isLocal: false,
+    extraImages: [],
     sourceOf: async (_name, reference) => ({ source: sourceOf(reference), reference }),
     close: async () => {},
   };
@@ -115,7 +129,6 @@ interface LocalRelease {
 async function openLocal(
   folder: string,
   { name, repository, wanted, version, arch }: LocalRelease,
-  registries: Registries,
   context: Context,
 ): Promise<ReleaseSource> {
   const path = resolve(folder);
@@ -141,7 +154,8 @@ async function openLocal(
       // A tag of the directory is no promise: the payload has to say the same.
       wanted: parseReleaseTag(tag) ?? {},
       signatures: await readSignaturesBeside(location, context),
-      ...localImages(path, name, content, opened, registries, context),
+      ...localImages(path, name, content, opened),
+      extraImages: isDigest(tag) ? [] : await findExtraImages(content, tag, []),
       close: () => opened.close(),
     };
   } catch (error) {
@@ -150,12 +164,7 @@ async function openLocal(
   }
 }
 
-async function openPath(
-  path: string,
-  repository: string | undefined,
-  registries: Registries,
-  context: Context,
-): Promise<ReleaseSource> {
+async function openPath(path: string, repository: string | undefined, context: Context): Promise<ReleaseSource> {
   const bundle = await openComplete(path, { bases: [] }, context);
   const { content, metadata } = bundle;
   const named = parseReference(metadata.release);
@@ -166,7 +175,12 @@ async function openPath(
     found: { reference, descriptor, source: content },
     wanted: {},
     signatures: await readBundledSignatures(bundle, context),
-    ...localImages(path, releaseRepository, content, alone, registries, context),
+    ...localImages(path, releaseRepository, content, alone),
+    extraImages: await findExtraImages(
+      content,
+      releaseTag(metadata.version, parseArchitecture(metadata.arch)),
+      metadata.extraImages,
+    ),
     close: () => bundle.close(),
   };
 }
@@ -176,8 +190,6 @@ function localImages(
   name: string,
   content: ContentSource,
   opened: Pick<OpenedLocation, 'repositories' | 'repository'>,
-  registries: Registries,
-  context: Context,
 ): Pick<ReleaseSource, 'isLocal' | 'sourceOf'> {
   const others = opened.repositories.flatMap((repository) => {
     const source = repository === name ? undefined : opened.repository(repository);
@@ -187,17 +199,48 @@ function localImages(
     isLocal: true,
     sourceOf: async (image, reference) => {
       const wanted = reference.digest ?? reference.tag ?? '';
+      let missing = wanted;
       for (const place of [{ repository: name, source: content }, ...others]) {
-        const found = await place.source.resolve(wanted).catch(() => undefined);
-        if (found && (await place.source.exists(found))) return place;
+        const found = await place.source.resolve(wanted).catch(notFound);
+        const below = found && (await findMissing(place.source, found));
+        if (found && !below) return place;
+        missing = below?.digest ?? missing;
       }
-      context.log(
-        'warn',
-        `${image} is missing or incomplete in ${path}: it is copied from ${formatReference(reference)}`,
-      );
-      return { source: registries.sourceOf(reference), reference };
+      throw new PluginError('incomplete', `${image}: ${missing} is missing or truncated in ${content.name}`, {
+        hint: `Mirror the release to ${path} again: only what is missing is fetched.`,
+      });
     },
   };
+}
+
+function notFound(error: unknown): undefined {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+}
+
+/** Finds the first content of an image that a source lacks, or has with another size. */
+async function findMissing(source: ContentSource, node: Descriptor): Promise<Descriptor | undefined> {
+  if (await source.exists(node)) return undefined;
+  const bytes = isManifest(node) ? await readContent(source, node).catch(notFound) : undefined;
+  for (const child of bytes ? childrenOf(parseManifest(bytes, `${node.digest} in ${source.name}`)) : []) {
+    const missing = await findMissing(source, child);
+    if (missing) return missing;
+  }
+  return node;
+}
+
+/** Finds extra images by their tags, which begin with that of the release. */
+async function findExtraImages(
+  content: ContentSource,
+  tag: string,
+  pullspecs: readonly string[],
+): Promise<LocalExtraImage[]> {
+  const origins = new Map(pullspecs.map(parseReference).map((reference) => [reference.digest, reference]));
+  const tags = (await content.tags()).filter((each) => each.startsWith(`${tag}-extra-`)).sort();
+  const images = tags.map(async (each) => {
+    const { digest } = await content.resolve(each);
+    return { name: each.slice(tag.length + 1), digest, origin: origins.get(digest) };
+  });
+  return Promise.all(images);
 }
 
 function parseLocal(text: string): { name: string; wanted: string } {

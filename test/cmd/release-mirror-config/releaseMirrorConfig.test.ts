@@ -280,7 +280,7 @@ describe('oc adm-release-mirror-config', () => {
       await layOutAsOc(mirroring.path('oc'), content);
       await workshop.registry.stop();
       await mirroring.succeed(
-        ['--from-dir=oc', `--to=${site.host}/site/release`],
+        ['--from-dir=oc', `--to=${site.host}/site/release`, `--signature-store=${workshop.signatures.url}`],
         `file://openshift/release:${release.tag}`,
       );
       expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.have.members([release.tag, ...tags.keys()]);
@@ -297,15 +297,52 @@ describe('oc adm-release-mirror-config', () => {
       expect(stdout).to.contain('Configmap config/signature/');
     });
 
-    it('takes what is missing from its registry, and says so', async () => {
+    it('names what is missing or corrupt with its file, and asks no other registry', async () => {
+      await open();
+      const { release, registry, signatures } = workshop;
+      await mirroring.succeed(['--to-dir=mirror']);
+      const source = `file://openshift/release:${release.tag}`;
+      const args = ['--from-dir=mirror', `--to=${site.host}/site/release`];
+      const asked = (): number => registry.requests.length + signatures.requests.length;
+      const before = asked();
+      const blob = ownLayerOf(release, 'rhel-coreos-8');
+      const path = mirroring.path('mirror/v2/openshift/release/blobs', blob);
+      const bytes = await readFile(path);
+      await writeFile(path, Buffer.alloc(bytes.length));
+      const corrupt = await mirroring.fail(args, 1, source);
+      expect(corrupt).to.contain(`rhel-coreos-8: source`).and.contain(path);
+      expect(corrupt).to.contain('reading the release sha256:').and.not.contain(release.registry);
+      await rm(path);
+      const missing = await mirroring.fail(args, 1, source);
+      expect(missing).to.contain(
+        `error: rhel-coreos-8: ${blob} is missing or truncated in ${mirroring.path('mirror')}`,
+      );
+      await rm(mirroring.path('mirror/config'), { recursive: true });
+      await writeFile(path, bytes);
+      expect(await mirroring.fail(args, 1, source)).to.match(/no signature/);
+      expect(asked()).to.equal(before);
+      expect([...(pushed('site/release')?.tags.keys() ?? [])]).not.to.include(release.tag);
+    });
+
+    it('takes the extra images of a bundle along', async () => {
       await open();
       const { release } = workshop;
-      await mirroring.succeed(['--to-dir=mirror']);
-      await rm(mirroring.path('mirror/v2/openshift/release/blobs', ownLayerOf(release, 'rhel-coreos-8')));
-      const source = `file://openshift/release:${release.tag}`;
-      const { stderr } = await mirroring.run(['--from-dir=mirror', `--to=${site.host}/site/release`], source);
-      expect(stderr).to.match(/warning: rhel-coreos-8 is missing or incomplete in \S+mirror: it is copied from/);
-      expect([...(pushed('site/release')?.tags.keys() ?? [])]).to.include(`${release.tag}-rhel-coreos-8`);
+      const extra = [...release.images.values()].at(-1)?.pullspec ?? '';
+      const repository = `${release.registry}/tools/extra`;
+      const content = release.content.repositories.get(release.componentRepository);
+      workshop.registry.content.repositories.set('tools/extra', content ?? { manifests: new Map(), tags: new Map() });
+      const digest = extra.slice(extra.indexOf('@') + 1);
+      const bundle = await workshop.make({ 'extra-image': `${repository}@${digest}` });
+      await disconnect();
+      const { code, stdout, stderr } = await mirroring.run([`--to=${site.host}/site/release`], bundle);
+      expect(code, stderr).to.equal(0);
+      expect(stderr).to.contain('warning: 1 image not covered by the release signature');
+      const tag = `${release.tag}-extra-extra-${digest.slice(7, 19)}`;
+      expect(pushed('site/release')?.tags.get(tag)).to.equal(digest);
+      expect(stdout).to.contain(`source: ${repository}\n`);
+      await mirroring.succeed(['--to-dir=mirror'], bundle);
+      await mirroring.succeed(['--from-dir=mirror', `--to=${site.host}/again/release`], release.version);
+      expect(pushed('again/release')?.tags.get(tag)).to.equal(digest);
     });
 
     it('names versions that are there when the one that is asked for is not', async () => {
