@@ -55,7 +55,7 @@ function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefi
   if (age.version === '' || !isOlder(age.version, firstSignatureReader)) return undefined;
   return (
     `${name}: the version operator of OpenShift ${age.version} may not read signatures from ConfigMaps, ` +
-    'as those from 4.4 on do. An update to this release may need --force.'
+    'as those from 4.4 on do. An update to this release may need to be forced.'
   );
 }
 

@@ -63,7 +63,8 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
     const pod = podTarget(options);
     if (pod) return pod;
     throw new PluginError('no-cluster', `No cluster is configured: there is no kubeconfig at ${places.join(' or ')}`, {
-      hint: 'Log in with “oc login”, name the file with --kubeconfig, or set KUBECONFIG.',
+      hint: 'Log in with “oc login”, name the file, or set KUBECONFIG.',
+      settings: ['kubeconfig'],
     });
   }
   const contextName = options.context || config['current-context'] || '';
@@ -80,8 +81,9 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
     throw new PluginError('no-cluster', `No cluster is chosen: ${source} has no current context with a server`, {
       hint:
         names.length > 0
-          ? `Choose one with --context: ${names.join(', ')}.`
-          : 'Log in with “oc login”, or name a --server.',
+          ? `Choose one of the contexts ${names.join(', ')}.`
+          : 'Log in with “oc login”, or name a server.',
+      settings: [names.length > 0 ? 'context' : 'server'],
     });
   }
   if (!['http:', 'https:'].includes(URL.parse(server)?.protocol ?? '')) {
@@ -165,7 +167,7 @@ function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
 function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
   const { token, username, password, clientCertificate, clientKey, as, asGroup, asUid } = options;
   if (token && username) {
-    throw new PluginError('usage', '--token and --username are two ways to log in; give one');
+    throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
   }
   const merged = present({
     // What is given to log in with is instead of what the file has for that; certificates may go with it.
@@ -181,13 +183,13 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
   });
   const has = (name: string): boolean => text(merged[name]) !== '' || text(merged[`${name}-data`]) !== '';
   if ((clientCertificate || clientKey) && has('client-certificate') !== has('client-key')) {
-    throw new PluginError('usage', '--client-certificate and --client-key are of use only together');
+    throw new PluginError('usage', 'a client certificate needs its key, and a key its certificate');
   }
   if (password && text(merged['username']) === '') {
-    throw new PluginError('usage', '--password needs --username: the kubeconfig has none');
+    throw new PluginError('usage', 'a password needs a user name, and the kubeconfig has none');
   }
   if (text(merged['as']) === '' && (asUid || (asGroup && asGroup.length > 0))) {
-    throw new PluginError('usage', '--as-group and --as-uid need --as: whose group or UID it is');
+    throw new PluginError('usage', 'a group or UID to impersonate needs a user to impersonate');
   }
   return merged;
 }

@@ -83,7 +83,7 @@ async function checkFile(file: string, root?: string): Promise<void> {
   }
   if (found.size <= largestFile) return;
   throw new PluginError('too-large', `${file} has ${found.size} bytes, too many for manifests (at most 1 MiB)`, {
-    hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config BUNDLE --apply-config.',
+    hint: 'For a bundle or a mirror directory: oc adm-release-mirror-config apply BUNDLE',
   });
 }
 

@@ -1,4 +1,4 @@
-import { PluginError, type ErrorCode } from '../errors.ts';
+import { PluginError, type ErrorCode, type SettingName } from '../errors.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { TransientError } from '../http/retry.ts';
 import type { KubeTarget } from './kubeconfig.ts';
@@ -11,7 +11,11 @@ export class ApiError extends PluginError {
   /** What the answer says it is about: kind, name and causes. */
   readonly details: Fields;
 
-  constructor(code: ErrorCode, message: string, options: { hint?: string | undefined; status: number; body: Fields }) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { hint?: string | undefined; settings?: readonly SettingName[]; status: number; body: Fields },
+  ) {
     super(code, message, options);
     this.status = options.status;
     this.reason = typeof options.body['reason'] === 'string' ? options.body['reason'] : '';
@@ -59,6 +63,7 @@ export function explainClusterRefusal(
   }
   return new ApiError(code, wordsOf(code, said, status, where, target), {
     hint: hintOf(code, said, target),
+    settings: code === 'unauthorized' ? ['user', 'token'] : code === 'denied' ? ['context'] : [],
     status,
     body: answer,
   });
@@ -70,14 +75,14 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
     (target.clusterName === ''
       ? 'Use a kubeconfig that has the authority of the cluster'
       : `Check certificate-authority-data of the cluster “${target.clusterName}” in ${target.source}`) +
-    '; or log in again with “oc login”; “apply” takes the authority with --certificate-authority, ' +
-    'and --insecure-skip-tls-verify verifies nothing.';
+    ', log in again with “oc login”, or name the certificate authority.';
   const network =
     `Check that the cluster is up and that ${new URL(target.server).host} of ${target.source} is its address; ` +
     'HTTPS_PROXY, NO_PROXY and proxy-url decide on the way to it.';
   if (error.code !== 'tls' && error.code !== 'unreachable') return error;
   return new PluginError(error.code, `The cluster ${target.name}: ${error.message}`, {
     hint: error.code === 'tls' ? certificate : network,
+    settings: error.code === 'tls' ? ['certificateAuthority', 'insecureSkipTlsVerify'] : ['server'],
     cause: error.cause,
   });
 }
@@ -109,7 +114,7 @@ function wordsOf(
 }
 
 function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | undefined {
-  if (code === 'unauthorized') return 'Log in again with “oc login”, or choose another user with --user or --token.';
+  if (code === 'unauthorized') return 'Log in again with “oc login”, or choose another user.';
   if (code === 'not-served') return `${target.name} does not allow that request.`;
   if (code !== 'denied') return undefined;
   const match =
@@ -118,5 +123,5 @@ function hintOf(code: ErrorCode, said: string, target: KubeTarget): string | und
   const [, user = '', verb = '', resource = '', group = '', namespace] = match;
   const scope = namespace === undefined ? '' : ` -n ${namespace}`;
   const full = group === '' ? resource : `${resource}.${group}`;
-  return `“${user}” needs the right to ${verb} ${full}: check with “oc auth can-i ${verb} ${full}${scope}”, or use an administrator’s --context.`;
+  return `“${user}” needs the right to ${verb} ${full}: check with “oc auth can-i ${verb} ${full}${scope}”, or use the context of an administrator.`;
 }

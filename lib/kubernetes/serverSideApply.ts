@@ -100,7 +100,8 @@ function explain(error: unknown, object: KubernetesObject): unknown {
       'conflict',
       `${formatObjectName(object)} was changed by another manager: ${owned.join(', ')}`,
       {
-        hint: 'To see which manager: oc get -o yaml --show-managed-fields. To replace its values, add --overwrite.',
+        hint: 'To see which manager: oc get -o yaml --show-managed-fields. Overwrite its values if they are not needed.',
+        settings: ['overwrite'],
         cause: error,
       },
     );

@@ -166,7 +166,8 @@ async function askSize(transport: Transport, request: Request): Promise<number> 
   const { headers } = await transport.send({ ...request, method: 'HEAD' }).catch((error: unknown) => {
     if (!isPluginError(error, 'unauthorized')) throw error;
     throw new PluginError('unauthorized', `${request.registry} requires a token for the bundle`, {
-      hint: 'Name the file with the token of the server: --token-file.',
+      hint: 'Name the file with the token of the server.',
+      settings: ['tokenFile'],
       cause: error,
     });
   });

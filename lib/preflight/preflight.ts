@@ -131,7 +131,8 @@ function notOpenShift(cluster: Cluster, { findings }: ClusterSurvey): PluginErro
     'unsupported',
     `${cluster.name} (${cluster.server}) has no ClusterVersion: it is not OpenShift`,
     {
-      hint: 'Choose another cluster with --context or --kubeconfig.',
+      hint: 'Choose another cluster.',
+      settings: ['context', 'kubeconfig'],
     },
   );
 }

@@ -26,7 +26,7 @@ describe('findTarget', () => {
   it('says where it looked when there is none', async () => {
     const failure = await failureOf(findTarget({ environment: { HOME: '/nowhere' } }), 'no-cluster');
     expect(failure.message).to.contain('/nowhere/.kube/config');
-    expect(failure.hint).to.contain('oc login').and.contain('--kubeconfig');
+    expect(failure.hint).to.contain('oc login');
     const environment = { KUBECONFIG: ['/absent/1', '/absent/2'].join(delimiter) };
     expect((await failureOf(findTarget({ environment }), 'no-cluster')).message).to.contain('/absent/1 or /absent/2');
     await failureOf(findTarget({ kubeconfig: '/absent/3', environment }), 'not-readable');
@@ -121,11 +121,11 @@ describe('findTarget', () => {
     const kubeconfig = await folder.write({ cluster: { server: 'https://a' } });
     for (const [flags, words] of [
       [{ token: 't', username: 'u' }, 'two ways to log in'],
-      [{ password: 'p' }, 'needs --username'],
-      [{ asUid: '7' }, 'need --as'],
-      [{ asGroup: ['g'] }, 'need --as'],
-      [{ clientCertificate: '/cert' }, 'only together'],
-      [{ clientKey: '/key' }, 'only together'],
+      [{ password: 'p' }, 'needs a user name'],
+      [{ asUid: '7' }, 'needs a user to impersonate'],
+      [{ asGroup: ['g'] }, 'needs a user to impersonate'],
+      [{ clientCertificate: '/cert' }, 'a client certificate needs its key'],
+      [{ clientKey: '/key' }, 'a client certificate needs its key'],
     ] as const) {
       const failure = await failureOf(findTarget({ kubeconfig, environment: {}, ...flags }), 'usage');
       expect(failure.message).to.contain(words);
@@ -144,7 +144,7 @@ describe('findTarget', () => {
     expect(unknown.hint).to.contain('test');
     const without = await folder.write({ cluster: { server: 'https://a' }, current: '' });
     expect((await failureOf(findTarget({ kubeconfig: without, environment: {} }), 'no-cluster')).hint).to.contain(
-      '--context: test',
+      'contexts test',
     );
   });
 

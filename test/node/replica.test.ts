@@ -117,7 +117,7 @@ describe('fetchBundle', () => {
     for (const wrong of [undefined, 'another-token-0123456789']) {
       const source = { url, token: wrong, digest };
       const error = await failureOf(fetchBundle(source, folder, connections, makeContext()), 'unauthorized');
-      expect(error.hint).to.contain('--token-file');
+      expect(error.settings).to.deep.equal(['tokenFile']);
       expect(JSON.stringify([error.message, error.hint])).not.to.contain(token);
     }
   });

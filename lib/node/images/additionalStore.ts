@@ -81,7 +81,8 @@ export function checkStorePath(path: string, mainStore: string): void {
   }
   if (`${path}/`.startsWith(`${mainStore}/`) || `${mainStore}/`.startsWith(`${path}/`)) {
     throw new PluginError('usage', `${path} cannot be an additional store: ${mainStore} is the main store`, {
-      hint: 'Choose a folder outside of it, or --store=main.',
+      hint: 'Choose a folder outside of it, or the main store.',
+      settings: ['storePath', 'store'],
     });
   }
 }
@@ -103,7 +104,8 @@ async function checkReplaceable(host: Host, path: string, driver: string): Promi
   const [folder, above] = await Promise.all([path, dirname(path)].map((each) => stat(pathOnHost(host, each))));
   if (folder?.dev !== above?.dev) {
     throw new PluginError('usage', `${path} is the top of a file system, which a finished store cannot replace`, {
-      hint: `Name a folder in it: --store-path=${path}/store`,
+      hint: `Name a folder in it, such as ${path}/store.`,
+      settings: ['storePath'],
     });
   }
 }

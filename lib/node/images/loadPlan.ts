@@ -36,14 +36,15 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   const here = machines[arch()];
   if (here !== undefined && metadata.arch !== 'multi' && metadata.arch !== here.release) {
     throw new PluginError('usage', `${path} is for ${metadata.arch}, and this machine is ${here.release}`, {
-      hint: `Make a bundle with --arch=${here.release}, or with --arch=multi.`,
+      hint: `Create a bundle for ${here.release}, or for multi (all architectures).`,
     });
   }
   const all = listImages(bundle);
   for (const word of wanted) {
     if (!all.some((image) => isNamed(image, word))) {
-      throw new PluginError('usage', `--images: ${path} has no image ${word}`, {
-        hint: `Name a component such as etcd, a pullspec or a digest; 'inspect' lists them all.`,
+      throw new PluginError('usage', `${path} has no image ${word}`, {
+        hint: 'Name a component such as etcd, a pullspec or a digest. “inspect” lists all images.',
+        settings: ['images'],
       });
     }
   }

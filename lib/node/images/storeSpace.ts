@@ -48,7 +48,8 @@ export async function checkStoreSpace(
   const amounts = `needs about ${describeBytes(needed)} in ${path}, and ${describeBytes(free)} are free there`;
   const what = images.length === 1 ? 'the image' : `what is missing of ${images.length} images`;
   throw new PluginError('disk-full', `${what} ${amounts}`, {
-    hint: 'Make room, take an additional store on another file system (--store=additional --store-path), or load some of the images (--images).',
+    hint: 'Free space, use an additional store on another file system, or load only some of the images.',
+    settings: ['store', 'storePath', 'images'],
   });
 }
 

@@ -90,7 +90,7 @@ export async function configureStore(host: Host, store: string): Promise<boolean
   const before = await readIfThere(host, storageFile);
   if (before !== undefined && !before.startsWith(header)) {
     throw new PluginError('conflict', `${storageFile} was not written by this program, and is not changed`, {
-      hint: 'Run the command without --write to print the file as it must be, and install it as you installed the present one, such as by a MachineConfig.',
+      hint: 'Print the content instead, and install the file as you installed the present one, such as by a MachineConfig.',
     });
   }
   const text = await describeStorage(host, store);

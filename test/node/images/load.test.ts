@@ -206,7 +206,7 @@ describe('loadBundle', function () {
       expect(error.message).to.match(
         /^what is missing of \d+ images needs about .* MiB in .*, and .* MiB are free there$/,
       );
-      expect(error.hint).to.contain('--store-path');
+      expect(error.settings).to.contain('storePath');
       expect(await readdir(`${path}.partial`)).to.deep.equal([]);
     } finally {
       execFileSync('umount', ['-l', place]);
