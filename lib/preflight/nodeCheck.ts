@@ -37,10 +37,9 @@ const advice = {
   cordon: 'Uncordon it (oc adm uncordon) if nothing speaks against it.',
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
-  space:
-    'Make room, or give the node a larger disk; oc adm prune and crictl rmi --prune remove images that nothing runs.',
+  space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
   stats: 'Look on the node (df /var/lib/containers), or run this as somebody who may get nodes/proxy.',
-  list: 'Look on the node (crictl images --digests), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
+  list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
   missing:
     'Load them into the storage of the node before its registry is gone: a pod that is moved or started there needs them.',
   next: 'They must be on every node, and pinned, before the update begins.',

@@ -6,7 +6,7 @@ import { fingerprintOf } from '../../release/signature/signature.ts';
 import { collectSignatures } from '../../release/signature/trust.ts';
 import { shellWord } from '../../shellWord.ts';
 import { agentSet } from './agentSurvey.ts';
-import { fingerprintOption, readTrust, unsignedOption, type AgentTrust, type WantedTrust } from './agentTrust.ts';
+import { readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 
 /**
@@ -72,10 +72,7 @@ async function refuseWhatAgentsDo(
 
 /** What makes agents believe more than they do. */
 function adviseInstall({ fingerprints }: AgentTrust, more: WantedTrust): string {
-  const words = [
-    ...[...new Set([...fingerprints, ...more.fingerprints])].map((each) => `${fingerprintOption}${each}`),
-    ...more.keyrings.map((file) => `--signature-keyring=${shellWord(file)}`),
-    ...(more.allowUnsigned ? [unsignedOption] : []),
-  ];
-  return `Run this first, with --executable and whatever else they were installed with besides: oc adm-upgrade-bundle install ${words.join(' ')}`;
+  const all = [...new Set([...fingerprints, ...more.fingerprints])];
+  const words = trustArguments({ ...more, fingerprints: all, keyrings: more.keyrings.map(shellWord) });
+  return `Run this first, with the other options of the installation: oc adm-upgrade-bundle install ${words.join(' ')}`;
 }

@@ -88,6 +88,7 @@ function explain({ pods }: AgentSurvey, timeout: number): PluginError {
       ? `The agents of ${late.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
       : `The DaemonSets of the agents and the controllers are not up to date ${after}`;
   return new PluginError('not-ready', words, {
-    hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again: it goes on. --timeout waits longer.',
+    hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again to resume.',
+    settings: ['timeout'],
   });
 }

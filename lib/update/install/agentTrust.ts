@@ -29,16 +29,21 @@ export const noTrust: AgentTrust = { fingerprints: [], keys: '', allowUnsigned: 
 /** Where the pods of agents have the keys that they are to have in a file. */
 export const keysAnnotation = `${upgradeBundleApi.group}/keys`;
 
-/** The options by which somebody is made to trust a key, and to go on without one. */
-export const [fingerprintOption, unsignedOption] = ['--trust-fingerprint=', '--allow-unsigned'] as const;
+/** The arguments of an agent, and of `install`, that trust a key and allow unsigned releases. */
+const [fingerprintOption, unsignedOption] = ['--trust-fingerprint=', '--allow-unsigned'] as const;
+
+/** Returns the arguments that give an agent, or `install`, a trust. */
+export function trustArguments({ fingerprints, keyrings, allowUnsigned }: WantedTrust): string[] {
+  return [
+    ...fingerprints.map((fingerprint) => `${fingerprintOption}${fingerprint}`),
+    ...keyrings.map((file) => `--signature-keyring=${file}`),
+    ...(allowUnsigned ? [unsignedOption] : []),
+  ];
+}
 
 /** The options of an agent that believes them. */
 export function describeTrust({ fingerprints, keys, allowUnsigned }: AgentTrust): string[] {
-  return [
-    ...fingerprints.map((fingerprint) => `${fingerprintOption}${fingerprint}`),
-    ...(keys === '' ? [] : [`--signature-keyring=${keyringPath}`]),
-    ...(allowUnsigned ? [unsignedOption] : []),
-  ];
+  return trustArguments({ fingerprints, keyrings: keys === '' ? [] : [keyringPath], allowUnsigned });
 }
 
 /** Whom the agents of a DaemonSet believe. */

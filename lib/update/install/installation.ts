@@ -80,7 +80,8 @@ function checkAdmission(cluster: Cluster, policies: boolean, admission: Admissio
     'unsupported',
     `${cluster.name} has no ValidatingAdmissionPolicy, which OpenShift has from 4.17 on`,
     {
-      hint: 'Install with --admission-policy=off.',
+      hint: 'Install without the admission policy (off).',
+      settings: ['admissionPolicy'],
     },
   );
 }
@@ -110,8 +111,9 @@ async function checkArchitectures(cluster: Cluster, executables: readonly Execut
     `There is no executable for ${architecture}, which these nodes are: ${nameSome(names)}`,
     {
       hint: isKnown(architecture)
-        ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and give the executable in it with --executable.`
+        ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and use the executable in it.`
         : 'Agents are for amd64 and arm64.',
+      settings: ['executable'],
     },
   );
 }

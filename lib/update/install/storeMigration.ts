@@ -39,7 +39,7 @@ async function loadIntoMain(cluster: Cluster, wait: WaitOptions, context: Contex
   const digest = bundle?.spec.bundle.digest;
   if (!bundle || digest === undefined || !isDigest(digest)) {
     throw new PluginError('not-found', 'no UpgradeBundle has the digest of the bundle of the running release', {
-      hint: 'Load it yourself, then run this again: oc adm-upgrade-bundle apply BUNDLE --store=main.',
+      hint: 'Load it into the main store with oc adm-upgrade-bundle apply, then run this again.',
     });
   }
   const name = `migrate-${bundle.metadata.name}`.slice(0, 253);
@@ -80,9 +80,8 @@ function wouldLose(stranded: readonly StrandedImages[]): PluginError {
     'conflict',
     `the images of the running release are only in the additional store of ${nodes.slice(0, 5).join(', ')}${more}`,
     {
-      hint:
-        'Without the store nothing can be started again. --migrate loads them from the bundle into the main stores first; ' +
-        '--keep-store leaves the store and its configuration on the nodes.',
+      hint: 'Pods cannot start without the store. Load the images into the main stores first, or keep the store on the nodes.',
+      settings: ['migrate', 'keepStore'],
     },
   );
 }

@@ -82,7 +82,7 @@ export async function planStore(
       'unsupported',
       `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
       {
-        hint: 'Node disruption policies came with OpenShift 4.17. Install without --store=additional and --keep-images.',
+        hint: 'Node disruption policies came with OpenShift 4.17. Before it, install without an additional store and without the retention of images.',
       },
     );
   }
@@ -140,7 +140,7 @@ function readStorage(
       {
         hint:
           `It may come from a ContainerRuntimeConfig (overlaySize, additionalImageStores): add the store ${defaultStorePath} there. ` +
-          `Without --store=additional ${storageFile} stays as it is.`,
+          `Without an additional store ${storageFile} stays unchanged.`,
       },
     );
   }
@@ -156,7 +156,7 @@ function readStorage(
   throw new PluginError(
     'conflict',
     `The pools ${own[0]?.metadata.name ?? role} and ${own[odd]?.metadata.name ?? ''} have different files ${storageFile}`,
-    { hint: `One MachineConfig serves both pools. Without --store=additional ${storageFile} stays as it is.` },
+    { hint: `One MachineConfig serves both pools. Without an additional store ${storageFile} stays unchanged.` },
   );
 }
 

@@ -53,7 +53,8 @@ export async function findStrandedImages(cluster: Cluster): Promise<StrandedImag
   const silent = pods.filter(({ running }) => !running).map(({ node, reason }) => `${node}: ${reason}`);
   if (silent.length > 0) {
     throw new PluginError('not-ready', `cannot check which images would be lost: ${silent.join('; ')}`, {
-      hint: 'Run this again when an agent runs on each node. --force removes the store without this check.',
+      hint: 'Run this again when an agent runs on each node, or force the removal of the store without this check.',
+      settings: ['force'],
     });
   }
   const found: StrandedImages[] = [];

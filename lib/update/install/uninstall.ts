@@ -54,7 +54,8 @@ export async function uninstallAgents(
   const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
   if (active && !options.force) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
-      hint: 'Let it end, or give it up first: oc adm-upgrade-bundle abort. --force uninstalls all the same, and restores what it has paused.',
+      hint: 'Wait until it ends, or abort it: oc adm-upgrade-bundle abort. Forcing also restores what the update has paused.',
+      settings: ['force'],
     });
   }
   const { keepStore = false, migrate = false, interval = 1000 } = options;
@@ -131,7 +132,8 @@ async function cleanNodes(
     const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = late.join('; ') || 'their pods are not up to date';
     return new PluginError('not-ready', `Not every node could be cleaned up: ${words}`, {
-      hint: 'Run it again when these nodes are well. --wait=false removes the objects and leaves /var/lib/oc-upgrade-bundle on the nodes.',
+      hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
+      settings: ['wait', 'timeout'],
     });
   };
   await awaitDone(look, { timeout, interval }, context);

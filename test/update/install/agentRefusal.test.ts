@@ -51,7 +51,7 @@ describe('what the agents of a cluster would refuse', () => {
     bring({ ...noTrust, fingerprints });
     const error = await failureOf(check(), 'untrusted');
     expect(error.message).to.contain(`they do not have the key ${bundle.key.fingerprint}`);
-    const [, command] = error.hint?.split('besides: ') ?? [];
+    const [, command] = error.hint?.split('installation: ') ?? [];
     expect(command).to.equal(
       `oc adm-upgrade-bundle install --trust-fingerprint=${other} --trust-fingerprint=${bundle.key.fingerprint} ` +
         `--signature-keyring='${join(bundle.folder, 'our key.asc')}'`,

@@ -163,7 +163,7 @@ describe('uninstall', () => {
       for (const dryRun of ['client', undefined] as const) {
         const error = await failureOf(remove({ dryRun }), 'conflict');
         expect(error.message).to.contain('only in the additional store of worker-0 (1 images)');
-        expect(error.hint).to.contain('--migrate');
+        expect(error.settings).to.contain('migrate');
       }
       await putImage('worker-0', 'main', { whole: false });
       await failureOf(remove(), 'conflict');
@@ -275,7 +275,7 @@ describe('uninstall, while an update is under way', () => {
       uninstallAgents(cluster, { force: false, removePins: false, timeout: undefined }, context),
       'conflict',
     );
-    expect(refused.hint).to.contain('restores what it has paused');
+    expect(refused.hint).to.contain('restores what the update has paused');
     await uninstallAgents(cluster, { force: true, removePins: false, timeout: undefined }, context);
     expect(others()).to.deep.equal(before);
     const restored = context.lines.filter((line) => line.startsWith('info: restored '));
