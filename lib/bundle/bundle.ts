@@ -4,7 +4,7 @@ import type { PluginError } from '../errors.ts';
 import type { Problem } from './problem.ts';
 import type { BundleMetadata } from './metadata.ts';
 
-/** Which part of a bundle some bytes are: of a file, or of what a tar has around its files. */
+/** The part of a bundle that some bytes belong to: a file, or what a tar has around its files. */
 export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';
 
 /** A file of a bundle, or a symbolic link with its target. */
@@ -18,7 +18,7 @@ export interface BundleFile {
 /** Takes the bytes of a bundle, synchronously and in order. The first chunk of a file may be empty; a chunk is not kept. */
 export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 
-/** How a bundle is opened. */
+/** Options for opening a bundle. */
 export interface OpenBundleOptions {
   /** A tar that is cut short is opened as far as it goes. */
   readonly tolerant?: boolean;
@@ -26,7 +26,10 @@ export interface OpenBundleOptions {
   readonly onMedium?: boolean;
 }
 
-/** A bundle that is there: in a tar, in volumes of one, on a device that holds one, or as a mirror directory. Nothing is extracted to read it. */
+/**
+ * An open bundle: a tar, the volumes of a tar, a device with a tar, or a mirror directory. It is read in place,
+ * without extracting.
+ */
 export interface Bundle {
   readonly path: string;
   readonly form: 'tar' | 'directory';

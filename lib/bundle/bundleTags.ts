@@ -9,7 +9,10 @@ import type { BundleImage } from './images.ts';
 import { listImages } from './images.ts';
 import type { Bundle } from './bundle.ts';
 
-/** Lists the images of a bundle with the tags that they get: those of the signed payload, and of extra images those that create gives. */
+/**
+ * Lists the images of a bundle with their tags: the images of the signed payload, and the extra images with the tags
+ * that `create` gives them.
+ */
 export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed: SignedRelease): BundleImage[] {
   const extras = metadata.extraImages.flatMap((name) => {
     const { registry, repository, digest } = parseReference(name);
@@ -19,8 +22,9 @@ export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed:
 }
 
 /**
- * The tags of the images of a bundle with what they point to: by the signed payload, never by the bundle’s tag files. A tag whose
- * image cannot be read is left out, with a warning. Throws `invalid-bundle` for a tag file that leads to another image than the payload says.
+ * Returns the tags of the images of a bundle by the signed payload, never by the tag files of the bundle. A tag whose
+ * image cannot be read is skipped with a warning. Throws `invalid-bundle` for a tag file that names another image than
+ * the payload.
  */
 export async function readBundleTags(
   bundle: Bundle,

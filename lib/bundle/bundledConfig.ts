@@ -36,7 +36,7 @@ export interface ConfigFile extends ConfigText {
   readonly signatures: SignaturesByDigest;
 }
 
-/** What is in the `config` folder of a bundle. */
+/** The content of the `config` folder of a bundle. */
 export interface BundledConfig {
   readonly files: readonly ConfigFile[];
   /** Of all files, each once. */
@@ -45,14 +45,19 @@ export interface BundledConfig {
   readonly problems: readonly Problem[];
 }
 
-/** Lists the configuration of a bundle: in a directory only manifests, which nothing else is applied from. */
+/**
+ * Lists the configuration of a bundle: all files of a tar, and the manifests of a directory. Nothing else is applied.
+ */
 export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): BundleFile[] {
   return files.filter(
     (file) => entryKindOf(file).kind === 'config' && (form === 'tar' || manifestName.test(file.path)),
   );
 }
 
-/** Tells what is too much about the configuration of a bundle, by the number and the sizes of its files, before any is read. */
+/**
+ * Checks the number and the sizes of the configuration files of a bundle before they are read. Returns the limit that
+ * is exceeded.
+ */
 export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   const excess = (what: string, words: string): Problem =>
     describeProblem('unexpected', 'file', what, `config ${words}: nothing of it is read`);
@@ -66,7 +71,10 @@ export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   return excess('config', `has ${bytes} bytes, more than the limit of ${configLimits.bytes}`);
 }
 
-/** Reads the configuration of a bundle, within limits. Throws what reading the bundle does; all else is a problem. */
+/**
+ * Reads the configuration of a bundle, within limits. Throws what reading the bundle throws. Everything else is a
+ * problem.
+ */
 export async function readBundledConfig(bundle: Bundle, context: Context): Promise<BundledConfig> {
   const files = listConfig(bundle);
   const excess = findExcess(files);
@@ -84,7 +92,7 @@ export async function readBundledSignatures(bundle: Bundle, context: Context): P
   return signatures;
 }
 
-/** Reads configuration manifests out of their texts, file by file, so that a signal to stop is heard in between. */
+/** Parses configuration manifests one by one, and stops between two of them when the signal is aborted. */
 export async function parseConfig(texts: readonly ConfigText[], context: Context): Promise<BundledConfig> {
   const files: ConfigFile[] = [];
   const problems: Problem[] = [];

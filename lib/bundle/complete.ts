@@ -11,7 +11,7 @@ import { openBundle } from './open.ts';
 import { type Bundle } from './bundle.ts';
 import { type OpenBundleOptions } from './bundle.ts';
 
-/** Where else to look for what a delta leaves out. */
+/** Where to find the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {
   /** Bundles or mirror directories that somebody named for it. */
   readonly bases: readonly string[];
@@ -44,9 +44,9 @@ export async function completeBundle(
 }
 
 /**
- * Gives a delta the content of those bundles that have what it leaves out: of those that are named, and, where something is
- * still lacking, of those in its folder. Closing it closes them. Any other bundle is returned as it is. Throws what opening one
- * that was named does, and has closed everything then.
+ * Adds to a delta bundle the content of its bases: of the named bundles, and, if blobs are still missing, of the
+ * bundles in its folder. Closing the result closes them. Returns any other bundle as it is. Throws what opening a
+ * named bundle throws, after closing everything.
  */
 export async function addBases(bundle: Bundle, bases: readonly string[], context: Context): Promise<Bundle> {
   if (!bundle.metadata.base) {
@@ -76,19 +76,19 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
   }
 }
 
-/** The blobs that a bundle leaves out as a delta, and that are not to be had from it. */
+/** Lists the blobs that a delta bundle lacks, and that no opened base has. */
 export async function listLacking({ content, metadata }: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
   const blobs = metadata.base?.blobs ?? [];
   const found = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
   return blobs.filter((_, index) => found[index] !== true);
 }
 
-/** What to do about a delta without its base. */
+/** Returns the hint for a delta bundle without its base. */
 export function baseHint({ base }: BundleMetadata): string {
   return `Name the bundle of its base release ${base?.version ?? ''}, or copy it into the same folder.`;
 }
 
-/** A descriptor for a blob whose media type does not matter. */
+/** Makes a descriptor for a blob whose media type does not matter. */
 export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
   return { mediaType: 'application/octet-stream', digest, size };
 }

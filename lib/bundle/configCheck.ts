@@ -13,7 +13,7 @@ import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** What the configuration of a bundle has to agree with. */
+/** What the configuration of a bundle must agree with. */
 export interface ConfigSubject {
   readonly version: string;
   /** The release, and the images of a multi-architecture release. */
@@ -27,7 +27,7 @@ interface ConfiguredBundle extends Pick<Bundle, 'form' | 'described'> {
   readonly metadata: Pick<BundleMetadata, 'signatures'>;
 }
 
-/** By what signatures in the configuration are judged. */
+/** The signatures that the configuration is checked with. */
 export interface ConfigTrust {
   /** The good ones of all digests in it. */
   readonly good: readonly VerifiedSignature[];
@@ -35,7 +35,7 @@ export interface ConfigTrust {
   readonly lenient: boolean;
 }
 
-/** What became of the configuration of a bundle. */
+/** The result of checking the configuration of a bundle. */
 export interface ConfigVerdict {
   readonly problems: readonly Problem[];
   /** The verified signatures, rebuilt as objects. */
@@ -44,7 +44,7 @@ export interface ConfigVerdict {
   readonly mirrors: readonly MirrorManifest[];
 }
 
-/** What configuration has to agree with, by the release itself. */
+/** Returns what the configuration must agree with, by the release itself. */
 export function signatureSubjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
   const references = [reference, ...[...images.values()].map((image) => image.reference)];
   return {
@@ -54,7 +54,7 @@ export function signatureSubjectOf({ version, digest, children, reference, image
   };
 }
 
-/** As subjectOf, by what metadata.json says of a release that cannot be read, or is not to be. */
+/** Returns the same by metadata.json, for a release that cannot be read or is not read. */
 export function describedSubject(
   { version, release, images, signatures }: BundleMetadata,
   digest: Digest,
@@ -66,7 +66,7 @@ export function describedSubject(
   };
 }
 
-/** Says of the registries that configuration names that no signature vouches for them. */
+/** Logs the registries that the configuration names and that no signature covers. */
 export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): void {
   for (const { manifest, registries } of mirrors) {
     context.log(
@@ -77,9 +77,9 @@ export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): v
 }
 
 /**
- * Judges the configuration of a bundle, for every command alike: signature ConfigMaps must be, byte for byte, what this project writes for
- * the verified signatures; a mirror directory may also have signatures of other releases, and as other tools write them, and the mirror
- * sets and the update service of a mirror of this release. Everything else is a problem, by its name.
+ * Checks the configuration of a bundle. Signature ConfigMaps must be, byte for byte, what this project writes for the
+ * verified signatures. A mirror directory may also have signatures of other releases or of other tools, and the mirror
+ * sets and the update service of a mirror of this release. Everything else is a problem.
  */
 export function judgeConfig(
   bundle: ConfiguredBundle,

@@ -4,7 +4,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { metadataPath } from './metadata.ts';
 import type { BundleFile } from './bundle.ts';
 
-/** What a file of a bundle is, by its path; `other` has no place in a bundle. */
+/** The kind of a file of a bundle, by its path; `other` does not belong in a bundle. */
 export type EntryKind =
   | { readonly kind: 'metadata' | 'config' | 'other' }
   | { readonly kind: 'manifest' | 'blob'; readonly digest: Digest }
@@ -12,7 +12,10 @@ export type EntryKind =
 
 const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
 
-/** Tells what a file is. Symbolic links are tags or have no place; a tag may be a copy of its manifest, where links cannot be. */
+/**
+ * Returns the kind of a file. A symbolic link is a tag or `other`. A tag may be a copy of its manifest, because some
+ * file systems have no links.
+ */
 export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'>): EntryKind {
   const [, folder, name = ''] = inRepository.exec(path) ?? [];
   if (target === undefined) {
@@ -25,7 +28,7 @@ export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'
   return folder === 'manifests' && isTag(name) && !isUnfinished ? { kind: 'tag', name } : { kind: 'other' };
 }
 
-/** The digest that a file name is, with a colon or, as on Windows, a dash. */
+/** Returns the digest in a file name, with a colon or, as on Windows, a dash. */
 export function digestNamed(name: string): Digest | undefined {
   const digest = name.replace(/^sha256-/, 'sha256:');
   return isDigest(digest) ? digest : undefined;

@@ -6,20 +6,23 @@ import type { VerifyTrust } from './signatureCheck.ts';
 
 const hint = 'Create the bundle without extra images, or do not require that the signature covers all images.';
 
-/** Says how many images of a bundle the signature of its release does not cover; undefined where it covers all of them. */
+/** Describes how many images of a bundle the release signature does not cover; undefined if it covers all. */
 export function describeExtraImages({ length }: readonly string[]): string | undefined {
   if (length === 0) return undefined;
   return `${length === 1 ? '1 image' : `${length} images`} not covered by the release signature`;
 }
 
-/** The images of a bundle that the signature of its release does not cover, as problems. */
+/** Returns the images of a bundle that the release signature does not cover, as problems. */
 export function findExtraImages({ extraImages }: Pick<BundleMetadata, 'extraImages'>): Problem[] {
   return extraImages.map((image) =>
     describeProblem('unsigned', 'signature', image, `${image} is not covered by the release signature`, hint),
   );
 }
 
-/** Refuses a bundle with images that the signature of the release does not cover, if only covered ones are wanted. Throws `unsigned`. */
+/**
+ * Throws `unsigned` if only signed images are allowed and the bundle has images that the release signature does not
+ * cover.
+ */
 export function checkExtraImages({ path, metadata }: Bundle, { requireSignedImages }: VerifyTrust): void {
   const words = describeExtraImages(metadata.extraImages);
   if (requireSignedImages !== true || words === undefined) return;

@@ -2,10 +2,10 @@ import type { SignedRelease } from '../release/load.ts';
 import type { Release } from '../release/release.ts';
 import type { BundleMetadata } from './metadata.ts';
 
-/** What a bundle says of its release, before its blobs are known. */
+/** The part of metadata.json that describes the release, without the blobs. */
 export type MetadataFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
 
-/** What metadata.json says of a release: everything but the blobs and the size. `extras` are pullspecs by digest. */
+/** Makes the part of metadata.json that describes a release. `extras` are pullspecs by digest. */
 export function describeRelease(
   { release, signatures }: SignedRelease,
   extras: readonly string[],
@@ -32,7 +32,7 @@ export function describeRelease(
   };
 }
 
-/** What metadata.json says of the components of a release: their pullspecs by name. */
+/** Returns the pullspecs of the components of a release by name, as metadata.json has them. */
 export function describeComponents({ images }: Pick<Release, 'images'>): BundleMetadata['components'] {
   return Object.fromEntries([...images].map(([name, { pullspec }]) => [name, pullspec]));
 }

@@ -27,7 +27,7 @@ export async function resolveExtraImages(
   return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
 }
 
-/** Lists what goes into a bundle: the release, its components, and extra images. */
+/** Lists the images of a bundle: the release, its components and the extra images. */
 export function listImages(
   { release }: Pick<SignedRelease, 'release'>,
   extraImages: readonly ExtraImage[],
@@ -72,7 +72,7 @@ export function listNamedImages({
   return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];
 }
 
-/** An image that goes in besides those of the release, before it has a tag. */
+/** An image outside the release, before it has a tag. */
 export type ExtraImage = Omit<BundleImage, 'tag'>;
 
 /** An image that goes into a bundle. */

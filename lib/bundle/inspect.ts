@@ -13,7 +13,7 @@ import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts'
 import type { Bundle } from './bundle.ts';
 import { readDigestFile } from './sidecars.ts';
 
-/** An image of a bundle; sizes in bytes, as the manifests give them, everything that it needs counted once. */
+/** An image of a bundle. Sizes are in bytes by its manifests, with everything counted once. */
 export interface InspectedImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly name: string;
@@ -50,7 +50,7 @@ export interface InspectedSignature {
   readonly file?: string;
 }
 
-/** A blob that several images need. */
+/** A blob of several images. */
 export interface SharedBlob {
   readonly digest: Digest;
   readonly size: number;
@@ -58,7 +58,7 @@ export interface SharedBlob {
   readonly images: number;
 }
 
-/** What a bundle says is in it; sizes in bytes. Nothing of it has been verified. */
+/** The contents of a bundle, not verified; sizes in bytes. */
 export interface Inspection extends Pick<
   BundleMetadata,
   'version' | 'arch' | 'release' | 'previous' | 'tool' | 'volumes'
@@ -110,8 +110,8 @@ interface Walk {
 const emptyGraph: Pick<ImageGraph, 'manifests' | 'attachments'> = { manifests: new Map(), attachments: new Map() };
 
 /**
- * Looks into a bundle without verifying it: reads the metadata, the manifests and the signatures in place, no blob. What
- * is missing or unreadable becomes a note.
+ * Lists the contents of a bundle without verifying it. Reads the metadata, the manifests and the signatures in place,
+ * but no blob. Missing or unreadable content becomes a note.
  */
 export async function inspectBundle(bundle: Bundle, context: Context): Promise<Inspection> {
   const { path, form, size, metadata, content } = bundle;

@@ -8,7 +8,7 @@ export const metadataPath = 'metadata.json';
 /** metadata.json may have at most this many bytes. */
 export const metadataSizeLimit = 4 * 1024 * 1024;
 
-/** A signature that was good when the bundle was made. */
+/** A signature that was valid when the bundle was created. */
 export interface SignatureRecord {
   /** The primary key’s fingerprint, upper-case hex. */
   readonly fingerprint: string;
@@ -22,7 +22,7 @@ export interface BlobRecord {
   readonly size: number;
 }
 
-/** What a delta leaves out: the release that has it, and the blobs that are needed of it. */
+/** The base release of a delta bundle, and the blobs that the bundle lacks. */
 export interface BundleBase {
   readonly version: string;
   readonly arch: string;
@@ -32,8 +32,8 @@ export interface BundleBase {
 }
 
 /**
- * What a bundle says of itself. `version`, `arch`, `release` and `images` have the names that jhernand/upgrade-tool gave
- * them; all pullspecs are by digest, all sizes in bytes.
+ * The content of metadata.json. `version`, `arch`, `release` and `images` have the names of jhernand/upgrade-tool. All
+ * pullspecs are by digest, all sizes in bytes.
  */
 export interface BundleMetadata {
   readonly formatVersion: 1;
@@ -62,8 +62,8 @@ export interface BundleMetadata {
 }
 
 /**
- * Writes metadata as the bytes of metadata.json, with its `size` such that the whole tar has it: `tarSize` tells that from the
- * number of bytes, and `split` the volumes of a tar of some size.
+ * Formats metadata.json. Its `size` is the size of the whole tar: `tarSize` computes it from the length of
+ * metadata.json, and `split` the volumes of a tar of that size.
  */
 export function formatMetadata(
   metadata: Omit<BundleMetadata, 'size'>,

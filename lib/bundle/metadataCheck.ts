@@ -8,7 +8,7 @@ import { metadataPath, type BundleMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** Compares what metadata.json says of the release with what the release’s payload, for which the signature vouches, says itself. */
+/** Compares metadata.json with the signed payload of the release. */
 export function checkReleaseFacts(metadata: BundleMetadata, release: Release): Problem[] {
   const facts = describeRelease({ release, signatures: new Map() }, metadata.extraImages, metadata.tool);
   const words = (['version', 'arch'] as const)
@@ -28,14 +28,17 @@ export function checkReleaseFacts(metadata: BundleMetadata, release: Release): P
   return [...words, ...components, ...others].map(contradiction);
 }
 
-/** Compares the blobs that metadata.json lists, those of a base included, with those that the images need, which have their sizes in bytes. */
+/**
+ * Compares the blobs of metadata.json, with those of the base, with the blobs that the images need and their sizes in
+ * bytes.
+ */
 export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
   const listed = [...blobs, ...(base?.blobs ?? [])].map(({ digest, size }) => `${digest} of ${size} bytes`);
   const actual = [...needed].map(([digest, size]) => `${digest} of ${size} bytes`);
   return compareLists('blobs', listed, actual).map(contradiction);
 }
 
-/** Compares the signatures that metadata.json lists with those that are there; of those of `told` something was said already. */
+/** Compares the signatures of metadata.json with the existing ones. The digests in `told` have a problem already. */
 export function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,

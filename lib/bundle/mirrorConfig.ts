@@ -14,7 +14,7 @@ import { parseReference, parseRepository } from '../oci/reference.ts';
 import type { ConfigFile } from './bundledConfig.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** A manifest that names registries, for which no signature can vouch. */
+/** A manifest that names registries, which no signature can cover. */
 export interface MirrorManifest {
   readonly manifest: ConfigManifest;
   /** Host and port of each. */
@@ -29,9 +29,9 @@ const setPath = /^config\/mirrors\/([a-z]+)(-[0-9a-f]{8})?\.yaml$/;
 const servicePath = 'config/update-service/updateservice.yaml';
 
 /**
- * Judges what mirroring writes besides signatures: a mirror set for repositories of the release, an update service, and the
- * authorities of its registries. Each is rebuilt from what it says, and must be the same byte for byte. `repositories` are those of
- * the release; one that ends with a slash stands for all in it.
+ * Checks the files that mirroring writes in addition to signatures: a mirror set for repositories of the release, an
+ * update service, and the authorities of its registries. Each is rebuilt from its own fields, and must be equal byte
+ * for byte. `repositories` are those of the release; one that ends with a slash includes all below it.
  */
 export function judgeMirrorFiles(
   files: readonly ConfigFile[],

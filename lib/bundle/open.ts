@@ -10,10 +10,9 @@ import { findSplit } from './split.ts';
 import type { Bundle, OpenBundleOptions } from './bundle.ts';
 
 /**
- * Opens a bundle by the path of a file, device or mirror directory; one in volumes by any of them, the name they have in
- * common, or the folder where it is alone. A directory that another tool wrote, without
- * metadata.json, is described by the release in it.
- * Throws `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
+ * Opens a bundle by the path of a file, a device or a mirror directory, or of volumes: any of them, their common name,
+ * or a folder with this bundle only. A directory without metadata.json is described by the release in it. Throws
+ * `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
  */
 export async function openBundle(path: string, context: Context, options: OpenBundleOptions = {}): Promise<Bundle> {
   if (options.onMedium) return openTar(path, options, context);

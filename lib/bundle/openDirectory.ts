@@ -14,7 +14,10 @@ import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { readReleaseRepositories, repositoriesPath } from './releaseRepositories.ts';
 
-/** Opens a mirror directory, an unpacked bundle or one that another tool wrote. Throws `not-found`, `not-readable` and `invalid-bundle`. */
+/**
+ * Opens a mirror directory: an unpacked bundle, or one of another tool. Throws `not-found`, `not-readable` and
+ * `invalid-bundle`.
+ */
 export async function openDirectory(path: string, context: Context): Promise<Bundle> {
   const folder = new RootFolder(path);
   await requireMirror(folder);

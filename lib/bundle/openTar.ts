@@ -10,7 +10,7 @@ import type { Scanner } from './bundle.ts';
 import type { BundlePart } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
 
-/** Opens a bundle in a tar, which may be in volumes. Throws `invalid-bundle` and `not-readable`. */
+/** Opens a bundle in a tar or in volumes of a tar. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(
   path: string,
   { tolerant = false, onMedium = false }: OpenBundleOptions,

@@ -6,7 +6,7 @@ import { describeWriteError } from '../files/disk.ts';
 import { checkLock } from '../files/lock.ts';
 import { partialOf } from '../archive/unfinished.ts';
 
-/** Finds out that a folder cannot be one before anything is asked or fetched for it. Throws `not-writable`. */
+/** Checks that a path is a folder or can become one, before any request. Throws `not-writable`. */
 export async function checkFolder(path: string): Promise<void> {
   const found = await stat(path).catch(() => lstat(path).catch(() => undefined));
   if (!found || found.isDirectory()) return;
@@ -15,8 +15,8 @@ export async function checkFolder(path: string): Promise<void> {
 }
 
 /**
- * Finds out, without writing anything, that a bundle cannot be written: where it goes, or where its folder is to be made, nobody
- * may write, where folders are in the way, or another run is at it. Throws `not-writable` and `busy`.
+ * Checks that a bundle can be written, without writing: that its folder, or the one it is created in, is writable,
+ * that no folder has its name, and that no other run writes it. Throws `not-writable` and `busy`.
  */
 export async function checkOutput(path: string): Promise<void> {
   await checkLock(lockOf(path), path);
@@ -37,7 +37,7 @@ export async function checkOutput(path: string): Promise<void> {
   }
 }
 
-/** Makes the folder that a bundle goes into, where it is not there. Throws `disk-full` and `not-writable`. */
+/** Creates the folder of a bundle if it is missing. Throws `disk-full` and `not-writable`. */
 export async function makeFolder(path: string): Promise<void> {
   try {
     // The reason why the last part cannot be made is told by mkdir without `recursive` only.
@@ -51,7 +51,7 @@ export async function makeFolder(path: string): Promise<void> {
   }
 }
 
-/** The lock file of a bundle that is being written. */
+/** Returns the lock file of a bundle that is being written. */
 export function lockOf(path: string): string {
   return `${path}.lock`;
 }

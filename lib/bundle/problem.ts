@@ -1,11 +1,14 @@
-/** What is wrong: `inconsistent` is for two things in a bundle that contradict each other, the last two are about the release's signature. */
+/**
+ * The kind of a problem: `inconsistent` if two parts of a bundle contradict each other; the last two are about the
+ * release signature.
+ */
 export type ProblemKind =
   'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsistent' | 'unsigned' | 'untrusted';
 
-/** What a problem is with; `bundle` is the whole of it. */
+/** The part of a bundle that a problem is about; `bundle` is all of it. */
 export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
 
-/** Something that is wrong with a bundle. */
+/** A problem of a bundle. */
 export interface Problem {
   readonly kind: ProblemKind;
   readonly subject: ProblemSubject;
@@ -18,7 +21,7 @@ export interface Problem {
   readonly hint?: string;
 }
 
-/** Makes a problem whose words are safe for a terminal, whatever the bundle has for names. */
+/** Makes a problem whose message is safe for a terminal, even if it quotes the bundle. */
 export function describeProblem(
   kind: ProblemKind,
   subject: ProblemSubject,

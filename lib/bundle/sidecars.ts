@@ -21,9 +21,10 @@ export interface SidecarOptions {
 }
 
 /**
- * Writes what stands beside a bundle, `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an UpgradeBundle ready to apply,
- * and returns what gives them these names: to be called when the bundle has its own. Files of that name are removed at once. Of a
- * bundle in volumes the first has each volume, and the whole as a comment, since sha256sum finds no such file.
+ * Writes the files beside a bundle under temporary names: `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an
+ * UpgradeBundle to apply. Removes the old ones, and returns the function that gives the new ones their names, to be
+ * called after the bundle has its name. For volumes, `.sha256` lists each volume, and the whole tar in a comment,
+ * because sha256sum finds no such file.
  */
 export async function prepareSidecars(
   path: string,
@@ -57,7 +58,7 @@ export async function prepareSidecars(
   };
 }
 
-/** Removes what a run that was killed left beside a bundle that it had finished, unless another run is at work there. */
+/** Removes temporary files of a killed run beside a finished bundle, unless another run is active. */
 export async function removeLeftovers(path: string): Promise<void> {
   const sidecars = [`${path}.yaml.partial`, `${path}.sha256.partial`];
   const lock = lockOf(path);
@@ -79,14 +80,14 @@ export async function removeLeftovers(path: string): Promise<void> {
 /** A thousand volumes have a line each. */
 const sizeLimit = 1024 * 1024;
 
-/** The digest that `<bundle>.sha256` gives for a bundle; undefined where there is no such file, or nothing about it. */
+/** Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   return (await readDigests(path)).get(basename(path));
 }
 
 /**
- * As readDigestFile, for a finished bundle in some files; undefined too where the .yaml file is missing, or where one of the files was written
- * after the .sha256 file, which then may be that of another bundle.
+ * Does the same for a finished bundle in some files. Returns undefined also if the .yaml file is missing, or if a file
+ * is newer than the .sha256 file, which may then belong to another bundle.
  */
 export async function readCurrentDigest(
   path: string,
@@ -98,7 +99,7 @@ export async function readCurrentDigest(
   return readDigestFile(path);
 }
 
-/** The digests that `<bundle>.sha256` gives, by the names of the files: of a bundle, and of its volumes. */
+/** Reads the digests in `<bundle>.sha256` by file name: of a bundle and of its volumes. */
 export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
   const folder = new RootFolder(dirname(path));
   const text = String(await folder.read(`${basename(path)}.sha256`, sizeLimit).catch(() => ''));
@@ -111,8 +112,8 @@ export async function readDigests(path: string): Promise<ReadonlyMap<string, Dig
 }
 
 /**
- * The digest that a file in the format of sha256sum gives for a bundle: in the line with its name, or in the only one that is not of a volume.
- * Throws what readSmallFile does, and `invalid-file` where it says nothing about the bundle.
+ * Finds the digest of a bundle in a file of sha256sum: in the line with its name, or in the only line that is not for
+ * a volume. Throws `invalid-file` without such a line, and what readSmallFile throws.
  */
 export async function findDigest(file: string, bundle: string): Promise<Digest> {
   const text = (await readSmallFile(file, sizeLimit)).toString();
@@ -131,7 +132,7 @@ function parseDigests(text: string): { digest: Digest; name: string }[] {
   });
 }
 
-/** The name that the UpgradeBundle of a bundle has in a cluster, whoever makes it. */
+/** Returns the name of the UpgradeBundle of a bundle in a cluster. */
 export function upgradeBundleName({ version, arch }: Pick<BundleMetadata, 'version' | 'arch'>): string {
   // Kubernetes names have no underscores.
   return `${version}-${arch}`.replaceAll('_', '-');

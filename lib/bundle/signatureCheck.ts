@@ -11,7 +11,7 @@ import { checkSignatures } from './metadataCheck.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** Whom to believe about a bundle. */
+/** The keys, stores and options that a bundle is verified with. */
 export interface VerifyTrust {
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
@@ -23,7 +23,7 @@ export interface VerifyTrust {
   readonly fetchFile: FetchFile;
 }
 
-/** Finds the images of a multi-architecture release that have a signature, and none by a trusted key. */
+/** Finds the images of a multi-architecture release that have signatures, but none by a trusted key. */
 export function findUnsigned(
   release: Release | undefined,
   known: SignaturesByDigest,
@@ -39,7 +39,7 @@ export function findUnsigned(
     });
 }
 
-/** Finds the good signatures among those of other releases, which a mirror directory has when several were mirrored to it. */
+/** Returns the valid signatures of other releases, which a mirror directory with several releases has. */
 export async function verifyUntrusted(
   known: SignaturesByDigest,
   own: ReadonlySet<Digest>,
@@ -60,8 +60,8 @@ export async function verifyUntrusted(
 }
 
 /**
- * Judges the signatures of a release and those of the images in it, with trusted keys, whose bytes may come out of the
- * payload. An image inside a release needs none, but one that it has must be good.
+ * Checks the signatures of a release and of its images with trusted keys, which the payload may contain. An image of a
+ * release needs no signature, but an existing one must be valid.
  */
 export async function verifySignatures(
   bundle: Bundle,

@@ -7,8 +7,8 @@ import { judgeConfig } from './configCheck.ts';
 import { verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /**
- * Checks a folder of configuration without a release beside it: signatures by trusted keys vouch for themselves, and nothing vouches for
- * anything else. Returns the signatures, made anew. Throws `untrusted`, naming what nothing vouches for.
+ * Checks a folder of configuration without its release: only signatures by trusted keys are accepted. Returns the
+ * signatures, rebuilt. Throws `untrusted`, naming the first other content.
  */
 export async function checkSignatureFolder(
   texts: readonly ConfigText[],

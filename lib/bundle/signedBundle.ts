@@ -16,7 +16,7 @@ import { checkPolicies } from './policyCheck.ts';
 import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
-/** A bundle whose release somebody trusted signed, with what may be believed of the rest. */
+/** A bundle with a release that is signed by a trusted key, and the parts of the bundle that were checked. */
 export interface SignedBundle extends SignedRelease {
   readonly config: ConfigVerdict;
   /** What the release and its images are called, by the signed payload, and its extra images as create calls them. */
@@ -28,10 +28,10 @@ export interface SignedBundle extends SignedRelease {
 }
 
 /**
- * Makes sure that somebody trusted signed the release in a bundle, that metadata.json and the tags say of it what it says itself, and that
- * the configuration is what goes with it, so that all its images may be believed as far as their digests are checked. Reads the
- * configuration, the payload and the tags only, and asks no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless
- * unsigned releases are allowed, `invalid-bundle` for what contradicts the release, and what reading the payload does.
+ * Checks that a trusted key signed the release in a bundle, and that metadata.json, the tags and the configuration
+ * agree with the release. Then its images can be trusted if their digests are checked. Reads the configuration, the
+ * payload and the tags only, and uses no network unless `trust` names a store. Throws `unsigned` and `untrusted`
+ * unless unsigned releases are allowed, `invalid-bundle` for a contradiction, and what reading the payload throws.
  */
 export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedBundle> {
   try {
@@ -61,7 +61,7 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
   }
 }
 
-/** What checkRelease reads: of a bundle, or of the part of one that is kept. */
+/** The input of checkRelease: a bundle, or the stored part of one. */
 export interface ReleaseEvidence extends Pick<Bundle, 'path' | 'metadata'> {
   /** Has the manifest and the payload of the release. */
   readonly content: ContentSource;

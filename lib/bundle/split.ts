@@ -20,15 +20,15 @@ export interface Split {
   readonly volumeSize: number;
 }
 
-/** What metadata.json says of the volumes of a bundle of `size` bytes; undefined where it fits into one file. */
+/** Returns the volumes of a bundle of `size` bytes as metadata.json lists them; undefined if one file is enough. */
 export function describeVolumes({ name, volumeSize }: Split, size: number): BundleMetadata['volumes'] {
   const volumes = planVolumes(name, size, volumeSize);
   return volumes.length > 1 ? volumes.map((volume) => ({ name: volume.path, size: volume.size })) : undefined;
 }
 
 /**
- * The name of a bundle in volumes, by that of any of these, its own, or that of the folder where it is the only bundle;
- * undefined for everything else. Throws `not-readable`.
+ * Returns the common name of a bundle in volumes, by any volume, its own name, or the folder with this bundle only;
+ * undefined for any other path. Throws `not-readable`.
  */
 export async function findSplit(path: string): Promise<string | undefined> {
   const found = await stat(path).catch(() => undefined);
@@ -39,7 +39,10 @@ export async function findSplit(path: string): Promise<string | undefined> {
   return name === undefined || others.length > 0 ? undefined : join(path, name);
 }
 
-/** Says which volumes of a bundle are missing, or not as large as its metadata says; all is well with one in a single file. */
+/**
+ * Checks which volumes of a bundle are missing, or differ in size from its metadata. Returns nothing for a bundle in
+ * one file.
+ */
 export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArchive): Problem[] {
   if (found.volumes[0]?.path === found.path) return [];
   const sizes = new Map([...found.volumes, ...found.severed].map((volume) => [volume.path, volume.size]));
@@ -58,7 +61,7 @@ export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArc
   });
 }
 
-/** The volumes of a bundle in one error; undefined where nothing is wrong with them. */
+/** Makes one error of the problems of volumes; undefined without a problem. */
 export function volumeError(problems: readonly Problem[]): PluginError | undefined {
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { messageOf, PluginError } from '../errors.ts';
 import type { ConfigManifest, KubernetesObject } from './manifest.ts';
 
-/** Whom to trust, for which registries. */
+/** A certificate authority, and the registries that it is trusted for. */
 export interface RegistryAuthority {
   /** The certificates of the authorities as PEM. Whatever else is in the text, such as a private key, is left out. */
   readonly certificates: string;

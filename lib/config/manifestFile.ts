@@ -5,12 +5,12 @@ import { describeWriteError } from '../files/disk.ts';
 import { partialName } from '../files/partials.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 
-/** What became of a file, in the words that kubectl has for objects. */
+/** The outcome of writing a file, in the words of kubectl. */
 export type FileOutcome = 'created' | 'configured' | 'unchanged';
 
 /**
- * Writes a small text file, and the folders above it, unless it is there with this content: whole or not at all. With `dryRun` it is only told
- * what would become of it. Throws `disk-full` and `not-writable`.
+ * Writes a small text file atomically, with the folders above it, unless it has this content already. With `dryRun`
+ * only the outcome is returned. Throws `disk-full` and `not-writable`.
  */
 export async function writeTextFile(path: string, text: string, dryRun = false): Promise<FileOutcome> {
   const before = await readFile(path, 'utf8').catch(() => undefined);

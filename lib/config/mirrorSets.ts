@@ -5,7 +5,7 @@ import { formatManifest, type ConfigManifest, type KubernetesObject } from './ma
 /** The kinds that tell a cluster about mirrors: ImageDigestMirrorSet (from 4.13 on) and the older ImageContentSourcePolicy. */
 export type MirrorSetKind = 'idms' | 'icsp';
 
-/** A repository, with its registry, and those that hold copies of it, in the order in which they are to be tried. */
+/** A repository, and its mirrors in the order of preference. */
 export interface MirroredSource {
   readonly source: string;
   readonly mirrors: readonly string[];
@@ -87,8 +87,8 @@ export function keepMirrors(
 }
 
 /**
- * Says in the words of `oc adm release mirror` what to put into install-config.yaml and which object to create: scripts cut the
- * YAML out between the blank lines. Without the empty line that comes first and the line break that comes last.
+ * Formats, in the words of `oc adm release mirror`, what to add to install-config.yaml and which object to create.
+ * Scripts cut out the YAML between the blank lines. Has no empty first line and no line break at the end.
  */
 export function formatMirrorInstructions(kind: MirrorSetKind, sources: readonly MirroredSource[]): string {
   const { kind: name, installField } = mirrorSetKinds[kind];

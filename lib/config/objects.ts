@@ -1,7 +1,7 @@
 import { PluginError } from '../errors.ts';
 import { readDocuments, type DocumentLimits, type Documents } from '../release/documents.ts';
 
-/** A Kubernetes object as somebody else wrote it: nothing about it is certain. */
+/** A Kubernetes object that was not checked. */
 export type UnknownObject = Readonly<Record<string, unknown>>;
 
 /** Of one configuration file: the largest that an API server takes, and many more objects than this project writes into one. */
@@ -11,14 +11,14 @@ const manifestLimits: DocumentLimits = { length: 1024 * 1024, tokens: 20_000 };
 export const largeLimits: DocumentLimits = { length: 4 * 1024 * 1024, tokens: 60_000 };
 
 /**
- * Reads every object that `oc apply` would find in a YAML or JSON text: of all documents, and those inside of lists.
- * Throws `invalid-file`, naming `where`.
+ * Reads every object that `oc apply` would find in a YAML or JSON text: in all documents and lists. Throws
+ * `invalid-file`, naming `where`.
  */
 export function readObjects(text: string, where: string, limits: DocumentLimits = manifestLimits): UnknownObject[] {
   return listObjects(text, where, limits).objects;
 }
 
-/** As readObjects, with the number of YAML tokens that the text consists of. */
+/** Does the same, and also returns the number of YAML tokens in the text. */
 export function listObjects(
   text: string,
   where: string,

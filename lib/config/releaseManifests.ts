@@ -4,7 +4,7 @@ import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from './mi
 import { signatureConfigMap } from './signatures.ts';
 import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 
-/** What goes with a release besides its images. */
+/** The configuration of a release, without its images. */
 export interface ReleaseConfiguration {
   /** Where clusters find the images; without sources there is no mirror set. */
   readonly mirrors?: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;

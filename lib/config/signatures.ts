@@ -49,8 +49,8 @@ export function signatureConfigMap(
 }
 
 /**
- * Reads the signatures out of a YAML or JSON text, whoever wrote it: this project, `oc adm release mirror`, `oc-mirror`, or `oc get -o yaml`
- * (one ConfigMap with signatures of several releases, several documents, lists). Empty for a text without such a
+ * Reads the signatures in a YAML or JSON text of this project, `oc adm release mirror`, `oc-mirror` or `oc get -o
+ * yaml`, which may have several documents, lists, and signatures of several releases. Empty for a text without such a
  * ConfigMap. Throws `invalid-file`, naming `where`.
  */
 export function readSignatures(text: string, where: string): SignaturesByDigest {
@@ -78,14 +78,14 @@ export function readAllSignatures(files: Iterable<{ path: string; text: string }
   return mergeSignatures([...files].map(({ path, text }) => readSignatures(text, path)));
 }
 
-/** The release version that is written beside signatures; undefined where none is, or something else. */
+/** Returns the release version in the annotations of signatures; undefined if there is none. */
 export function annotatedVersion({ metadata }: UnknownObject): string | undefined {
   const { annotations: written } = (metadata ?? {}) as { annotations?: Readonly<Record<string, unknown>> | null };
   const version = written?.[annotations.release];
   return typeof version === 'string' && isVersion(version) ? version : undefined;
 }
 
-/** Puts signatures from several places together, each signature once. */
+/** Merges signatures from several sources, each signature once. */
 export function mergeSignatures(sets: readonly SignaturesByDigest[]): SignaturesByDigest {
   const entries = sets.flatMap((set) => [...set]);
   return group(entries.flatMap(([digest, signatures]) => signatures.map((bytes) => ({ digest, bytes }))));

@@ -3,7 +3,7 @@ import { parseReference, parseRepository } from '../oci/reference.ts';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
 import type { ConfigManifest } from './manifest.ts';
 
-/** What an update service inside a cluster serves, and whom it trusts. */
+/** The content of an update service in a cluster, and the authorities that it trusts. */
 export interface UpdateServiceOptions {
   /** The repository, with its registry, that holds the release images by tag. */
   readonly releases: string;

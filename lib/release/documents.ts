@@ -1,7 +1,7 @@
 import { Lexer, parseAllDocuments } from 'yaml';
 import { withoutText } from '../oci/syntax.ts';
 
-/** How much YAML or JSON is parsed. A parser of YAML takes a second for some 60,000 tokens, whatever they are. */
+/** The limits for parsing YAML or JSON. A YAML parser needs a second for 60,000 tokens. */
 export interface DocumentLimits {
   /** UTF-16 units of the text. */
   readonly length: number;
@@ -9,15 +9,15 @@ export interface DocumentLimits {
   readonly tokens: number;
 }
 
-/** The values of a text, with what it cost to read them. */
+/** The values of a text, and the number of its tokens. */
 export interface Documents {
   readonly values: unknown[];
   readonly tokens: number;
 }
 
 /**
- * Reads every document of a YAML or JSON text that somebody else wrote, in bounded time and memory. A key may be there twice, as Kubernetes
- * allows. Throws RangeError for a text above the limits and for nesting or aliases without end, and the parser's own error.
+ * Reads every document of an untrusted YAML or JSON text in bounded time and memory. Accepts duplicate keys, as
+ * Kubernetes does. Throws RangeError above the limits, and the error of the parser.
  */
 export function readDocuments(text: string, limits: DocumentLimits): Documents {
   const tokens = countTokens(text, limits);

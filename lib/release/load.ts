@@ -12,12 +12,12 @@ import type { FetchFile } from '../http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
 
-/** Which release is wanted: a version and an architecture in a repository, or an image, which may have to be for an architecture. */
+/** A release by version, architecture and repository, or by image. The architecture of an image may be required. */
 export type ReleaseRequest =
   | { readonly version: string; readonly arch: Architecture; readonly repository: string }
   | { readonly image: string; readonly arch?: Architecture };
 
-/** Whom to believe about a release. */
+/** The keys and stores that a release is verified with. */
 export interface TrustRequest {
   /** Keyring files, and fingerprints that are trusted besides Red Hat’s. */
   readonly keyrings: readonly string[];
@@ -32,22 +32,20 @@ export interface TrustRequest {
   readonly fetchFile: FetchFile;
 }
 
-/** Where a release is: its image by digest, and the store that has it. */
+/** The image of a release by digest, and its source. */
 export interface FoundRelease {
   readonly reference: Reference & { readonly digest: Digest };
   readonly descriptor: Descriptor;
   readonly source: ContentSource;
 }
 
-/** A release with its good signatures: its own, and in a multi-architecture release those of its images that have any. */
+/** A release with its valid signatures, and those of its images in a multi-architecture release. */
 export interface SignedRelease {
   readonly release: Release;
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
 }
 
-/**
- * Finds the image of a release. Throws `unknown-version`, naming versions near it, and `not-found` for an image.
- */
+/** Finds the image of a release. Throws `unknown-version` with the nearest versions, and `not-found` for an image. */
 export async function findRelease(
   request: ReleaseRequest,
   sourceOf: (reference: Reference) => ContentSource,
@@ -75,9 +73,9 @@ export async function findRelease(
 }
 
 /**
- * Reads a release and checks who signed it: before its payload is read where keys and signatures are at hand, else with
- * the keys and stores that the payload names, of which only trusted keys count. Throws `unsigned` and `untrusted`
- * unless unsigned releases are allowed; then it only warns.
+ * Reads a release and verifies its signature: before reading the payload if keys and signatures are available, else
+ * with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns if unsigned
+ * releases are allowed.
  */
 export async function loadRelease(
   { reference, descriptor, source }: FoundRelease,

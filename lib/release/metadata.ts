@@ -5,7 +5,7 @@ import { parseJson } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 import { parseVersion } from './version.ts';
 
-/** One image that a release consists of. */
+/** One image of a release. */
 export interface ComponentImage {
   /** The component: `etcd`. Safe in tags and file names. */
   readonly name: string;
@@ -42,7 +42,10 @@ export function readImageReferences(
   return { version: readVersion(name, where), images };
 }
 
-/** What `release-metadata` tells: the versions that can be updated to the release, and whether it is for several architectures. */
+/**
+ * The content of `release-metadata`: the versions that can update to the release, and whether it is for several
+ * architectures.
+ */
 export interface ReleaseMetadata {
   readonly previous: readonly string[];
   readonly multi: boolean;

@@ -23,9 +23,9 @@ const sliceSize = 4096;
 const turnLength = 50;
 
 /**
- * Reads the metadata and the manifests of a release payload, from its last layer downwards until `image-references` was
- * found. Nothing is believed before the whole layer has passed its digest. Throws `invalid-release`, `too-large` and
- * whatever the source does.
+ * Reads the metadata and the manifests of a release payload, from the last layer down to the layer with
+ * `image-references`. Uses a layer only after its digest is verified. Throws `invalid-release`, `too-large` and what
+ * the source throws.
  */
 export async function readPayloadFiles(
   source: ContentSource,

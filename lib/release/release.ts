@@ -13,7 +13,7 @@ import { readPayloadPolicies } from './payloadPolicies.ts';
 import { readVerification, type Verification } from './verification.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
 
-/** A release: what its payload image says about itself and about the images it consists of. */
+/** A release, by its payload image. */
 export interface Release {
   readonly version: string;
   readonly arch: Architecture;
@@ -38,7 +38,7 @@ export interface Release {
   readonly provenance: Provenance;
 }
 
-/** How a payload is to be read. */
+/** Options for reading a payload. */
 export interface PayloadOptions {
   /** The repository that the payload's pullspec names, with its registry: `quay.io/openshift-release-dev/ocp-release`. */
   readonly repository: string;
@@ -50,9 +50,10 @@ export interface PayloadOptions {
 const osImage = /^(?:rhel-coreos|rhcos|fedora-coreos|(?:centos-)?stream-coreos)|^machine-os-content$|-extensions$/;
 
 /**
- * Reads a release out of its payload image, verified against `descriptor` but for no signature: that is `verifyRelease`'s part.
- * A list is read through its linux/amd64 manifest, or its first. Throws `invalid-release` when the image is no payload, its
- * metadata is malformed, or it is of another version or architecture; and whatever the source does.
+ * Reads a release from its payload image, whose content is verified against `descriptor`. The signature is not
+ * checked; see verifyRelease. A list is read through its linux/amd64 manifest, or its first. Throws `invalid-release`
+ * for an image that is not a payload, has malformed metadata, or is for another version or architecture, and what the
+ * source throws.
  */
 export async function readPayload(
   source: ContentSource,
@@ -91,8 +92,8 @@ export async function readPayload(
 }
 
 /**
- * Reads the files of a payload’s `release-manifests` folder, of the same manifest as `readPayload` does. Throws as that, but
- * for what is inside of the files.
+ * Reads the files of the `release-manifests` folder of a payload, from the same manifest as readPayload. Throws the
+ * same, except for errors in the files.
  */
 export async function readPayloadManifests(
   source: ContentSource,

@@ -4,7 +4,7 @@ import { readDocuments } from './documents.ts';
 import type { KeyMaterial } from './signature/keyring.ts';
 import type { PayloadFiles } from './payload.ts';
 
-/** What a payload says about how to verify releases: never believed by itself, for it could vouch for itself. */
+/** The keys and stores that a payload names for verifying releases. They are not trusted by themselves. */
 export interface Verification {
   readonly keys: readonly KeyMaterial[];
   /** Signature stores, http(s) URLs. */
@@ -17,8 +17,8 @@ const limits = { length: 1024 * 1024, tokens: 20_000 };
 const annotation = 'release.openshift.io/verification-config-map';
 
 /**
- * Reads the first ConfigMap among a payload's manifests that is annotated as the verification's: keys under
- * `verifier-public-key-*` and stores under `store-*`, as library-go's verify package does. Empty where there is none.
+ * Reads the first ConfigMap of a payload with the annotation for verification: keys in `verifier-public-key-*` and
+ * stores in `store-*`, as library-go does. Empty without such a ConfigMap.
  */
 export function readVerification(files: PayloadFiles, context: Context): Verification {
   for (const [name, content] of files) {

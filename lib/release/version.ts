@@ -4,10 +4,10 @@ import { PluginError } from '../errors.ts';
 /** The architectures that releases are published for, by the names that their tags have, with the names that image configurations have. */
 const goNames = { x86_64: 'amd64', aarch64: 'arm64', ppc64le: 'ppc64le', s390x: 's390x', multi: undefined } as const;
 
-/** An architecture of a release, as its tags spell it; `multi` is a list of all of them. */
+/** An architecture of a release, spelled as in its tags; `multi` is a list of all. */
 export type Architecture = keyof typeof goNames;
 
-/** Where Red Hat publishes releases: what the release images of a directory are called when nothing says otherwise. */
+/** The repository of Red Hat's releases, the default for the release images of a directory. */
 export const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
 
 /** Every architecture, in the order in which help texts name them. */
@@ -27,12 +27,12 @@ export function goArchitecture(arch: Architecture): string | undefined {
   return goNames[arch];
 }
 
-/** Tells whether a text is a complete release version. */
+/** Returns whether a text is a complete release version. */
 export function isVersion(text: string): boolean {
   return semver.parse(text)?.version === text;
 }
 
-/** Reads a complete release version such as `4.12.4` or `4.13.0-rc.2` and gives it back. Throws `usage`. */
+/** Parses a complete release version such as `4.12.4` or `4.13.0-rc.2`. Throws `usage`. */
 export function parseVersion(text: string): string {
   const version = semver.parse(text);
   // A tag cannot hold build metadata (+…), and `v4.12.4` is no tag either: only the canonical form will do.
@@ -43,43 +43,43 @@ export function parseVersion(text: string): string {
   });
 }
 
-/** Tells whether a version comes before another; false for what is no version. */
+/** Returns whether a version is older than another; false for a text that is not a version. */
 export function isOlder(version: string, than: string): boolean {
   const parsed = semver.parse(version);
   return parsed !== null && semver.lt(parsed, than);
 }
 
-/** Tells whether two versions differ in their patch at most; false for what is no version. */
+/** Returns whether two versions have the same minor version; false for a text that is not a version. */
 export function isSameMinor(version: string, other: string): boolean {
   const [a, b] = [semver.parse(version), semver.parse(other)];
   return a !== null && b !== null && a.major === b.major && a.minor === b.minor;
 }
 
-/** The tag of a release: `4.12.4-x86_64`. */
+/** Returns the tag of a release: `4.12.4-x86_64`. */
 export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;
 }
 
-/** Tells whether a tag is that of a release, whichever. */
+/** Returns whether a tag is the tag of a release. */
 export function isReleaseTag(tag: string): boolean {
   return parseReleaseTag(tag) !== undefined;
 }
 
-/** Which release a tag names, whatever it leads to; undefined for any other tag. */
+/** Parses the tag of a release; undefined for any other tag. */
 export function parseReleaseTag(tag: string): { version: string; arch: Architecture } | undefined {
   const arch = architectures.find((each) => tag.endsWith(`-${each}`));
   const version = arch && tag.slice(0, -arch.length - 1);
   return arch && version !== undefined && isVersion(version) ? { version, arch } : undefined;
 }
 
-/** The tag of one image of a release: `4.12.4-x86_64-etcd`. */
+/** Returns the tag of one image of a release: `4.12.4-x86_64-etcd`. */
 export function componentTag(version: string, arch: Architecture, component: string): string {
   return `${releaseTag(version, arch)}-${component}`;
 }
 
 /**
- * The update channels that may have a version, the most settled first. Every release enters `candidate`, pre-releases go no further; then come
- * `fast` and `stable`, and in even minor versions `eus`.
+ * Returns the update channels that may have a version, the most stable first. Every release is in `candidate`; final
+ * releases can also be in `fast` and `stable`, and even minor versions in `eus`.
  */
 export function channelsOf(version: string): string[] {
   const { major, minor, prerelease } = new semver.SemVer(version);
@@ -88,15 +88,15 @@ export function channelsOf(version: string): string[] {
   return stages.map((stage) => `${stage}-${major}.${minor}`);
 }
 
-/** The architectures for which a repository with these tags has a version. */
+/** Returns the architectures that a repository with these tags has a version for. */
 export function architecturesOf(version: string, tags: readonly string[]): Architecture[] {
   const present = new Set(tags);
   return architectures.filter((arch) => present.has(releaseTag(version, arch)));
 }
 
 /**
- * The existing versions of an architecture that are nearest to a wanted one, nearest first: of the same minor version
- * before others, final ones before pre-releases unless a pre-release is wanted.
+ * Returns the existing versions of an architecture that are nearest to a wanted one, nearest first: the same minor
+ * version before others, and final versions before pre-releases unless a pre-release is wanted.
  */
 export function nearVersions(wanted: string, tags: readonly string[], arch: Architecture, count = 5): string[] {
   const target = new semver.SemVer(wanted);
@@ -116,7 +116,10 @@ export function nearVersions(wanted: string, tags: readonly string[], arch: Arch
     .map(({ version }) => version.version);
 }
 
-/** The error for a version that a repository (`where`) does not have: says for which architectures it has it, or which versions are near. */
+/**
+ * Makes the error for a version that a repository (`where`) does not have. The hint lists the architectures that have
+ * it, or the nearest versions.
+ */
 export function unknownVersion(
   version: string,
   arch: Architecture,

@@ -12,18 +12,18 @@ import { openBundle } from '../open.ts';
 import type { Origin } from './origin.ts';
 import { entryKindOf } from '../entryKind.ts';
 
-/** What a delta is to leave out of: a bundle or mirror directory, or a release whose manifests tell what it has. */
+/** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =
   { readonly path: string } | { readonly version: string; readonly arch: Architecture; readonly repository: string };
 
-/** A release that somebody has, with its blobs. */
+/** A base release with its blobs. */
 export interface Base extends Omit<BundleBase, 'blobs'> {
   readonly blobs: ReadonlySet<Digest>;
 }
 
 /**
- * Finds out which blobs a base has: all that a bundle holds, with what it needs of a base of its own where it is a delta, or all that the
- * images of a release need. Throws `usage` where it is the release itself that the delta is for, and what the stores do.
+ * Finds the blobs of a base: all blobs of a bundle, with those of its own base if it is a delta bundle, or all blobs
+ * of the images of a release. Throws `usage` if the base is the wanted release itself, and what the stores throw.
  */
 export async function readBase(
   request: BaseRequest,
@@ -42,7 +42,7 @@ export async function readBase(
   return base;
 }
 
-/** Takes the blobs out of some contents that a base has, and says which these are. */
+/** Removes the blobs that a base has from some contents, and returns both. */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };
   const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest]) =>

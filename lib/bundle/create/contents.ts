@@ -13,13 +13,13 @@ import {
 import type { ContentSource } from '../../store/store.ts';
 import type { BundleImage } from '../images.ts';
 
-/** A configuration or layer, with the images that need it and the repositories that have it. */
+/** A configuration or layer, with the images that need it. */
 export interface StoredBlob {
   readonly descriptor: Descriptor;
   readonly images: Set<BundleImage>;
 }
 
-/** Everything that some images consist of, each thing once, in an order that depends on the images alone. */
+/** All content of some images, each piece once. The order depends on the images only. */
 export interface Contents {
   readonly images: readonly BundleImage[];
   readonly manifests: StoredManifests;
@@ -29,8 +29,8 @@ export interface Contents {
 }
 
 /**
- * Fetches every manifest of some images, those of their sigstore attachments included, and lists what they point to.
- * All images are tried; those that failed are named in one error.
+ * Reads every manifest of some images and of their sigstore attachments, and lists their blobs. It tries all images,
+ * and throws one error that names each failed image.
  */
 export async function gatherContents(
   images: readonly BundleImage[],
@@ -50,7 +50,7 @@ export async function gatherContents(
   return orderContents(images, await Promise.all(tasks.map(({ task }) => task)));
 }
 
-/** Something that is being brought from a source. */
+/** The reading of some content from a source. */
 export interface Bringing {
   /** The images that need it. */
   readonly names: readonly string[];
@@ -61,8 +61,8 @@ export interface Bringing {
 }
 
 /**
- * Waits for all; then throws one error that says of everything that failed which images need it, what it is and what the source
- * said (once where that is the same), `partial` where that is more than one thing. `total` is how many images there are.
+ * Waits for all tasks. Then throws one error that names for each failure the images, the digest and the error of the
+ * source, without repeating equal errors: `partial` if there are several. `total` is the number of images.
  */
 export async function allOrReport(all: readonly Bringing[], total: number): Promise<void> {
   const results = await Promise.allSettled(all.map(({ task }) => task));

@@ -20,7 +20,7 @@ import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
 import { writeBundle } from './writeBundle.ts';
 
-/** What became of it; sizes in bytes. */
+/** The result of `create`; sizes in bytes. */
 export interface CreateResult {
   readonly path: string;
   readonly outcome: 'created' | 'unchanged' | 'planned';
@@ -34,9 +34,9 @@ export interface CreateResult {
 }
 
 /**
- * Makes `<output>/upgrade-<version>-<arch>.tar` of a release, or a delta `…-from-<version>.tar`, or volumes `….tar.000` and so on, with `.sha256` and `.yaml` beside it. The release's signature is
- * checked before any blob is fetched. Everything is fetched once, into its final place; a run that was cut off is gone on
- * with, and a bundle that is there already is left as it is.
+ * Creates `<output>/upgrade-<version>-<arch>.tar` from a release, or a delta bundle `…-from-<version>.tar`, or volumes
+ * `….tar.000` and so on, with `.sha256` and `.yaml` files. Checks the signature of the release before it fetches any
+ * blob, and fetches each blob once, into its final place. Resumes an interrupted run, and keeps a finished bundle.
  */
 export async function createBundle(request: CreateRequest, origin: Origin, context: Context): Promise<CreateResult> {
   try {
@@ -92,7 +92,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies };
 }
 
-/** The file name of a bundle; of a delta with the version that it leaves out of. */
+/** Returns the file name of a bundle; `base` is the version that a delta bundle is based on. */
 export function bundleName(version: string, arch: Architecture, base?: string): string {
   return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
 }

@@ -25,9 +25,9 @@ interface ExpectedBundle {
 }
 
 /**
- * Looks whether a finished bundle is there that holds what is expected: by its metadata, its list of entries and its
- * size, and by every byte when that is asked for, or when its .sha256 or .yaml file is missing or out of date, which are then written again. An
- * unsigned bundle counts only where unsigned releases are allowed. Undefined where there is none, or another one.
+ * Checks whether a finished bundle has the expected content: by its metadata, its entries and its size. It checks
+ * every byte if requested, or if the .sha256 or .yaml file is missing or older, and writes these files again. An
+ * unsigned bundle counts only if unsigned releases are allowed. Returns undefined if there is no such bundle.
  */
 export async function checkExisting(
   path: string,

@@ -7,8 +7,8 @@ import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 
 /**
- * Brings every blob into its place and returns the digests of the tar, with how many bytes were fetched for it. Blobs
- * that fail do not keep the others from coming; all are named at the end.
+ * Fetches every blob into its place, and returns the digests of the tar and the number of fetched bytes. A failed blob
+ * does not stop the others; the error at the end names all of them.
  */
 export async function fillBundle(
   writer: ArchiveWriter,

@@ -7,15 +7,15 @@ import type { MetadataFacts } from '../facts.ts';
 import { formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';
 import { describeVolumes, type Split } from '../split.ts';
 
-/** A bundle before its blobs are there. */
+/** The layout of a bundle, without its blobs. */
 export interface BundleLayout {
   readonly metadata: BundleMetadata;
   readonly tar: TarLayout;
 }
 
 /**
- * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags, and
- * blobs in the order in which the images need them. The same inputs give the same bytes.
+ * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags and
+ * blobs, in the order of the images. The same inputs give the same bytes.
  */
 export function layOutBundle(
   facts: MetadataFacts,

@@ -27,7 +27,7 @@ import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts
 import { readReleaseRepositories } from '../releaseRepositories.ts';
 import { findSplit } from '../split.ts';
 
-/** Which release, and where it is. */
+/** A release, and where to find it. */
 export interface ReleaseSourceRequest {
   /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
   readonly release: string;
@@ -40,7 +40,7 @@ export interface ReleaseSourceRequest {
   readonly resolveVersion: (version: string) => Promise<string>;
 }
 
-/** Where the images of a release are. */
+/** A release with the source of each of its images. */
 export interface ReleaseSource {
   readonly found: FoundRelease;
   /** What the release must be, where that was said. */
@@ -65,7 +65,7 @@ export interface LocalExtraImage {
   readonly origin: Reference | undefined;
 }
 
-/** Where one image of a release is. */
+/** The source of one image of a release. */
 export interface ImageSource {
   readonly source: ContentSource;
   readonly reference?: Reference;
@@ -73,8 +73,8 @@ export interface ImageSource {
 }
 
 /**
- * Finds a release and tells where its images are. Throws `usage` for what names none, `unknown-version`, `not-found` and what the stores
- * and `resolveVersion` throw.
+ * Finds a release and the sources of its images. Throws `usage` for a text that names no release, `unknown-version`,
+ * `not-found`, and what the stores and `resolveVersion` throw.
  */
 export async function openReleaseSource(
   request: ReleaseSourceRequest,

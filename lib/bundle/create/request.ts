@@ -1,7 +1,7 @@
 import type { ReleaseRequest, TrustRequest } from '../../release/load.ts';
 import type { BaseRequest } from './base.ts';
 
-/** What a bundle is to be made of, and where it goes. */
+/** The content of a new bundle, and its folder. */
 export interface CreateRequest {
   readonly release: ReleaseRequest;
   /** Pullspecs of images that go in besides those of the release. */

@@ -9,9 +9,9 @@ import { VolumeHash, type ArchiveDigests } from '../../archive/volumeDigests.ts'
 const readSize = 4 * 1024 * 1024;
 
 /**
- * Takes the digest of a whole tar, and of its volumes, while it is being filled: over what is there from the beginning on, waiting for each blob
- * with `arrivalOf`. What an earlier run left is checked on the way; where the disk kept less of it than the journal says, after
- * a power failure, `bringAgain` has to fetch it.
+ * Computes the digests of a tar and of its volumes while the tar is filled: from the beginning, waiting for each blob
+ * with `arrivalOf`. It verifies the blobs of an earlier run on the way, and calls `bringAgain` for a blob that a power
+ * failure has damaged.
  */
 export async function digestWhole(
   writer: ArchiveWriter,

@@ -13,7 +13,7 @@ import { type BundleImage } from '../images.ts';
 import type { Bundle } from '../bundle.ts';
 import type { SignedBundle } from '../signedBundle.ts';
 
-/** How to push. */
+/** Options for pushing. */
 export interface PushOptions {
   /** How many transfers may be under way at a time. */
   readonly concurrency: number;
@@ -21,7 +21,7 @@ export interface PushOptions {
   readonly mountFrom: readonly string[];
 }
 
-/** What a push did, and what is at the destination now. */
+/** The result of a push. */
 export interface PushResult {
   /** The release there, by digest. */
   readonly release: string;
@@ -36,12 +36,10 @@ export interface PushResult {
 }
 
 /**
- * Pushes every image of a bundle into one repository: the release, its components, the extra images and the sigstore
- * attachments, lists with all that is in them, each with its tags, which are those of the signed payload. What is there is skipped. All manifests are read and
- * checked before anything moves, and those that are missing or corrupt are named by their images; a blob that is corrupt
- * keeps only the images that need it from being pushed. Afterwards every tag is asked for: what a registry says that it
- * took is not always there. Throws `incomplete` for tags
- * that are not there, and what copyImages throws.
+ * Pushes all images of a bundle into one repository: the release, its components, the extra images and the sigstore
+ * attachments, with the tags of the signed payload. Existing content is skipped. It reads and checks all manifests
+ * first; a corrupt blob fails only the images that need it. At the end it resolves every tag, because some registries
+ * lose content. Throws `incomplete` for missing tags, and what copyImages throws.
  */
 export async function pushBundle(
   bundle: Bundle,

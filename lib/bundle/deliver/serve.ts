@@ -16,26 +16,26 @@ import { readContent, type ContentSource, type LocalContent } from '../../store/
 import { entryKindOf } from '../entryKind.ts';
 import type { Bundle } from '../bundle.ts';
 
-/** The path under which the whole of a bundle is served. */
+/** The path of the whole tar on the server. */
 export const servedTar = '/bundle.tar';
 
-/** How to serve a bundle. */
+/** Options for serving a bundle. */
 export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 'files'> {
   /** What its images are called, by the signed payload; without any they are there by digest only. */
   readonly tags?: ReadonlyMap<string, Digest>;
 }
 
-/** A bundle being served. */
+/** A server of a bundle. */
 export interface BundleServer extends ContentServer {
   /** The names under which it is to be had, sorted. */
   readonly repositories: readonly string[];
 }
 
 /**
- * Serves a bundle as a registry for reading: under `openshift/release` with the tags that are given and those of sigstore attachments, and under the names that its images’
- * repositories had where they come from, with the tags of those images and of their sigstore attachments. By digest,
- * everything is to be had everywhere. What is missing or unreadable in the bundle is not served, with a warning. Ends with the
- * context’s signal; throws what serveContent throws. A bundle in a tar is to be had whole too, as `/bundle.tar`.
+ * Serves a bundle as a read-only registry: as `openshift/release` with the given tags and those of attachments, and
+ * under the original names of the repositories with the tags of their images. Every repository has all content by
+ * digest, and `/bundle.tar` is the whole tar. Content that is missing or unreadable is skipped with a warning. Ends
+ * with the signal of the context. Throws what serveContent throws.
  */
 export async function serveBundle(
   bundle: Bundle,

@@ -10,7 +10,7 @@ import type { Bundle } from '../bundle.ts';
 import type { BundleFile } from '../bundle.ts';
 import { digestNamed, entryKindOf, type EntryKind } from '../entryKind.ts';
 
-/** A manifest or a blob that is in a bundle, and what is wrong with it. */
+/** A manifest or a blob of a bundle, and its fault. */
 export interface ScannedItem {
   readonly path: string;
   /** How many bytes there are of it. */
@@ -21,14 +21,14 @@ export interface ScannedItem {
   readonly manifest?: Manifest;
 }
 
-/** A tag, with the manifest that it leads to: undefined where it leads to something else. */
+/** A tag with its manifest; undefined if the tag points to other content. */
 export interface ScannedTag {
   readonly path: string;
   readonly leadsTo: string;
   readonly digest: Digest | undefined;
 }
 
-/** What one reading of a whole bundle found. */
+/** The result of reading a whole bundle. */
 export interface ScannedContent {
   /** Of the whole file; absent for a directory, and for a tar that is cut short. */
   readonly digest: Digest | undefined;
@@ -49,7 +49,7 @@ export interface ScannedContent {
   readonly trailingBytes: number;
 }
 
-/** Reads a bundle once from its first byte to its last, and checks everything in it against its name. */
+/** Reads a bundle once from the first byte to the last, and checks the digest of each file. */
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
   const whole = bundle.form === 'tar' ? new VolumeHash(bundle.volumes) : undefined;
   const findings = new Findings();

@@ -6,14 +6,17 @@ import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
-/** Adds to what was found in a delta what its base has, as if it had been found. */
+/** Adds the blobs of the base to what was found in a delta bundle, without reading them. */
 export function assumeBase({ metadata }: Bundle, scanned: ScannedContent): ScannedContent {
   const left = metadata.base?.blobs ?? [];
   const assumed = left.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
   return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
 }
 
-/** Reads what a delta leaves out, where it is to be had, checks it, and adds it to what was found in the delta itself. */
+/**
+ * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to what was found in the
+ * bundle.
+ */
 export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<ScannedContent> {
   const { base } = bundle.metadata;
   if (!base) return scanned;
@@ -40,7 +43,7 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
   return { ...scanned, bytes: scanned.bytes + bytes, blobs };
 }
 
-/** Says of a blob that a delta leaves out where it should be. */
+/** Names the base in a problem of a blob that a delta bundle lacks. */
 export function blameBase({ metadata }: Bundle, problem: Problem): Problem {
   const { subject, what, kind, images } = problem;
   if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;

@@ -7,8 +7,8 @@ import type { Bundle } from '../bundle.ts';
 import type { Walk } from './walk.ts';
 
 /**
- * Checks that each image has its tag, that each tag leads to its image, and that there are no others. `expected` has the tags of the
- * release `root` and of the extra images: nothing else may be called as a release is.
+ * Checks that each image has its tag, that each tag points to its image, and that there are no other tags. `expected`
+ * has the tags of the release `root` and of the extra images.
  */
 export function checkTags(
   bundle: Bundle,
@@ -47,7 +47,7 @@ export function checkTags(
   ];
 }
 
-/** Lists what no image needs. Where manifests are lacking, what they may have needed is left out. */
+/** Lists the content that no image needs. If manifests are missing, content that they may need is not listed. */
 export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
   if (isUnpackedDelta(bundle)) return [];
   const { manifests, blobs, others } = scanned;

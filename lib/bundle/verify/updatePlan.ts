@@ -9,7 +9,7 @@ import type { Bundle } from '../bundle.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
-/** What an update with a bundle asks of a cluster. */
+/** The requirements of an update with a bundle. */
 export interface UpdatePlan {
   /** Of the bundle. */
   readonly path: string;
@@ -30,8 +30,8 @@ export interface UpdatePlan {
 const runsSomething = /["']?kind["']?\s*:\s*["']?(?:Pod|Deployment|DaemonSet|StatefulSet|ReplicaSet|Job|CronJob)\b/;
 
 /**
- * Reads out of a bundle what an update with it asks of a cluster; its payload is read, its blobs are not. Throws what opening a release
- * does; that nobody who is trusted signed it is part of the plan.
+ * Reads the requirements of an update from the payload in a bundle, without reading blobs. A missing signature is part
+ * of the plan. Throws what opening a release throws.
  */
 export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
   const { metadata, content, path } = bundle;

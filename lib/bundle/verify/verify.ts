@@ -27,13 +27,13 @@ import { checkTags, listUnreferenced } from './unreferenced.ts';
 import { verifySignatures, verifyUntrusted, type VerifyTrust } from '../signatureCheck.ts';
 import { Walk } from './walk.ts';
 
-/** A digest that a whole bundle must have, and who says so: the name of a file or an option. */
+/** A digest that the whole bundle must have, and its source: a file name or an option. */
 export interface ExpectedDigest {
   readonly digest: Digest;
   readonly source: string;
 }
 
-/** By what a bundle is to be judged. */
+/** Options for verifying a bundle. */
 export interface VerifyOptions {
   /** Without it the signature is not looked at. */
   readonly trust?: VerifyTrust;
@@ -43,7 +43,7 @@ export interface VerifyOptions {
   readonly assumeBase?: boolean;
 }
 
-/** What a check of a bundle found; it is good when there are no problems. */
+/** The result of verifying a bundle. The bundle is good if there are no problems. */
 export interface VerifyReport {
   readonly path: string;
   readonly version: string;
@@ -92,10 +92,10 @@ export interface VerifyWarning {
 }
 
 /**
- * Checks a bundle from the signature to the last blob, reading everything once (the few files that describe the release
- * twice): the signature vouches for the release, the release for its components, each manifest for what it points to.
- * Nothing that metadata.json says is believed. Everything that is wrong is listed. What a delta leaves out is read where addBases found it. Throws what reading the bundle or a
- * keyring does.
+ * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the release twice.
+ * The signature covers the release, the release its components, and each manifest its content; metadata.json proves
+ * nothing. Lists all problems. Blobs that a delta bundle lacks are read from the bases of addBases. Throws what
+ * reading the bundle or a keyring throws.
  */
 export async function verifyBundle(bundle: Bundle, options: VerifyOptions, context: Context): Promise<VerifyReport> {
   const { metadata, described } = bundle;

@@ -4,7 +4,7 @@ import { walkManifests } from '../../store/imageGraph.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
-/** Follows images down to their blobs in what was found in a bundle, and notes what they lack. */
+/** Follows images down to their blobs in the scanned content, and collects what is missing or corrupt. */
 export class Walk {
   /** Everything that an image needs, whether it is there or not, with its first image; blobs with their sizes in bytes. */
   readonly manifests = new Map<Digest, string>();

@@ -6,10 +6,10 @@ import { printable } from '../../http/networkErrors.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 
-/** Where clusters ask for updates unless they are told otherwise. */
+/** The default update graph of clusters. */
 export const publicGraph = 'https://api.openshift.com/api/upgrades_info/v1/graph';
 
-/** What a cluster knows of updates, from its ClusterVersion. */
+/** The updates of a cluster, from its ClusterVersion. */
 export interface ClusterUpdates {
   /** `spec.upstream`; undefined where the cluster asks the public graph. */
   readonly upstream?: string | undefined;
@@ -19,7 +19,7 @@ export interface ClusterUpdates {
   readonly known: ReadonlyMap<string, string>;
 }
 
-/** How versions are to be found. */
+/** Options for finding a version. */
 export interface ResolveOptions {
   /** The only graph to ask. */
   readonly graphUrl?: string | undefined;
@@ -44,11 +44,10 @@ interface Answer {
 const graphLimit = 64 * 1024 * 1024;
 
 /**
- * Finds the image of a version: among the updates that the cluster knows, without any network; then in the cluster's own update
- * graph, then in the public one, or in the given one alone. In a graph the cluster's channel is asked for first, then
- * those that have the version (Cincinnati protocol: `channel` and `arch`, nodes with a version and a payload). Returns the
- * pullspec by digest. Throws `unknown-version`, naming versions near it; when no graph could be read,
- * `unreachable`, `server-error`, `too-large` or what else kept the first from being read.
+ * Finds the image of a version: first in the updates that the cluster lists, without a network, then in the update
+ * graph of the cluster and the public one, or in the given graph only. Tries the channel of the cluster first, then
+ * the channels that have the version. Returns the pullspec by digest. Throws `unknown-version` with the nearest
+ * versions. If no graph can be read, throws the error of the first.
  */
 export async function resolveVersion(
   version: string,

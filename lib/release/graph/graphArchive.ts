@@ -25,8 +25,8 @@ const pathLimit = 512;
 const expected = ['blocked-edges/', 'raw/metadata.json'];
 
 /**
- * Gets a graph-data archive: a path, or a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large` above 64 MiB, `usage` for another kind of
- * address, and whatever `fetchFile` does.
+ * Gets a graph-data archive from a path, or a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large`
+ * above 64 MiB, `usage` for another protocol, and what `fetchFile` throws.
  */
 export async function fetchGraphData(
   location: string,

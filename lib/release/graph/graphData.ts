@@ -8,7 +8,7 @@ import { graphDataFolder, makeLayer, type Layer, type ReleaseSignatures } from '
 import { Overlay } from './overlay.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
 
-/** What a graph-data image is made of. */
+/** The content of a graph-data image. */
 export interface GraphDataOptions {
   /** The graph-data archive: its bytes, a path, or a file or http(s) URL. */
   readonly archive: Buffer | string;
@@ -22,7 +22,7 @@ export interface GraphDataOptions {
   readonly fetchFile: FetchFile;
 }
 
-/** An image that can be copied: what is new of it is in memory, the rest comes from its base. */
+/** An image to copy: its new content is in memory, the rest comes from its base. */
 export interface GraphDataImage {
   readonly root: Descriptor;
   readonly source: ContentSource;

@@ -4,7 +4,7 @@ import type { Descriptor } from '../../oci/descriptor.ts';
 import { digestOf } from '../../oci/digest.ts';
 import { verifyStream, type ContentSource } from '../../store/store.ts';
 
-/** Content made in memory on top of a repository’s: an image that shares layers with one that is there. */
+/** Content in memory on top of a repository, for an image that shares layers with another one. */
 export class Overlay implements ContentSource {
   readonly name: string;
   readonly #base: ContentSource;
