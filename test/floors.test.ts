@@ -51,7 +51,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
       'podExec refusals serverSideApply waiting',
   ],
   ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
-  ['lib/preflight', 'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight versionCheck'],
+  ['lib/preflight', 'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission versionCheck'],
   ['lib/update', 'bundleRecord upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],

@@ -81,7 +81,8 @@ export const command = defineCommand({
         `${additional ? '--store=additional' : '--keep-images'} needs --wait: otherwise the nodes would be rebooted`,
       );
     }
-    const executables = await readExecutables(args.executable);
+    const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
+    const executables = isPlan ? [] : await readExecutables(args.executable);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
     const cluster = await openCluster(args, environment, context);

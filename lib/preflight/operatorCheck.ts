@@ -4,16 +4,15 @@ import { subjectOf, type Check, type Finding, type Severity } from '../kubernete
 import { isByDigest } from './podTemplate.ts';
 
 const advice = {
-  operator: 'See what it says (oc describe), and set that right first: an update waits for every operator.',
-  upgradeable: 'See what it says (oc describe): it keeps the cluster at this minor version.',
-  paused:
-    'Resume it (oc patch machineconfigpool NAME --type=merge -p {"spec":{"paused":false}}) unless it is meant to wait: its nodes stay as they are until then.',
+  operator: 'Fix the operator first: an update waits for each of them. Its conditions have the reason (oc describe).',
+  upgradeable: 'Its conditions have the reason (oc describe): it keeps the cluster at this minor version.',
+  paused: (name: string): string =>
+    `Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
   updating: 'Wait until all its nodes are updated (oc get machineconfigpools).',
-  degraded: 'See which node it waits for, and why (oc describe machineconfigpool).',
-  defaults:
-    'Switch off the catalogs that come with OpenShift (oc patch operatorhub cluster --type=merge -p {"spec":{"disableAllDefaultSources":true}}); remove or do not poll your own.',
+  degraded: 'Its conditions name the node and the reason (oc describe machineconfigpool).',
+  defaults: `Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
   catalog:
-    'Name its image by digest and remove spec.updateStrategy, or remove the catalog: installed operators go on without it.',
+    'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators continue to run without it.',
 };
 
 /** Checks the operators of OpenShift; `minor` tells whether the update that is planned is to another minor version. */
@@ -48,7 +47,7 @@ export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
               severity: 'warning' as const,
               subject,
               message: 'is paused',
-              advice: advice.paused,
+              advice: advice.paused(pool.metadata.name),
             },
           ]
         : []),

@@ -4,7 +4,7 @@ import { hexOf, type Digest } from '../oci/digest.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { isPinnedOn } from './survey.ts';
+import type { ClusterSurvey } from './survey.ts';
 
 /** The kind by which the machine config operator pins images on nodes: from OpenShift 4.19 on by default. */
 export const pinnedImageSetKind = {
@@ -160,4 +160,33 @@ export function isSelected(
 /** Whether the cluster itself can pin images. */
 export async function servesPins(cluster: Cluster): Promise<boolean> {
   return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
+}
+
+/** Returns the images that the machine config operator has pinned on each node, by the name of the node. */
+export function pinnedOf({
+  pinnedSets,
+  poolNodes,
+  pools,
+}: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes' | 'pools'>): Map<string, Set<string>> {
+  const selectors = new Map(pools.map((pool) => [pool.metadata.name, selectorOf(pool)]));
+  return new Map(
+    poolNodes.map((node) => {
+      const pool = textOf(fieldsOf(fieldsOf(node['spec'])['pool'])['name']);
+      const selector = selectors.get(pool ?? '');
+      const sets = pinnedSets.filter(({ metadata: { labels } }) => selector && isSelected(labels, selector));
+      const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
+      return [node.metadata.name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
+    }),
+  );
+}
+
+/** Tells which sets a node (MachineConfigNode) reports as pinned in their present generation. */
+function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
+  const conditions = conditionsOf(node);
+  const settled = ['Progressing', 'Degraded'].every(
+    (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',
+  );
+  const reported = listOf(fieldsOf(node['status'])['pinnedImageSets']);
+  return ({ metadata: { name, generation } }) =>
+    settled && reported.some((each) => each['name'] === name && each['currentGeneration'] === generation);
 }

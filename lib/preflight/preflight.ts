@@ -15,7 +15,8 @@ import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
-import { imageLimitsOf, pinnedOf, surveyCluster, type ClusterSurvey } from './survey.ts';
+import { pinnedOf } from './pinnedImageSets.ts';
+import { imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
 /** Whether a cluster can boot, and where there is a plan update, without a registry. */

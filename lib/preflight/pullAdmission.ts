@@ -29,10 +29,13 @@ export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
   }
 }
 
+/** The name of the pod that preflight creates in a dry run; no policy of ours looks at it. */
+export const probeName = 'oc-disconnected-preflight';
+
 const probe = {
   apiVersion: 'v1',
   kind: 'Pod',
-  metadata: { name: 'oc-disconnected-preflight', namespace: 'default' },
+  metadata: { name: probeName, namespace: 'default' },
   spec: {
     restartPolicy: 'Never',
     // What the strictest pod security standard asks for.

@@ -1,7 +1,7 @@
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { conditionsOf, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { fieldsOf } from '../kubernetes/fields.ts';
 import type { Finding } from '../kubernetes/finding.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
@@ -105,31 +105,4 @@ export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletCo
     .map(({ spec }) => fieldsOf(fieldsOf(spec)['kubeletConfig'])['nodeStatusMaxImages'])
     .filter((limit) => typeof limit === 'number');
   return [50, ...given];
-}
-
-/** The images that nodes are known to hold by what the machine config operator pinned there, by the name of the node. */
-export function pinnedOf({
-  pinnedSets,
-  poolNodes,
-}: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes'>): Map<string, Set<string>> {
-  const role = 'machineconfiguration.openshift.io/role';
-  return new Map(
-    poolNodes.map((node) => {
-      const pool = textOf(fieldsOf(fieldsOf(node['spec'])['pool'])['name']);
-      const sets = pinnedSets.filter(({ metadata: { labels } }) => pool !== undefined && labels?.[role] === pool);
-      const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));
-      return [node.metadata.name, new Set(images.flatMap((image) => textOf(image['name']) ?? []))];
-    }),
-  );
-}
-
-/** Tells of which sets a node (MachineConfigNode) reports that it has pinned them, as they are now. */
-export function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
-  const conditions = conditionsOf(node);
-  const settled = ['Progressing', 'Degraded'].every(
-    (state) => conditions.get(`PinnedImageSets${state}`)?.status === 'False',
-  );
-  const reported = listOf(fieldsOf(node['status'])['pinnedImageSets']);
-  return ({ metadata: { name, generation } }) =>
-    settled && reported.some((each) => each['name'] === name && each['currentGeneration'] === generation);
 }

@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../lib/kubernetes/finding.ts';
+import { pinnedOf } from '../../lib/preflight/pinnedImageSets.ts';
 import { runPreflight } from '../../lib/preflight/preflight.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
@@ -81,6 +82,31 @@ describe('runPreflight', () => {
     expect(updating.findings.map(({ message }) => message)).to.deep.equal(
       Array<string>(3).fill('has 1 of the 2 images of 4.19.4'),
     );
+  });
+
+  it('gives remedies that can be pasted, and knows what custom pools have pinned', async () => {
+    await start();
+    change(machines, 'MachineConfigPool', 'worker', { spec: { paused: true } });
+    const { findings } = await run();
+    const advice = findings.find(({ message }) => message === 'is paused')?.advice ?? '';
+    expect(advice).to.contain(`oc patch machineconfigpool worker --type=merge -p '{"spec":{"paused":false}}'`);
+    const matchExpressions = [{ key: 'machineconfiguration.openshift.io/role', operator: 'In', values: ['worker'] }];
+    const pool = { metadata: { name: 'infra' }, spec: { machineConfigSelector: { matchExpressions } } };
+    const labels = { 'machineconfiguration.openshift.io/role': 'worker' };
+    const set = { metadata: { name: 's', generation: 1, labels }, spec: { pinnedImages: [{ name: next }] } };
+    const conditions = ['Progressing', 'Degraded'].map((state) => ({
+      type: `PinnedImageSets${state}`,
+      status: 'False',
+    }));
+    const status = { conditions, pinnedImageSets: [{ name: 's', currentGeneration: 1 }] };
+    const poolNode = { metadata: { name: 'infra-0' }, spec: { pool: { name: 'infra' } }, status };
+    const own = { apiVersion: machines, kind: 'x' };
+    const known = pinnedOf({
+      pools: [{ ...own, ...pool }],
+      pinnedSets: [{ ...own, ...set }],
+      poolNodes: [{ ...own, ...poolNode }],
+    });
+    expect([...(known.get('infra-0') ?? [])]).to.deep.equal([next]);
   });
 
   it('warns of agents that no longer run in the image of the machine config daemon', async () => {

@@ -57,7 +57,8 @@ export async function planInstallation(
     context.log('warn', words);
   }
   const image = await findImage(cluster);
-  await checkArchitectures(cluster, executables);
+  // Objects alone can be printed without: nodes then wait for an executable.
+  if (executables.length > 0) await checkArchitectures(cluster, executables);
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
   const agents = await cluster.read(agentSet);
   const before = agents ? readTrust(agents) : noTrust;

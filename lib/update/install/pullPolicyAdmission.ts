@@ -1,12 +1,13 @@
+import { probeName } from '../../preflight/pullAdmission.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 
-/** What the cluster does about workloads that pull at every start: say so to whoever writes them, or refuse them. */
+/** What the cluster does about workloads that pull at every start: warns the user who creates one, or refuses it. */
 export type AdmissionMode = 'warn' | 'deny';
 
 const name = 'oc-upgrade-bundle-pull-policy';
 
 const resources = [
-  { apiGroups: [''], apiVersions: ['v1'], resources: ['pods', 'pods/ephemeralcontainers'] },
+  { apiGroups: [''], apiVersions: ['v1'], resources: ['pods', 'pods/ephemeralcontainers', 'replicationcontrollers'] },
   { apiGroups: ['apps'], apiVersions: ['v1'], resources: ['deployments', 'daemonsets', 'statefulsets', 'replicasets'] },
   { apiGroups: ['batch'], apiVersions: ['v1'], resources: ['jobs', 'cronjobs'] },
 ];
@@ -30,6 +31,10 @@ export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
           name: 'no-controller-made-it',
           expression:
             '!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)',
+        },
+        {
+          name: 'not-the-probe-of-preflight',
+          expression: `!has(request.dryRun) || !request.dryRun || object.metadata.name != '${probeName}'`,
         },
         ...(mode === 'deny' ? [{ name: 'not-openshift-itself', expression: notPlatform }] : []),
       ],

@@ -74,6 +74,9 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);
+    const plan = await install('--dry-run=client', '-o', 'yaml');
+    expect(plan.code, plan.stderr).to.equal(0);
+    expect(kinds(plan.stdout).filter((kind) => kind === 'DaemonSet')).to.have.length(2);
     const additional = await install(`--executable=${executable}`, '-o', 'yaml', '--store=additional');
     expect(additional.stderr).to.match(
       /^error: .* cannot change the container runtime of nodes without rebooting each of them\nhint: /,

@@ -27,13 +27,22 @@ export interface AdmissionRequest {
   readonly oldObject?: Json | null;
   /** By default that of the object. */
   readonly namespace?: string;
+  /** Nothing is kept. */
+  readonly dryRun?: boolean;
   readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
 }
 
 /** What a ValidatingAdmissionPolicy says to a request, as an API server evaluates it; empty when it has nothing against it. */
 export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): string[] {
   const spec = policy['spec'] as PolicySpec;
-  const { group, resource, object, oldObject = null, user: userInfo = { username: 'somebody' } } = request;
+  const {
+    group,
+    resource,
+    object,
+    oldObject = null,
+    dryRun = false,
+    user: userInfo = { username: 'somebody' },
+  } = request;
   const operation = object === null ? 'DELETE' : oldObject === null ? 'CREATE' : 'UPDATE';
   const { resourceRules, namespaceSelector } = spec.matchConstraints;
   const isMatched = resourceRules.some(
@@ -44,7 +53,7 @@ export function evaluatePolicy(policy: KubernetesObject, request: AdmissionReque
   const wanted = namespaceSelector?.matchLabels['kubernetes.io/metadata.name'];
   if (!isMatched || (wanted !== undefined && wanted !== namespace)) return [];
   const variables: Json = {};
-  const scope = { object, oldObject, request: { namespace, operation, userInfo }, variables };
+  const scope = { object, oldObject, request: { namespace, operation, userInfo, dryRun }, variables };
   if (!spec.matchConditions.every(({ expression }) => evaluate(expression, scope) === true)) return [];
   for (const { name, expression } of spec.variables ?? []) variables[name] = evaluate(expression, scope);
   return spec.validations

@@ -173,7 +173,8 @@ export class TestApiServer extends FaultyServer {
     const tried = this.#commit(exchange, target, body, true);
     const object = exchange.method === 'DELETE' ? null : (JSON.parse(tried.body as string) as Json);
     const { group, resource } = target.kind;
-    const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace };
+    const dryRun = exchange.query.get('dryRun') === 'All';
+    const request = { group, resource, object, oldObject: before ?? null, namespace: target.namespace, dryRun };
     for (const policy of policies ? this.objects.list(policies, '') : []) {
       const [refusal] = evaluatePolicy(policy, { ...request, user: { username: name, extra } });
       if (refusal === undefined) continue;

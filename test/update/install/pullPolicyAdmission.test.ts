@@ -14,7 +14,7 @@ describe('pullPolicyAdmission', () => {
     const [policy] = pullPolicyAdmission(mode);
     if (!policy) throw new Error('there is no policy');
     const kind = String(object['kind']);
-    const group = kind === 'Pod' ? '' : kind.endsWith('Job') ? 'batch' : 'apps';
+    const group = kind === 'Pod' || kind === 'ReplicationController' ? '' : kind.endsWith('Job') ? 'batch' : 'apps';
     const request = { group, resource: `${kind.toLowerCase()}s`, object, ...(oldObject && { oldObject }) };
     return evaluatePolicy(policy, request).join('\n');
   };
@@ -38,7 +38,7 @@ describe('pullPolicyAdmission', () => {
 
   it('names containers that pull at every start, of every kind of workload', () => {
     for (const mode of ['warn', 'deny'] as const) {
-      for (const kind of ['Deployment', 'DaemonSet', 'StatefulSet', 'ReplicaSet', 'Job']) {
+      for (const kind of ['Deployment', 'DaemonSet', 'StatefulSet', 'ReplicaSet', 'Job', 'ReplicationController']) {
         expect(judge(workload(kind, 'x', 'shop', template), undefined, mode), kind).to.match(/: container main; set/);
         expect(judge(workload(kind, 'x', 'shop'), undefined, mode), kind).to.equal('');
       }
@@ -47,6 +47,14 @@ describe('pullPolicyAdmission', () => {
       expect(judge(pod('x', 'shop', always), undefined, mode)).to.match(/: container main; set/);
       expect(judge(pod('x', 'shop'), undefined, mode)).to.equal('');
     }
+  });
+
+  it('passes over the pod that preflight creates in a dry run', () => {
+    const [policy] = pullPolicyAdmission('deny');
+    const object = pod('oc-disconnected-preflight', 'default', always);
+    const request = { group: '', resource: 'pods', object };
+    expect(policy && evaluatePolicy(policy, { ...request, dryRun: true })).to.deep.equal([]);
+    expect(policy && evaluatePolicy(policy, request)).to.have.length(1);
   });
 
   it('sees init containers, and ephemeral ones when they are added', () => {
