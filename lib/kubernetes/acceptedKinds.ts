@@ -2,7 +2,7 @@ import type { ConfigManifest } from '../config/manifest.ts';
 import { PluginError } from '../errors.ts';
 import { formatObjectName } from './compatibility.ts';
 
-/** The kinds that configuration of a release consists of, by their groups; the core group has no name. */
+/** The kinds of release configuration by their groups; the core group has no name. */
 const acceptedKinds: ReadonlyMap<string, readonly string[]> = new Map([
   ['', ['Namespace', 'ConfigMap']],
   ['config.openshift.io', ['ImageDigestMirrorSet', 'ImageTagMirrorSet']],
@@ -14,8 +14,8 @@ const acceptedKinds: ReadonlyMap<string, readonly string[]> = new Map([
 const mostNamed = 5;
 
 /**
- * Makes sure that manifests from a folder or bundle are configuration of a release and nothing else: whoever applies what came on a
- * stick means that, and no Secret, role or ClusterVersion that got among it. Throws `unsupported`, naming the others.
+ * Checks that manifests are release configuration only: content of a USB drive must not add a Secret, a role or a
+ * ClusterVersion. Throws `unsupported` with the other objects.
  */
 export function checkKinds(manifests: readonly ConfigManifest[], where: string): void {
   const others = manifests.filter(({ object: { apiVersion, kind } }) => {

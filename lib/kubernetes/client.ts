@@ -11,21 +11,24 @@ import { ApiError } from './refusals.ts';
 import { Session } from './session.ts';
 import { watchObjects } from './watch.ts';
 
-/** How to write. */
+/** Options of a write. */
 export interface WriteOptions {
-  /** Lets the server check everything and keep nothing. */
+  /** Has the server check everything and keep nothing. */
   readonly dryRun?: boolean;
-  /** Who the cluster is to note as the writer of the fields, at most 128 characters; `fieldManager` by default. */
+  /** The field manager, at most 128 characters; `fieldManager` by default. */
   readonly manager?: string;
 }
 
-/** How to change what is there. */
+/** Options of a change. */
 export interface ChangeOptions extends WriteOptions {
-  /** Change the status and nothing else, which has to exist; by default everything but that, of kinds that keep it apart. */
+  /**
+   * Changes only the status, which must exist. By default, changes everything except the status, if the kind has it as
+   * a subresource.
+   */
   readonly subresource?: 'status';
 }
 
-/** How to choose among the objects of a kind. */
+/** Which objects of a kind to list. */
 export interface ListOptions {
   /** All namespaces by default. */
   readonly namespace?: string;
@@ -35,18 +38,21 @@ export interface ListOptions {
   readonly pageSize?: number;
 }
 
-/** How to talk to a cluster: kubectl’s connection flags, and patience. */
+/** The connection flags of kubectl, time limits and retries. */
 export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout'> {
-  /** Milliseconds, or as kubectl has it: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
+  /** Milliseconds, or a duration of kubectl: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
   readonly requestTimeout?: number | string | undefined;
-  /** Whether somebody is at the terminal whom a credential plugin may ask. */
+  /** The user is at a terminal, so a credential plugin may ask questions. */
   readonly hasTerminal?: boolean | undefined;
 }
 
-/** The name under which the cluster notes what we wrote (field manager). */
+/** The default field manager. */
 export const fieldManager = 'oc-disconnected';
 
-/** Finds the cluster that flags and kubeconfig name, without asking it anything. Throws `no-cluster` and what is wrong with the files. */
+/**
+ * Finds the cluster that flags and kubeconfig name, without a request. Throws `no-cluster`, and what reading the files
+ * throws.
+ */
 export async function connectCluster(options: ClusterOptions, context: Context): Promise<Cluster> {
   const requestTimeout = parseTimeout(options.requestTimeout);
   const target = await findTarget(options);
@@ -56,15 +62,15 @@ export async function connectCluster(options: ClusterOptions, context: Context):
 }
 
 /**
- * A cluster: generic reads and writes of any kind that it serves. The package’s own object API is not used, because it drops
- * the fields that it does not know from what it reads, so that writing the object back would remove them. Every method
- * throws what Exchange.send throws, and `not-served` for a kind that the cluster does not know.
+ * A cluster, with generic reads and writes of each kind that it serves. The object API of the package drops unknown
+ * fields, so that writing an object back would remove them. Each method throws what Exchange.send throws, and
+ * `not-served` for a kind that the cluster does not serve.
  */
 export class Cluster {
-  /** The context’s name, for people. */
+  /** The name of the context, for messages. */
   readonly name: string;
   readonly server: string;
-  /** The namespace of objects that name none. */
+  /** The namespace of objects without one. */
   readonly namespace: string;
   readonly #target: KubeTarget;
   readonly #session: Session;
@@ -86,13 +92,13 @@ export class Cluster {
     this.#kinds = kinds ?? new Discovery(target, exchange);
   }
 
-  /** Reads an object; undefined when it does not exist. */
+  /** Reads an object; undefined if it does not exist. */
   async read(reference: ObjectReference): Promise<StoredObject | undefined> {
     const path = await this.#kinds.pathOf(reference);
     return await orUndefined(this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>);
   }
 
-  /** Reads all objects of a kind, page by page; begins anew when the cluster has forgotten where it was (410). */
+  /** Reads all objects of a kind in pages. Starts again if the list has expired (410). */
   async list(apiVersion: string, kind: string, options: ListOptions = {}): Promise<StoredObject[]> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind, options.namespace);
     for (let attempt = 1; ; attempt += 1) {
@@ -105,8 +111,8 @@ export class Cluster {
   }
 
   /**
-   * Reads what `oc get -o wide` shows of all objects of a kind, as values by the names of its columns: little, however large the objects are. It may be as old as what
-   * the server has at hand. Undefined where the server knows no such tables.
+   * Reads the columns of `oc get -o wide` of all objects of a kind, by their names; small, even if the objects are
+   * large. May be as old as the cache of the server. Undefined if the server has no tables.
    */
   async listColumns(apiVersion: string, kind: string): Promise<Fields[] | undefined> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind);
@@ -121,9 +127,9 @@ export class Cluster {
   }
 
   /**
-   * Gives all objects of a kind, and again after each change, for as long as the signal lets it: from one list on, watching for what
-   * happens to them. Survives servers that go away, and lists anew where the cluster has forgotten the changes in between (410).
-   * Changes that come together are told together. Never ends by itself; throws `interrupted`, and what no patience helps against.
+   * Yields all objects of a kind, and again after each change, until the signal is aborted. Survives interruptions of
+   * the server, and lists again if the changes have expired (410). Changes that arrive together are one. Throws
+   * `interrupted`, and errors that no retry can fix.
    */
   async *watch(apiVersion: string, kind: string, options: ListOptions = {}): AsyncGenerator<readonly StoredObject[]> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind, options.namespace);
@@ -136,14 +142,14 @@ export class Cluster {
     yield* watchObjects({ apiVersion, kind, list, open }, this.#exchange.patience, this.#exchange.context);
   }
 
-  /** Creates an object and gives it as it was stored. Throws `conflict` (reason `AlreadyExists`) when it exists. */
+  /** Creates an object, and returns it as stored. Throws `conflict` (reason `AlreadyExists`) if it exists. */
   async create(object: KubernetesObject, options: WriteOptions = {}): Promise<StoredObject> {
     const path = await this.#kinds.pathOf(object, { collection: true });
     const query = queryOf(options);
     return (await this.#exchange.send({ method: 'POST', path, query, body: object })) as StoredObject;
   }
 
-  /** Replaces an object; throws `conflict` (reason `Conflict`) when it is no longer the one of `metadata.resourceVersion`. */
+  /** Replaces an object. Throws `conflict` (reason `Conflict`) if its `metadata.resourceVersion` is outdated. */
   async update(object: KubernetesObject, options: ChangeOptions = {}): Promise<StoredObject> {
     const path = await this.#kinds.pathOf(object, options);
     const query = queryOf(options);
@@ -151,8 +157,8 @@ export class Cluster {
   }
 
   /**
-   * Server-side apply: creates the object or sets the fields that it states. Throws `conflict` when somebody else owns
-   * one of them with another value (`details.causes` names them), unless `force` takes them over.
+   * Creates an object or sets its fields by server-side apply. Throws `conflict` if another manager has set one of them
+   * to another value (`details.causes` names it), unless `force` takes it over.
    */
   async apply(object: KubernetesObject, options: ChangeOptions & { readonly force?: boolean } = {}) {
     const path = await this.#kinds.pathOf(object, options);
@@ -161,7 +167,7 @@ export class Cluster {
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: object, contentType })) as StoredObject;
   }
 
-  /** Lays a merge patch over an object (RFC 7386); one with `metadata.resourceVersion` over that version only, else throws `conflict`. */
+  /** Applies a merge patch (RFC 7386). Throws `conflict` if it has a `metadata.resourceVersion` that is outdated. */
   async patch(reference: ObjectReference, patch: Fields, options: ChangeOptions = {}): Promise<StoredObject> {
     const path = await this.#kinds.pathOf(reference, options);
     const query = queryOf(options);
@@ -169,29 +175,29 @@ export class Cluster {
     return (await this.#exchange.send({ method: 'PATCH', path, query, body: patch, contentType })) as StoredObject;
   }
 
-  /** Deletes an object; false when it did not exist. With a resourceVersion or uid in the reference, only that one. */
+  /** Deletes an object; false if it did not exist. A resourceVersion or uid in the reference is a precondition. */
   async delete(reference: ObjectReference | StoredObject, { dryRun = false }: WriteOptions = {}): Promise<boolean> {
     const path = await this.#kinds.pathOf(reference);
     const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
-    // Where a DELETE has a body, API servers ignore the query: a dryRun there would really delete.
+    // With a body, API servers ignore the query: a dryRun there would really delete.
     const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions, ...(dryRun && { dryRun: ['All'] }) };
     return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, body }))) !== undefined;
   }
 
-  /** How the cluster serves a kind; undefined when it does not. What was served once is not asked again. */
+  /** Returns how the cluster serves a kind; undefined if it does not. Served kinds are remembered. */
   findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     return this.#kinds.find(apiVersion, kind);
   }
 
-  /** The Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
+  /** Reads the Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
   async version(): Promise<{ readonly gitVersion: string; readonly platform: string }> {
     const answer = await this.#exchange.send({ method: 'GET', path: '/version' });
     const { gitVersion = '', platform = '' } = isFields(answer) ? answer : {};
     return { gitVersion: String(gitVersion), platform: String(platform) };
   }
 
-  /** Reads any path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
+  /** Reads a path of the API server, as `oc get --raw` does: `/api/v1/nodes/NAME/proxy/stats/summary`. */
   async get(path: string): Promise<unknown> {
     return await this.#exchange.send({ method: 'GET', path });
   }
@@ -201,7 +207,7 @@ export class Cluster {
     return await this.#exec.run(command);
   }
 
-  /** What the cluster version operator says about itself; undefined where there is none: not an OpenShift cluster. */
+  /** Reads the version of an OpenShift cluster; undefined if the cluster has none. */
   async clusterVersion(): Promise<ClusterVersion | undefined> {
     const { apiVersion, kind } = clusterVersionReference;
     if (!(await this.findKind(apiVersion, kind))) return undefined;
@@ -209,7 +215,7 @@ export class Cluster {
     return object && readClusterVersion(object);
   }
 
-  /** The same cluster for something that may end earlier: its requests and commands in pods end with the signal too. What is known of the kinds it serves is shared. */
+  /** Returns a client whose requests and commands also end with `signal`. It shares the known kinds. */
   within(signal: AbortSignal): Cluster {
     return this.#with(this.#exchange.within(signal));
   }
@@ -225,7 +231,7 @@ export class Cluster {
     return new Cluster(target, { session, exchange, exec, kinds: this.#kinds.over(exchange) });
   }
 
-  /** Closes every connection. */
+  /** Closes all connections. */
   close(): void {
     this.#session.close();
   }

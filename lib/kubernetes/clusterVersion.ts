@@ -1,22 +1,22 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { fieldsOf, listOf, textOf } from './fields.ts';
 
-/** What a cluster says about its version and its updates (ClusterVersion `version`). */
+/** The version and the updates of a cluster (ClusterVersion `version`). */
 export interface ClusterVersion {
-  /** The version that it runs: the latest that was completed, else the one that it is installing. */
+  /** The running version: the latest completed one, else the one that is being installed. */
   readonly version: string;
-  /** The version that it is, or should become. */
+  /** The requested version. */
   readonly desired: string;
   readonly channel: string | undefined;
-  /** The update graph that it asks instead of the public one. */
+  /** The URL of its update graph, if it is not the public one. */
   readonly upstream: string | undefined;
-  /** Whether it runs, or may run, nodes of several architectures. */
+  /** Whether its nodes may have several architectures. */
   readonly multi: boolean;
-  /** Pullspecs of the releases that it knows by version: desired, available updates, history. */
+  /** The pullspecs of known releases by version: desired, available updates, history. */
   readonly releases: ReadonlyMap<string, string>;
 }
 
-/** Where a cluster says it. */
+/** The reference of that object. */
 export const clusterVersionReference = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ClusterVersion',
@@ -35,7 +35,7 @@ export function listNeededReleases(object: KubernetesObject): string[] | undefin
   return history.slice(0, before < 0 ? undefined : before + 1).map(({ image }) => textOf(image) ?? '');
 }
 
-/** Reads a ClusterVersion object; whatever it lacks is empty or undefined. */
+/** Reads a ClusterVersion object; missing fields are empty or undefined. */
 export function readClusterVersion(object: KubernetesObject): ClusterVersion {
   const spec = fieldsOf(object['spec']);
   const status = fieldsOf(object['status']);

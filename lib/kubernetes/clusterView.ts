@@ -4,13 +4,13 @@ import { messageOf } from '../errors.ts';
 import type { Cluster, ListOptions } from './client.ts';
 import type { StoredObject } from './fields.ts';
 
-/** A kind that is watched, and which of its objects: all by default. */
+/** A kind to watch, and which of its objects; all by default. */
 export interface ViewedKind extends Pick<ListOptions, 'namespace' | 'labelSelector'> {
   readonly apiVersion: string;
   readonly kind: string;
 }
 
-/** Keeps the objects of some kinds as they are now, and tells of changes. */
+/** Keeps the present objects of several kinds, and reports changes. */
 export class ClusterView {
   readonly #cluster: Cluster;
   readonly #context: Context;
@@ -19,7 +19,7 @@ export class ClusterView {
   readonly #kinds: readonly ViewedKind[];
   readonly #retryPause: number;
 
-  /** `retryPause`: after how many milliseconds a kind is tried again that is not served, or must not be watched. */
+  /** `retryPause`: after how many milliseconds a kind is retried that is not served or must not be watched. */
   constructor(
     cluster: Cluster,
     { kinds, retryPause }: { kinds: readonly ViewedKind[]; retryPause: number },
@@ -33,12 +33,12 @@ export class ClusterView {
     this.#context = context;
   }
 
-  /** Whether all kinds have been seen. */
+  /** Whether all kinds have been listed. */
   get complete(): boolean {
     return this.#kinds.every(({ kind }) => this.#objects.has(kind));
   }
 
-  /** The objects of a kind; none of one that the cluster does not serve. */
+  /** Returns the objects of a kind; none if the cluster does not serve it. */
   list(kind: string): readonly StoredObject[] {
     return this.#objects.get(kind) ?? [];
   }
@@ -55,7 +55,7 @@ export class ClusterView {
         if (await this.#cluster.findKind(apiVersion, kind)) {
           for await (const objects of this.#cluster.watch(apiVersion, kind, which)) this.#keep(kind, objects);
         }
-        // It may come with the update.
+        // The update may add the kind.
         this.#keep(kind, []);
       } catch (error) {
         if (signal.aborted) return;

@@ -5,21 +5,21 @@ import { interrupted, networkCode } from '../http/networkErrors.ts';
 import type { Environment } from '../http/proxy.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** What a credential plugin gave: a token, or a client certificate with its key (PEM), or both. */
+/** The credentials from a plugin: a token, or a client certificate with its key (PEM), or both. */
 export interface PluginCredential {
   readonly token?: string;
   readonly certificate?: string;
   readonly key?: string;
-  /** When it ends, in milliseconds since 1970; undefined when it does not say. */
+  /** When they expire, in milliseconds since 1970; undefined if the plugin does not say. */
   readonly expires?: number;
 }
 
 /** What a plugin may use. */
 export interface PluginOptions {
   readonly environment: Environment;
-  /** Whether somebody is at the terminal whom it may ask, on the standard input of this process. */
+  /** The user is at a terminal: the plugin may ask on the standard input of this process. */
   readonly hasTerminal?: boolean | undefined;
-  /** Milliseconds that it may take; default 5 minutes, in which somebody can log in with a browser. */
+  /** The time limit in milliseconds; default 5 minutes, which is enough for a login in a browser. */
   readonly timeout?: number | undefined;
 }
 
@@ -28,13 +28,13 @@ const versions = ['client.authentication.k8s.io/v1', 'client.authentication.k8s.
 /** A token and a certificate chain have some kilobytes. */
 const largestOutput = 1024 * 1024;
 
-/** After which somebody who waits is told what for, in milliseconds. */
+/** After how many milliseconds of waiting a message is logged. */
 const noticeDelay = 5000;
 
 /**
- * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). The package’s own way of running one
- * does not tell the plugin about the cluster (KUBERNETES_EXEC_INFO), leaves its standard input open so that one
- * that reads it never ends, cannot be interrupted, and hides what the plugin says to the user. Throws `bad-credentials-file`.
+ * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). Unlike the package, it passes
+ * KUBERNETES_EXEC_INFO, closes the standard input, can be interrupted, and shows the messages of the plugin. Throws
+ * `bad-credentials-file`.
  */
 export async function runCredentialPlugin(
   exec: Fields,
@@ -102,7 +102,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
     const giveUp = (what: string): void => {
       settle();
       child.kill('SIGKILL');
-      // What it has started itself may hold the pipes open for longer.
+      // Child processes of the plugin may keep the pipes open.
       child.stdout.destroy();
       child.stderr.destroy();
       reject(failure(`${command} ${what}`));
@@ -124,7 +124,7 @@ function runCommand(call: Call, context: Context): Promise<string> {
     });
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
       complaint = (complaint + chunk).slice(-2000);
-      // It may be telling its user what to do: where to log in, and with which code.
+      // The plugin may print the URL and the code for a login.
       for (const line of chunk.split('\n').filter((part) => part.trim() !== '')) context.log('info', line);
     });
     child.once('error', (cause) => {
@@ -148,7 +148,7 @@ function readCredential(output: string, command: string, apiVersion: unknown): P
   try {
     credential = JSON.parse(output);
   } catch {
-    // Whatever it printed may hold a token.
+    // The output may have a token.
     throw failure(`${command} printed something that is not JSON`);
   }
   const answered = isFields(credential) ? credential : {};

@@ -5,18 +5,18 @@ import { isFields, type Fields } from './kubeconfigMerge.ts';
 
 type Path = readonly (string | number)[];
 
-/** What the server sets; what a manifest says about it comes from an earlier life of the object. */
+/** Fields that the server sets. In a manifest they are of an earlier object. */
 const serverFields = new Set([
   ...['creationTimestamp', 'deletionTimestamp', 'generation', 'managedFields', 'resourceVersion', 'selfLink', 'uid'],
 ]);
 
-/** Annotations that explain an object to people; an object without them has the same content. */
+/** Annotations for people only; they are not part of the content. */
 const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last-applied-configuration$)/;
 
 /**
- * In what a stored object differs from a manifest, one readable line each (`spec.replicas: 1 → 2`, theirs first);
- * empty when it has the same content. Only what the manifest states counts, except for `data` and `binaryData` of ConfigMaps and
- * Secrets, which must be exactly the same. Long values are shortened in the middle, those of Secrets do not appear.
+ * Returns the differences between a stored object and a manifest, one line each (`spec.replicas: 1 → 2`, the stored
+ * value first). Only fields of the manifest count, but `data` and `binaryData` of ConfigMaps and Secrets must be the
+ * same. Shortens long values, and hides those of Secrets.
  */
 export function findDifferences(stored: StoredObject, manifest: KubernetesObject): string[] {
   const { kind } = manifest;
@@ -26,7 +26,7 @@ export function findDifferences(stored: StoredObject, manifest: KubernetesObject
   );
 }
 
-/** Tells whether a manifest only adds to a stored object, and replaces no value of it. */
+/** Returns whether a manifest only adds to a stored object, and replaces no value of it. */
 export function isAddition(stored: StoredObject, manifest: KubernetesObject): boolean {
   return [...compare(stored, comparable(manifest), [], manifest.kind)].every(({ theirs }) => isEmpty(theirs));
 }
@@ -38,8 +38,8 @@ interface Difference {
 }
 
 /**
- * The stored object with what the manifest states laid over it, under the stored resourceVersion: what to write so that nothing
- * differs any more and what others added stays.
+ * Returns the stored object with the fields of the manifest and the stored resourceVersion. Writing it removes all
+ * differences, and keeps fields that others added.
  */
 export function overlay(stored: StoredObject, manifest: KubernetesObject): StoredObject {
   const { labels, annotations } = manifest.metadata;
@@ -74,7 +74,7 @@ function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Gen
 }
 
 function same(theirs: unknown, ours: unknown, path: Path): boolean {
-  // The server leaves out what is empty.
+  // The server omits empty values.
   if (isEmpty(theirs) && isEmpty(ours)) return true;
   if (path[0] === 'binaryData' && typeof theirs === 'string' && typeof ours === 'string') {
     return Buffer.from(theirs, 'base64').equals(Buffer.from(ours, 'base64'));
@@ -91,7 +91,7 @@ function isEmpty(value: unknown): boolean {
   );
 }
 
-/** The manifest without what the server sets, and with a Secret’s `stringData` as the `data` that the server makes of it. */
+/** Returns the manifest without fields that the server sets, and with the `stringData` of a Secret as `data`. */
 function comparable({ status: _status, metadata, ...content }: KubernetesObject): Fields {
   const kept = Object.entries(metadata).filter(([key]) => !serverFields.has(key) && key !== 'namespace');
   const { stringData, ...rest } = content;

@@ -10,10 +10,10 @@ import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
 
-/** After which somebody who waits is told whom for, in milliseconds. */
+/** After how many milliseconds of waiting a message is logged. */
 const noticeDelay = 5000;
 
-/** That a server was waited for in vain, and for how long. */
+/** The server did not respond in time. */
 class Timeout extends Error {}
 
 function isTimeout(error: unknown): error is Timeout {
@@ -28,21 +28,21 @@ export interface ApiRequest {
   readonly body?: unknown;
   /** Default `application/json`. */
   readonly contentType?: string;
-  /** In which form the answer is wanted; default `application/json`. */
+  /** The media type of the response; default `application/json`. */
   readonly accept?: string;
 }
 
-/** How patient requests are. */
+/** Time limits and retries of requests. */
 export interface ExchangeOptions {
-  /** Milliseconds that one attempt may take, answer included; 0 for no limit. Default one minute. */
+  /** The time limit for one attempt in milliseconds; 0 for none. Default one minute. */
   readonly requestTimeout?: number | undefined;
-  /** Milliseconds in which a connection must be made, TLS included; default 15 s. */
+  /** The time limit for a connection with TLS in milliseconds; default 15 s. */
   readonly connectTimeout?: number | undefined;
   readonly patience?: RetryOptions | undefined;
   readonly userAgent?: string | undefined;
 }
 
-/** Requests to one API server, with whatever it takes to be let in, and with patience. */
+/** Sends requests to one API server, with its credentials and with retries. */
 export class Exchange {
   readonly #target: KubeTarget;
   readonly #session: Session;
@@ -58,9 +58,9 @@ export class Exchange {
   }
 
   /**
-   * Sends a request and gives the JSON of the answer. Attempts that failed are repeated where that is harmless: reads
-   * always, writes when the server asked to come back or was never reached; once with new credentials after a 401. Throws ApiError for what the server
-   * refuses, `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and what a login throws.
+   * Sends a request, and returns the JSON of the response. Retries reads; writes only if the server asked for it or was
+   * never reached. Retries once with new credentials after a 401. Throws ApiError for refusals, `unreachable`, `tls`,
+   * `rate-limited`, `server-error`, `interrupted`, and what a login throws.
    */
   async send(request: ApiRequest): Promise<unknown> {
     const patience = new RetryBudget(this.patience, this.#context);
@@ -76,7 +76,7 @@ export class Exchange {
           continue;
         }
         if (!mayRepeat(request, error)) throw error;
-        // Who was waited for in vain is given one more chance, not three.
+        // After a timeout, one more attempt is enough.
         const inVain = isPluginError(error) && isTimeout(error.cause);
         await patience.waitAfter(error, inVain ? 2 : undefined);
         if (inVain) this.#context.log('info', `${error.message}; trying again`);
@@ -86,8 +86,8 @@ export class Exchange {
   }
 
   /**
-   * Sends a GET whose answer comes bit by bit, and gives it as soon as it begins. The answer may take as long as it likes, and ends with
-   * `signal`. Is tried once, and again with new credentials after a 401; throws as `send` does.
+   * Sends a GET, and returns the response as soon as it starts; its body may take any time, and ends with `signal`.
+   * Retries only a 401, once; throws as `send` does.
    */
   async open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
     let access = await this.#session.access();
@@ -101,7 +101,7 @@ export class Exchange {
     }
   }
 
-  /** The same exchange, whose requests end with another signal too. */
+  /** Returns an exchange whose requests also end with `signal`. */
   within(signal: AbortSignal): Exchange {
     const context = { ...this.#context, signal: AbortSignal.any([signal, this.#context.signal]) };
     return new Exchange(this.#target, this.#session, this.#options, context);
@@ -113,12 +113,12 @@ export class Exchange {
     return new Exchange(this.#target, this.#session, this.#options, context);
   }
 
-  /** What it is given from outside. */
+  /** The context of the caller. */
   get context(): Context {
     return this.#context;
   }
 
-  /** How long it waits before it tries again. */
+  /** The retry settings. */
   get patience(): RetryOptions {
     return this.#options.patience ?? { attempts: 4, baseDelay: 500, longestWait: 60_000 };
   }
@@ -127,7 +127,7 @@ export class Exchange {
     return parseAnswer(await this.#exchange(request, access, text), this.#target);
   }
 
-  /** One attempt; `take` gets an answer that is a success. */
+  /** Sends one request; `take` reads a successful response. */
   async #exchange<T>(
     request: ApiRequest,
     access: Access,
@@ -206,7 +206,7 @@ export class Exchange {
         signal,
       });
       let incoming: IncomingMessage | undefined;
-      // How long the server may think is for requestTimeout to say.
+      // requestTimeout limits the time until the response.
       const limits = { connectTimeout, idleTimeout: Infinity };
       const unwatch = watchIdleTime(outgoing, () => incoming, limits, giveUp);
       outgoing.once('close', unwatch).once('error', reject);
@@ -218,7 +218,7 @@ export class Exchange {
     });
   }
 
-  /** Tells what the server warns of (deprecated kinds, admission policies), once each: `299 - "text"`. */
+  /** Logs each warning of the server once (deprecated kinds, admission policies): `299 - "text"`. */
   #passOn(header: string | string[] | undefined): void {
     for (const [, quoted = ''] of String(header ?? '').matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)) {
       const warning = quoted.replace(/\\(.)/g, '$1');
@@ -230,11 +230,11 @@ export class Exchange {
 
 function mayRepeat({ method }: ApiRequest, error: unknown): boolean {
   if (error instanceof TransientError || method === 'GET') return true;
-  // Nobody got the request, so that it cannot have been carried out.
+  // The request did not reach a server, so it had no effect.
   return ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'].includes(networkCode(error));
 }
 
-/** Reads how long a request may take, in milliseconds: see ClusterOptions. Throws `usage`. */
+/** Parses a request timeout into milliseconds; see ClusterOptions. Throws `usage`. */
 export function parseTimeout(given: number | string | undefined): number | undefined {
   if (given === undefined || typeof given === 'number') return given;
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());

@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** An object as the cluster keeps it. */
+/** An object as the cluster stores it. */
 export interface StoredObject extends KubernetesObject {
   readonly metadata: KubernetesObject['metadata'] & {
     readonly uid?: string;
@@ -12,22 +12,22 @@ export interface StoredObject extends KubernetesObject {
 
 export type { Fields } from './kubeconfigMerge.ts';
 
-/** The mapping that a value is, for reading on without asking whether it is one: anything else has no fields. */
+/** Returns a value if it is a mapping, else an empty one. */
 export function fieldsOf(value: unknown): Fields {
   return isFields(value) ? value : {};
 }
 
-/** The mappings of a list; anything else has none. */
+/** Returns the mappings in a list; none for another value. */
 export function listOf(value: unknown): Fields[] {
   return Array.isArray(value) ? value.filter(isFields) : [];
 }
 
-/** The texts of a list; anything else has none. */
+/** Returns the strings in a list; none for another value. */
 export function textsOf(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((each) => typeof each === 'string') : [];
 }
 
-/** A text that says something; undefined for anything else. */
+/** Returns a string that is not empty; undefined for another value. */
 export function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
@@ -40,7 +40,7 @@ export interface Condition {
   readonly message: string;
 }
 
-/** The conditions of an object’s status by their types. */
+/** Returns the conditions of an object’s status by type. */
 export function conditionsOf(object: Readonly<Record<string, unknown>>): ReadonlyMap<string, Condition> {
   const { conditions } = fieldsOf(object['status']);
   return new Map(

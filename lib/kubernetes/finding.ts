@@ -3,13 +3,13 @@ import type { KubernetesObject } from '../config/manifest.ts';
 /** A blocker keeps the cluster from updating or booting, a warning may cause harm, an info is worth knowing. */
 export type Severity = 'blocker' | 'warning' | 'info';
 
-/** What is looked at, in the order in which it matters. */
+/** The kinds of subjects, in the order of the report. */
 const checks = [
   ...(['bundle', 'version', 'operators', 'pools', 'nodes', 'space', 'images'] as const),
   ...(['pull-policy', 'tags', 'catalogs', 'rights'] as const),
 ];
 
-/** What was looked at. */
+/** The number of checked subjects. */
 export type Check = (typeof checks)[number];
 
 /** Which object a finding is about. */
@@ -19,30 +19,30 @@ export interface Subject {
   readonly namespace?: string;
 }
 
-/** Something that is to be known before a cluster has to do without a registry. */
+/** A result of a check of the cluster. */
 export interface Finding {
   readonly check: Check;
   readonly severity: Severity;
   readonly subject: Subject;
-  /** What is the matter, beginning with a small letter, the subject being its own column. */
+  /** The problem, in lower case; the subject is a column of its own. */
   readonly message: string;
-  /** What to do about it: the same words for the same matter. */
+  /** What to do; the same words for the same problem. */
   readonly advice: string;
 }
 
 const severities: readonly Severity[] = ['blocker', 'warning', 'info'];
 
-/** The subject that an object is. */
+/** Returns the subject for an object. */
 export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObject): Subject {
   return { kind, name, ...(namespace !== undefined && namespace !== '' && { namespace }) };
 }
 
-/** How to name a subject to oc: `deployment/router -n openshift-ingress`. */
+/** Returns a subject as arguments of oc: `deployment/router -n openshift-ingress`. */
 export function formatSubject({ kind, name, namespace }: Subject): string {
   return `${kind.toLowerCase()}/${name}${namespace === undefined ? '' : ` -n ${namespace}`}`;
 }
 
-/** Findings in the order in which they matter, then by what they are about. */
+/** Sorts findings by severity, then by subject. */
 export function sortFindings(findings: readonly Finding[]): Finding[] {
   const key = ({ severity, check, subject }: Finding): (number | string)[] => [
     severities.indexOf(severity),

@@ -5,18 +5,18 @@ import type { Cluster } from './client.ts';
 /** An image for a tag of an image stream. */
 export interface StreamImage {
   readonly tag: string;
-  /** By digest. */
+  /** The image by digest. */
   readonly pullspec: string;
 }
 
-/** Into which image stream, and how. */
+/** The image stream, and how to import. */
 export interface ImportRequest {
   /** In the namespace of the cluster’s context. */
   readonly stream: string;
   readonly images: readonly StreamImage[];
-  /** Let the cluster reach the registry by plain HTTP or without a certificate that it trusts. */
+  /** The cluster may use plain HTTP, or ignore the certificate of the registry. */
   readonly insecure: boolean;
-  /** Let the cluster look at the images, and import nothing. */
+  /** The cluster checks the images, and imports nothing. */
   readonly dryRun: boolean;
 }
 
@@ -25,8 +25,8 @@ const batchSize = 13;
 const attempts = 4;
 
 /**
- * Has a cluster import images into the tags of an image stream (ImageStreamImport), a few at a time; those that fail are
- * tried again. Throws `partial`, naming each that failed and why, and whatever the cluster does.
+ * Has a cluster import images into the tags of an image stream (ImageStreamImport), in batches. Retries those that
+ * fail. Throws `partial` with each failed image and its reason, and what the cluster throws.
  */
 export async function importImages(
   cluster: Cluster,

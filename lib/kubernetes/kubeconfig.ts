@@ -5,7 +5,7 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Environment } from '../http/proxy.ts';
 import { mergeKubeconfigs, type Fields, type Kubeconfig, type MergedKubeconfig } from './kubeconfigMerge.ts';
 
-/** Which cluster to talk to, and as whom: kubectl’s flags by kubectl’s names. Empty values count as none. */
+/** The connection flags, by the names of kubectl. Empty values count as absent. */
 export interface KubeconfigOptions {
   readonly kubeconfig?: string | undefined;
   readonly context?: string | undefined;
@@ -25,26 +25,26 @@ export interface KubeconfigOptions {
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly proxyUrl?: string | undefined;
-  /** The user to act as, its groups and its UID. */
+  /** The user to impersonate, its groups and its UID. */
   readonly as?: string | undefined;
   readonly asGroup?: readonly string[] | undefined;
   readonly asUid?: string | undefined;
-  /** Where KUBECONFIG, HOME and the variables of a pod are looked up. */
+  /** The environment: KUBECONFIG, HOME and the variables of a pod. */
   readonly environment: Environment;
 }
 
-/** One cluster and one user out of the kubeconfig files, with the flags laid over them; paths are absolute. */
+/** One cluster and one user of the kubeconfig files, with the flags applied. Paths are absolute. */
 export interface KubeTarget {
-  /** The context’s name, or the server where there is none. */
+  /** The name of the context, or the server if there is none. */
   readonly name: string;
-  /** Where this comes from, for messages: the files’ names. */
+  /** The names of the files, for messages. */
   readonly source: string;
-  /** The server’s URL without a slash at its end. */
+  /** The URL of the server without a trailing slash. */
   readonly server: string;
   readonly namespace: string;
   readonly clusterName: string;
   readonly userName: string;
-  /** The fields that kubeconfig files have for a cluster and for a user. */
+  /** The kubeconfig fields of the cluster and of the user. */
   readonly cluster: Fields;
   readonly user: Fields;
 }
@@ -52,9 +52,9 @@ export interface KubeTarget {
 const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
- * Finds out which cluster to talk to by client-go’s rules: `--kubeconfig`, else the files of KUBECONFIG merged, else
- * `~/.kube/config`, else the service account of the pod that this runs in. Throws `no-cluster`, `not-readable`, `invalid-file`, and
- * `usage` for options that contradict each other.
+ * Finds the cluster by the rules of client-go: `--kubeconfig`, else the files of KUBECONFIG merged, else
+ * `~/.kube/config`, else the service account of this pod. Throws `no-cluster`, `not-readable`, `invalid-file`, and
+ * `usage` for contradicting options.
  */
 export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget> {
   const { config, files, places } = await loadKubeconfig(options);
@@ -95,8 +95,8 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
 }
 
 /**
- * Reads and merges the kubeconfig files that client-go would: what they say together, which are there, and where they were looked for.
- * Throws `not-readable` and `invalid-file`.
+ * Reads and merges the kubeconfig files as client-go does. Returns the result, the files that exist, and all searched
+ * places. Throws `not-readable` and `invalid-file`.
  */
 export async function loadKubeconfig({
   kubeconfig,
@@ -111,7 +111,7 @@ export async function loadKubeconfig({
   const places = kubeconfig ? [kubeconfig] : listed.length > 0 ? listed : home ? [join(home, '.kube', 'config')] : [];
   const found: { file: string; config: Kubeconfig }[] = [];
   for (const file of places) {
-    // Of several files, those that do not exist are passed over, as kubectl does; one that was named must be there.
+    // As in kubectl, files of KUBECONFIG may be missing, but not a named file.
     const config = await readKubeconfig(file, kubeconfig !== undefined && kubeconfig !== '');
     if (config) found.push({ file, config });
   }
@@ -133,7 +133,7 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
   try {
     return { ...readObjects(content, `the kubeconfig ${file}`, largeLimits)[0], folder: dirname(resolve(file)) };
   } catch (error) {
-    // The parser’s words quote the line, which may hold a token: they stay out of it.
+    // The message of the parser quotes the line, which may have a token.
     throw isPluginError(error) ? new PluginError(error.code, error.message) : error;
   }
 }
@@ -148,7 +148,7 @@ function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: 
 }
 
 function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
-  // An authority that is named is there to verify with, whatever the file says.
+  // A given authority always means verification.
   const usual = cluster['insecure-skip-tls-verify'] === true && !options.certificateAuthority;
   const insecure = options.insecureSkipTlsVerify ?? usual;
   return present({
@@ -170,7 +170,7 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
     throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
   }
   const merged = present({
-    // What is given to log in with is instead of what the file has for that; certificates may go with it.
+    // Given credentials replace those of the file; certificates stay.
     ...(token || username ? { ...user, ...noLogin } : user),
     ...(token && { token }),
     ...(username && { username }),

@@ -3,7 +3,7 @@ import { isAbsolute, join } from 'node:path';
 /** Fields of a kubeconfig’s cluster, user or context by the names that the file has. */
 export type Fields = Readonly<Record<string, unknown>>;
 
-/** A kubeconfig file as somebody wrote it, and the folder that it is in. */
+/** The content of a kubeconfig file, and its folder. */
 export interface Kubeconfig {
   readonly folder: string;
   readonly clusters?: unknown;
@@ -12,7 +12,7 @@ export interface Kubeconfig {
   readonly 'current-context'?: unknown;
 }
 
-/** What several kubeconfig files say together. */
+/** The merged content of several kubeconfig files. */
 export interface MergedKubeconfig {
   readonly clusters: Readonly<Record<string, Fields>>;
   readonly users: Readonly<Record<string, Fields>>;
@@ -23,9 +23,9 @@ export interface MergedKubeconfig {
 const paths = ['certificate-authority', 'client-certificate', 'client-key', 'tokenFile'];
 
 /**
- * Merges kubeconfig files as client-go does (the package’s own loader takes the last current context, refuses a name that
- * occurs twice and one incomplete entry spoils the file): the first file to name an entry wins, and so does the first
- * current context. Relative paths become absolute by the folder of the file that has them.
+ * Merges kubeconfig files as client-go does: the first file with an entry wins, and so does the first current context.
+ * Relative paths become absolute. The loader of the package takes the last context, and refuses duplicate and
+ * incomplete entries.
  */
 export function mergeKubeconfigs(configs: readonly Kubeconfig[]): MergedKubeconfig {
   const merge = (list: 'clusters' | 'users' | 'contexts', field: string): Record<string, Fields> => {
@@ -70,7 +70,7 @@ function absolute(path: string, folder: string): string {
   return isAbsolute(path) ? path : join(folder, path);
 }
 
-/** Tells whether a value is a mapping. */
+/** Returns whether a value is a mapping. */
 export function isFields(value: unknown): value is Fields {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

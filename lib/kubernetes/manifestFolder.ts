@@ -7,9 +7,9 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isFields } from './kubeconfigMerge.ts';
 
 /**
- * Reads all manifests of a folder and its subfolders, as `oc apply -Rf` does: `*.yaml`, `*.yml` and `*.json`, with several
- * documents and lists, sorted by path; or those of one file. Paths are relative to the folder. Throws `not-found` for no folder or no
- * manifest at all, `not-readable`, and `invalid-file` for what is no object, before anything could be applied.
+ * Reads the manifests of a file, or of a folder and its subfolders as `oc apply -Rf` does: `*.yaml`, `*.yml`, `*.json`,
+ * with several documents and lists, sorted by path. Paths are relative to the folder. Throws `not-found` without a
+ * folder or manifest, `not-readable`, and `invalid-file` for a document that is not an object.
  */
 export async function readManifests(folder: string): Promise<ConfigManifest[]> {
   const manifests: ConfigManifest[] = [];
@@ -22,7 +22,7 @@ export async function readManifests(folder: string): Promise<ConfigManifest[]> {
   });
 }
 
-/** A file of manifests as text. */
+/** The text of a manifest file. */
 export interface ManifestText {
   /** Relative to the folder. */
   readonly path: string;
@@ -30,7 +30,7 @@ export interface ManifestText {
   readonly text: string;
 }
 
-/** Reads the files that readManifests does, as texts. Throws as that, but for what is inside of the files. */
+/** Reads the texts of the files that readManifests reads. Throws as it does, except for their content. */
 export async function readManifestTexts(folder: string): Promise<ManifestText[]> {
   const texts: ManifestText[] = [];
   let length = 0;
@@ -69,10 +69,10 @@ async function listFiles(folder: string): Promise<{ path: string; file: string }
   }
 }
 
-/** What an API server stores of one object; all files together may have four times as much. */
+/** The limit of an API server for one object; all files together may have four times as much. */
 const largestFile = 1024 * 1024;
 
-/** Refuses what is no file to be read whole: pipes and devices, large files, and links that lead out of the folder `root`. */
+/** Refuses pipes, devices, large files, and links that lead out of the folder `root`. */
 async function checkFile(file: string, root?: string): Promise<void> {
   const found = await stat(file);
   if (!found.isFile()) throw new PluginError('invalid-file', `${file} is no regular file`);

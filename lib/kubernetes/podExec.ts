@@ -9,39 +9,41 @@ import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
 
-/** A command to be run in a container of a pod. */
+/** A command to run in a container of a pod. */
 export interface PodCommand {
   readonly namespace: string;
   readonly pod: string;
   readonly container: string;
   /** The program and its arguments. */
   readonly command: readonly string[];
-  /** What it reads. API servers before Kubernetes 1.30 cannot be told that it ends: the program has to know how much there is. */
+  /**
+   * Its standard input. API servers before Kubernetes 1.30 cannot signal its end: the program has to know the length.
+   */
   readonly input?: AsyncIterable<Buffer>;
 }
 
-/** How a command ended. */
+/** The result of a command. */
 export interface PodCommandResult {
   /** 0 for success. */
   readonly code: number;
-  /** The beginning of what it wrote, at most 64 KiB of each. */
+  /** The first 64 KiB of each output stream. */
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** The streams of the channel protocol: the first byte of every message. */
+/** The streams of the channel protocol: the first byte of each message. */
 const streams = { input: 0, stdout: 1, stderr: 2, status: 3, close: 255 } as const;
-/** The version that can end the input first; both begin every message with the number of its stream. */
+/** The protocol that can signal the end of the input. */
 const protocols = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
 const handshakeTimeout = 30_000;
-/** How often the other side is asked whether it is still there, in milliseconds, and after how many questions without an answer it is not. */
+/** The pause between pings in milliseconds, and the number of unanswered pings after which the connection is dead. */
 const heartbeat = 20_000;
 const missedBeats = 6;
-/** How long the connection may stay open when the command has ended, in milliseconds. */
+/** How long the connection may stay open after the end of the command, in milliseconds. */
 const farewell = 5000;
 const kept = 64 * 1024;
 
-/** Runs commands in containers as `oc exec` does, over WebSocket and with the credentials of a session. */
+/** Runs commands in containers, as `oc exec` does, over WebSocket. */
 export class PodExec {
   readonly #target: KubeTarget;
   readonly #session: Session;
@@ -54,8 +56,8 @@ export class PodExec {
   }
 
   /**
-   * Runs a command to its end, whatever its exit code. Throws ApiError for what the cluster refuses, `unreachable` when the connection
-   * cannot be made or is cut before the end, `command-failed` when the container could not run it, and `interrupted`.
+   * Runs a command to its end, and returns its exit code. Throws ApiError for refusals, `unreachable` if the connection
+   * fails or ends early, `command-failed` if the container could not run it, and `interrupted`.
    */
   async run(command: PodCommand): Promise<PodCommandResult> {
     const socket = await this.#connect(command);
@@ -90,7 +92,7 @@ export class PodExec {
     const flags = { container, stdin: String(input !== undefined), stdout: 'true', stderr: 'true' };
     for (const [name, value] of Object.entries(flags)) url.searchParams.set(name, value);
     log('debug', `exec in ${namespace}/${pod}: ${command.join(' ')}`);
-    // Few runs need it.
+    // Loaded on first use, because few commands need it.
     const { WebSocket } = await import('ws');
     signal.throwIfAborted();
     const { agent, headers } = access;
@@ -103,11 +105,11 @@ export class PodExec {
         finish();
       };
       socket.once('open', () => {
-        // What has come already waits for somebody who listens.
+        // Pauses until a listener reads the received data.
         socket.pause();
         settle(() => resolve(socket));
       });
-      // Whoever listens to the answer is told nothing of an error afterwards.
+      // The listener of the response gets no later errors.
       socket.once('unexpected-response', (_, response) => {
         void explainAnswer(response, this.#target).then((error) => {
           settle(() => reject(error));
@@ -136,7 +138,7 @@ async function explainAnswer(response: IncomingMessage, target: KubeTarget): Pro
   return explainClusterRefusal(status, answer, target, { retryAfter: undefined, repeatable: false });
 }
 
-/** Hands the input over, gathers what comes back, and waits for the end. */
+/** Sends the input, collects the output, and waits for the end. */
 async function converse(socket: WebSocket, command: PodCommand, target: KubeTarget): Promise<PodCommandResult> {
   const texts = new Map<number, Buffer[]>();
   const sizes = new Map<number, number>();
@@ -168,7 +170,7 @@ async function converse(socket: WebSocket, command: PodCommand, target: KubeTarg
   });
   socket.resume();
   try {
-    // A command that ends early does not wait for the rest of its input.
+    // A command may end before its input is sent.
     await Promise.race([closed, send(socket, command.input).then(() => closed)]);
   } finally {
     clearInterval(pulse);
@@ -183,7 +185,7 @@ async function converse(socket: WebSocket, command: PodCommand, target: KubeTarg
 async function send(socket: WebSocket, input: AsyncIterable<Buffer> | undefined): Promise<void> {
   if (!input) return;
   const write = async (stream: number, content: Uint8Array): Promise<boolean> => {
-    // The connection takes no more than it can carry: the next piece waits for this one.
+    // Waits until the connection has sent this piece.
     return await new Promise((resolve) => {
       socket.send(Buffer.concat([Buffer.of(stream), content]), (error) => resolve(!error));
     });
@@ -197,7 +199,7 @@ function bytesOf(data: RawData): Buffer {
   return Buffer.isBuffer(data) ? data : Buffer.from(data);
 }
 
-/** The exit code that a Status object tells. Throws `command-failed` where the command has not run. */
+/** Returns the exit code in a Status object. Throws `command-failed` if the command did not run. */
 function exitCodeOf(answer: unknown, { pod, command }: PodCommand): number {
   const { status, reason, message, details } = fieldsOf(answer);
   if (status === 'Success') return 0;

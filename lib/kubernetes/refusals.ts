@@ -4,11 +4,11 @@ import { TransientError } from '../http/retry.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** An error that the API server explained: `reason` is its word for it (`AlreadyExists`, `Conflict`, `Expired`). */
+/** An error that the API server explained; `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {
   readonly status: number;
   readonly reason: string;
-  /** What the answer says it is about: kind, name and causes. */
+  /** The object of the error: kind, name and causes. */
   readonly details: Fields;
 
   constructor(
@@ -38,8 +38,8 @@ const codes: Readonly<Record<number, ErrorCode | undefined>> = {
 };
 
 /**
- * What an answer that is not a success means. A TransientError where another attempt may succeed: 429, and
- * 5xx with a pause or to a request that only reads (`repeatable`). `retryAfter` in milliseconds.
+ * Returns the error for an unsuccessful response. It is a TransientError if a retry may succeed: 429, and 5xx with a
+ * pause or for a read (`repeatable`). `retryAfter` in milliseconds.
  */
 export function explainClusterRefusal(
   status: number,
@@ -69,7 +69,7 @@ export function explainClusterRefusal(
   });
 }
 
-/** What a failed connection to the cluster means, in a cluster’s words instead of a registry’s. */
+/** Returns the error for a failed connection to the cluster. */
 export function explainConnection(error: PluginError, target: KubeTarget): PluginError {
   const certificate =
     (target.clusterName === ''
@@ -87,7 +87,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
   });
 }
 
-/** The JSON of an answer. Throws `server-error` when it is none. */
+/** Parses the JSON of a response. Throws `server-error` if it is none. */
 export function parseAnswer(text: string, target: KubeTarget): unknown {
   try {
     return parseJson(text);

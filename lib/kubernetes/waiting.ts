@@ -2,15 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../context.ts';
 import type { PluginError } from '../errors.ts';
 
-/** How long to wait for something, and how often to look, in milliseconds. */
+/** How long to wait, and the pause between two checks, in milliseconds. */
 export interface WaitOptions {
   readonly timeout: number;
   readonly interval: number;
 }
 
 /**
- * Looks again and again until there is nothing to wait for any more. `look` gives what is to be said if the time is up: that is thrown then. Throws
- * `interrupted` too, and what `look` throws.
+ * Calls `look` until it returns undefined. After the timeout throws the error that it returned. Throws `interrupted`,
+ * and what `look` throws.
  */
 export async function awaitDone(
   look: () => Promise<PluginError | undefined>,

@@ -8,20 +8,22 @@ import type { StoredObject } from './fields.ts';
 import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';
 
-/** The objects of one kind, as a cluster lists them and tells of their changes. */
+/** How to list and watch the objects of one kind. */
 export interface WatchedKind {
   readonly apiVersion: string;
   readonly kind: string;
-  /** All objects, and of which moment that is. */
+  /** All objects, and their resourceVersion. */
   list(): Promise<{ readonly items: readonly StoredObject[]; readonly resourceVersion: string }>;
-  /** The changes since then, one JSON object a line. */
+  /** The changes since then, as one JSON object in each line. */
   open(resourceVersion: string, signal: AbortSignal): Promise<IncomingMessage>;
 }
 
-/** API servers send a bookmark about once a minute: after this many milliseconds without a word nobody is there any more. */
+/**
+ * API servers send a bookmark about once a minute. After this many milliseconds without data the connection is dead.
+ */
 const silenceLimit = 150_000;
 
-/** Gives all objects of a kind, and again after each change: see Cluster.watch. */
+/** Yields all objects of a kind, and again after each change: see Cluster.watch. */
 export async function* watchObjects(
   watched: WatchedKind,
   options: RetryOptions,
@@ -29,7 +31,7 @@ export async function* watchObjects(
 ): AsyncGenerator<readonly StoredObject[]> {
   const known = new Map<string, StoredObject>();
   const { apiVersion, kind } = watched;
-  // A watch is for ever: it is only the pauses that it takes from the options.
+  // A watch never gives up: only the pauses of the options count.
   const endless = { ...options, attempts: Infinity, longestWait: Infinity };
   let patience = new RetryBudget(endless, context);
   let version: string | undefined;
@@ -53,7 +55,7 @@ export async function* watchObjects(
         }
         if (changes.some(({ type }) => type !== 'BOOKMARK')) yield [...known.values()];
       }
-      // Servers end every watch after a while.
+      // Servers end each watch after a while.
       throw new TransientError('server-error', `the watch of ${kind} has ended`, {});
     } catch (error) {
       if (isGone(error)) version = undefined;
@@ -67,7 +69,7 @@ interface ObjectChange {
   readonly object: StoredObject;
 }
 
-/** Reads the lines of one watch, those that have come together at a time. Throws `unreachable` when nothing comes any more. */
+/** Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server sends nothing. */
 async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
   const silence = new AbortController();
   const timer = setTimeout(() => {
@@ -88,7 +90,7 @@ async function* readChanges(watched: WatchedKind, version: string, context: Cont
     throw new PluginError('unreachable', `the watch of ${watched.kind} was cut`, { cause: error });
   } finally {
     clearTimeout(timer);
-    // Whoever stops reading leaves nothing behind.
+    // Also closes the connection if the reader stops.
     silence.abort();
   }
 }
@@ -101,7 +103,7 @@ function explainError(status: Fields, kind: string): Error {
     : new TransientError('server-error', words, {});
 }
 
-/** Whether the cluster no longer knows the moment that something refers to. */
+/** Whether a resourceVersion has expired. */
 function isGone(error: unknown): error is ApiError {
   return error instanceof ApiError && error.status === 410;
 }
