@@ -13,7 +13,7 @@ export const bundleArgument = {
   bundle: {
     type: 'string',
     required: true,
-    describe: 'A bundle (one in volumes by any of these), a device that holds one, or a mirror directory',
+    describe: 'A bundle, one of its volumes, a device that contains a bundle, or a mirror directory',
     suggest: 'files',
   },
 } as const satisfies OptionRecord;
@@ -23,7 +23,7 @@ export const baseOption = {
   base: {
     type: 'string',
     repeatable: true,
-    describe: 'For a delta: a bundle or mirror directory that has what it leaves out, if that is not in its folder',
+    describe: 'For a delta bundle: the bundle or mirror directory of its base release, if it is not in the same folder',
     suggest: 'files',
   },
 } as const satisfies OptionRecord;
@@ -39,7 +39,7 @@ export const registryOptions = {
   },
   'certificate-authority': {
     type: 'string',
-    describe: 'PEM file with certificate authorities to trust besides those of the system',
+    describe: 'PEM file with certificate authorities to trust in addition to those of the system',
     suggest: 'files',
     group: registry,
   },
@@ -52,20 +52,20 @@ export const registryOptions = {
     type: 'number',
     default: 6,
     range: [1, 64],
-    describe: 'How many transfers run at once against one registry',
+    describe: 'Maximum number of parallel transfers with one registry',
     group: registry,
   },
   'retry-timeout': {
     type: 'string',
     default: '10m',
-    describe: 'How long to retry while a registry limits requests (429 or 503 with Retry-After), such as 90s or 2h',
+    describe: 'Time to retry while a registry limits requests (429 or 503 with Retry-After), such as 90s or 2h',
     check: (text) => void parseDuration(text),
     group: registry,
   },
   'idms-file': {
     type: 'string',
     describe:
-      'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy: its mirrors are tried first',
+      'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy, whose mirrors are tried first',
     suggest: 'files',
     group: registry,
   },
@@ -75,7 +75,7 @@ export const registryOptions = {
 export const trustOptions = {
   'signature-store': {
     type: 'string',
-    describe: 'URL or folder with release signatures, instead of those the release names',
+    describe: 'URL or folder with release signatures, instead of the stores that the release names',
     suggest: 'folders',
     check: checkSignatureStore,
     group: trust,
@@ -83,7 +83,7 @@ export const trustOptions = {
   'signature-keyring': {
     type: 'string',
     repeatable: true,
-    describe: 'File with OpenPGP public keys; a key counts when its fingerprint is trusted',
+    describe: 'File with OpenPGP public keys; a key is used if its fingerprint is trusted',
     suggest: 'files',
     check: checkFile,
     group: trust,
@@ -91,13 +91,13 @@ export const trustOptions = {
   'trust-fingerprint': {
     type: 'string',
     repeatable: true,
-    describe: 'Fingerprint of a key to trust besides the Red Hat release key',
+    describe: 'Fingerprint of a key to trust in addition to the Red Hat release key',
     check: (text) => void parseFingerprint(text),
     group: trust,
   },
   'allow-unsigned': {
     type: 'boolean',
-    describe: 'Go on when the release has no signature by a trusted key',
+    describe: 'Continue if the release has no signature by a trusted key',
     group: trust,
   },
 } as const satisfies OptionRecord;
@@ -144,42 +144,61 @@ export const releaseOptions = {
 export const clusterOptions = {
   kubeconfig: {
     type: 'string',
-    describe: 'File that says how to reach the cluster, instead of $KUBECONFIG or ~/.kube/config',
+    describe: 'Path to the kubeconfig file to use for CLI requests',
     suggest: 'files',
     group: cluster,
   },
-  context: { type: 'string', describe: 'Context of the kubeconfig to use', suggest: 'contexts', group: cluster },
-  cluster: { type: 'string', describe: 'Cluster of the kubeconfig to use', suggest: 'clusters', group: cluster },
-  user: { type: 'string', describe: 'User of the kubeconfig to use', suggest: 'users', group: cluster },
-  server: { type: 'string', alias: 's', describe: 'Address of the API server', group: cluster },
-  token: { type: 'string', describe: 'Bearer token for the API server', group: cluster },
-  namespace: { type: 'string', alias: 'n', describe: 'Namespace of objects that name none', group: cluster },
-  username: { type: 'string', describe: 'User name for basic authentication', group: cluster },
-  password: { type: 'string', describe: 'Password for basic authentication', group: cluster },
-  as: { type: 'string', describe: 'User to act as', group: cluster },
-  'as-group': { type: 'string', repeatable: true, describe: 'Group to act as', group: cluster },
-  'as-uid': { type: 'string', describe: 'UID to act as', group: cluster },
+  context: {
+    type: 'string',
+    describe: 'The name of the kubeconfig context to use',
+    suggest: 'contexts',
+    group: cluster,
+  },
+  cluster: {
+    type: 'string',
+    describe: 'The name of the kubeconfig cluster to use',
+    suggest: 'clusters',
+    group: cluster,
+  },
+  user: { type: 'string', describe: 'The name of the kubeconfig user to use', suggest: 'users', group: cluster },
+  server: { type: 'string', alias: 's', describe: 'The address and port of the Kubernetes API server', group: cluster },
+  token: { type: 'string', describe: 'Bearer token for authentication to the API server', group: cluster },
+  namespace: {
+    type: 'string',
+    alias: 'n',
+    describe: 'If present, the namespace scope for this CLI request',
+    group: cluster,
+  },
+  username: { type: 'string', describe: 'Username for basic authentication to the API server', group: cluster },
+  password: { type: 'string', describe: 'Password for basic authentication to the API server', group: cluster },
+  as: { type: 'string', describe: 'Username to impersonate for the operation', group: cluster },
+  'as-group': { type: 'string', repeatable: true, describe: 'Group to impersonate for the operation', group: cluster },
+  'as-uid': { type: 'string', describe: 'UID to impersonate for the operation', group: cluster },
   'client-certificate': {
     type: 'string',
-    describe: 'PEM file with a certificate for the API server',
+    describe: 'Path to a client certificate file for TLS',
     suggest: 'files',
     group: cluster,
   },
   'client-key': {
     type: 'string',
-    describe: 'PEM file with the key of that certificate',
+    describe: 'Path to a client key file for TLS',
     suggest: 'files',
     group: cluster,
   },
   'insecure-skip-tls-verify': {
     type: 'boolean',
-    describe: 'Do not verify the certificate of the API server',
+    describe: 'If true, the server’s certificate will not be checked for validity',
     group: cluster,
   },
-  'tls-server-name': { type: 'string', describe: 'Name that its certificate must be for', group: cluster },
+  'tls-server-name': {
+    type: 'string',
+    describe: 'Server name to use for server certificate validation',
+    group: cluster,
+  },
   'request-timeout': {
     type: 'string',
-    describe: 'How long to wait for an answer, such as 30s; 0 is for ever',
+    describe: 'The length of time to wait before giving up on a single server request, such as 30s; 0 means no timeout',
     group: cluster,
   },
 } as const satisfies OptionRecord;
@@ -189,7 +208,7 @@ export const clusterAccessOptions = {
   ...clusterOptions,
   'certificate-authority': {
     type: 'string',
-    describe: 'PEM file with the authority that the certificate of the API server is from',
+    describe: 'Path to a cert file for the certificate authority',
     suggest: 'files',
     group: cluster,
   },
@@ -201,7 +220,8 @@ export const dryRunOption = {
     type: 'string',
     choices: ['none', 'client', 'server'],
     default: 'none',
-    describe: 'Show what would be done, and write nothing; with server, let the cluster check it',
+    describe:
+      'With client, only print what would be done; with server, submit requests without persisting the resource',
   },
 } as const satisfies OptionRecord;
 

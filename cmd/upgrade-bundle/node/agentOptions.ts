@@ -14,13 +14,13 @@ export const agentOptions = {
     type: 'number',
     default: 15,
     range: [1, 3600],
-    describe: 'Look at the cluster and at the media every so many seconds, more or less',
+    describe: 'Approximate number of seconds between two checks of the cluster and the media',
   },
   'download-dir': {
     type: 'string',
     default: nodeStateFolder,
     suggest: 'folders',
-    describe: 'Where bundles from other nodes are kept',
+    describe: 'Folder for bundles from other nodes',
   },
   ...hostOptions,
   ...offlineTrustOptions,
@@ -28,7 +28,7 @@ export const agentOptions = {
   'certificate-authority': {
     type: 'string',
     suggest: 'files',
-    describe: 'PEM file with the authority that the certificate of the API server is from',
+    describe: 'Path to a cert file for the certificate authority',
     group: 'Cluster:',
   },
 } as const;
