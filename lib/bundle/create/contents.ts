@@ -46,12 +46,12 @@ export async function gatherContents(
     graphs.set(key, task);
     return { names: [name], digest: reference.digest, source: source.name, task };
   });
-  await allOrReport(tasks, images.length);
+  await settleTasks(tasks, images.length);
   return orderContents(images, await Promise.all(tasks.map(({ task }) => task)));
 }
 
 /** The reading of some content from a source. */
-export interface Bringing {
+export interface FetchTask {
   /** The images that need it. */
   readonly names: readonly string[];
   readonly digest: Digest;
@@ -64,7 +64,7 @@ export interface Bringing {
  * Waits for all tasks. Then throws one error that names for each failure the images, the digest and the error of the
  * source, without repeating equal errors: `partial` if there are several. `total` is the number of images.
  */
-export async function allOrReport(all: readonly Bringing[], total: number): Promise<void> {
+export async function settleTasks(all: readonly FetchTask[], total: number): Promise<void> {
   const results = await Promise.allSettled(all.map(({ task }) => task));
   const failures = new Map<string, { failure: CopyFailure; names: Set<string> }>();
   for (const [index, { names, digest, source }] of all.entries()) {

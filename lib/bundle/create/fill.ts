@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
-import { allOrReport, type Bringing, type Contents, type StoredBlob } from './contents.ts';
+import { settleTasks, type FetchTask, type Contents, type StoredBlob } from './contents.ts';
 import { type BundleImage } from '../images.ts';
 import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
@@ -20,7 +20,7 @@ export async function fillBundle(
   announcePlan(writer, contents, wanted, context);
   const completeImages = watchImages(contents.images, wanted, context);
   let fetched = 0;
-  const bring = async (blob: StoredBlob): Promise<void> => {
+  const fetchBlob = async (blob: StoredBlob): Promise<void> => {
     const { digest, size } = blob.descriptor;
     let done = writer.place(digest)?.present ?? 0;
     const count = (present: number): void => {
@@ -37,27 +37,27 @@ export async function fillBundle(
     completeImages(blob);
   };
 
-  const begin = (blob: StoredBlob): Bringing => {
+  const startTask = (blob: StoredBlob): FetchTask => {
     const { digest } = blob.descriptor;
     const images = [...blob.images];
     const [source = ''] = images.map(({ reference }) => origin.sourceOf(reference).name);
-    return { names: images.map(({ name }) => name), digest, source, task: bring(blob) };
+    return { names: images.map(({ name }) => name), digest, source, task: fetchBlob(blob) };
   };
 
   const total = contents.images.length;
-  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, begin(blob)]));
+  const arrivals = new Map(wanted.map((blob) => [blob.descriptor.digest, startTask(blob)]));
   const whole = digestWhole(
     writer,
     async (digest) => void (await arrivals.get(digest)?.task),
     async (digest) => {
       const blob = contents.blobs.get(digest);
-      if (blob) await allOrReport([begin(blob)], total);
+      if (blob) await settleTasks([startTask(blob)], total);
     },
     context,
   );
   // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
   whole.catch(() => undefined);
-  await allOrReport([...arrivals.values()], total);
+  await settleTasks([...arrivals.values()], total);
   return { digests: await whole, fetched };
 }
 

@@ -10,13 +10,13 @@ const readSize = 4 * 1024 * 1024;
 
 /**
  * Computes the digests of a tar and of its volumes while the tar is filled: from the beginning, waiting for each blob
- * with `arrivalOf`. It verifies the blobs of an earlier run on the way, and calls `bringAgain` for a blob that a power
+ * with `arrivalOf`. It verifies the blobs of an earlier run on the way, and calls `fetchAgain` for a blob that a power
  * failure has damaged.
  */
 export async function digestWhole(
   writer: ArchiveWriter,
   arrivalOf: (digest: Digest) => Promise<void>,
-  bringAgain: (digest: Digest) => Promise<void>,
+  fetchAgain: (digest: Digest) => Promise<void>,
   context: Context,
 ): Promise<ArchiveDigests> {
   let hash = new VolumeHash(writer.volumes);
@@ -48,7 +48,7 @@ export async function digestWhole(
     if (!verifier || verifier.matches()) continue;
     context.log('warn', `${digest} is corrupt since the last run: fetching it again`);
     writer.forget(digest);
-    await bringAgain(digest);
+    await fetchAgain(digest);
     hash = before;
     await readRange(start, position, [hash]);
   }

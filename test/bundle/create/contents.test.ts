@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { allOrReport, gatherContents, type Bringing } from '../../../lib/bundle/create/contents.ts';
+import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle/create/contents.ts';
 import { type BundleImage } from '../../../lib/bundle/images.ts';
 import type { Origin } from '../../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -94,9 +94,9 @@ describe('gatherContents', () => {
   });
 });
 
-describe('allOrReport', () => {
+describe('settleTasks', () => {
   const [first, second] = [digestOf('first'), digestOf('second')];
-  const bringing = (name: string, digest: Digest, task: Promise<unknown>): Bringing => {
+  const bringing = (name: string, digest: Digest, task: Promise<unknown>): FetchTask => {
     return { names: [name], digest, source: 'registry.test/a', task };
   };
   const fail = (code: ConstructorParameters<typeof PluginError>[0], message: string): Promise<never> =>
@@ -104,7 +104,7 @@ describe('allOrReport', () => {
 
   it('gives a single failure its own code and hint, with what failed, for whom, and where', async () => {
     const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, Promise.resolve())];
-    const error = await failureOf(allOrReport(all, 2), 'not-found');
+    const error = await failureOf(settleTasks(all, 2), 'not-found');
     expect(error.message).to.equal(`etcd: source registry.test/a: ${first}: gone`);
     expect(error.hint).to.equal('Do something.');
   });
@@ -115,7 +115,7 @@ describe('allOrReport', () => {
       fail('digest-mismatch', `registry.test/a: ${second} is corrupt`),
     ];
     const all = [bringing('etcd', first, gone), bringing('cli', second, corrupt), bringing('own-cli', second, corrupt)];
-    const error = await failureOf(allOrReport(all, 5), 'partial');
+    const error = await failureOf(settleTasks(all, 5), 'partial');
     expect(error.message.split('\n')).to.deep.equal([
       '3 of 5 images could not be copied:',
       `  etcd: source registry.test/a: ${first}: gone`,
@@ -129,14 +129,14 @@ describe('allOrReport', () => {
       bringing('etcd', digest, down()),
       bringing('cli', digest, down()),
     ]);
-    const error = await failureOf(allOrReport(all, 5), 'unreachable');
+    const error = await failureOf(settleTasks(all, 5), 'unreachable');
     expect(error.message).to.match(/^etcd, cli: source /);
   });
 
   it('throws what makes going on senseless as it is', async () => {
     for (const code of ['disk-full', 'interrupted', 'not-writable'] as const) {
       const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, fail(code, 'stop'))];
-      expect((await failureOf(allOrReport(all, 2), code)).message).to.equal('stop');
+      expect((await failureOf(settleTasks(all, 2), code)).message).to.equal('stop');
     }
   });
 });
