@@ -15,27 +15,27 @@ import type { RetryOptions } from '../http/retry.ts';
 import type { Authorizer } from '../registry/auth/tokens.ts';
 import { Transport } from '../registry/transport.ts';
 
-/** A bundle that another machine has. */
+/** A bundle on another machine. */
 export interface ReplicaSource {
-  /** Of a server of this program, or of the tar itself on any other server that knows ranges. */
+  /** The URL of a `serve`, or of the tar on a server that supports ranges. */
   readonly url: URL;
-  /** What the server lets one in with. */
+  /** The token of the server. */
   readonly token: string | undefined;
-  /** Of the whole tar: whoever sends it need not be trusted. */
+  /** The digest of the whole tar, so that the sender need not be trusted. */
   readonly digest: Digest;
-  /** How long to insist on this server; as with a registry by default. */
+  /** The retries; by default those for registries. */
   readonly patience?: RetryOptions;
 }
 
-/** Where the copy of a bundle is kept in a folder. */
+/** Returns the path of the copy of a bundle in a folder. */
 export function replicaPath(folder: string, digest: Digest): string {
   return join(folder, `bundle-${hexOf(digest).slice(0, 12)}.tar`);
 }
 
 /**
- * Brings a bundle from another machine into a folder and returns its path. A transfer that was cut off is resumed where
- * it stopped, in the same run and in a later one. Only a file with the expected digest gets its final name. Throws `busy`, `disk-full`,
- * `not-writable`, `digest-mismatch`, and what asking the server throws.
+ * Downloads a bundle from another machine into a folder, and returns its path. Resumes an interrupted transfer. Only a
+ * file with the right digest gets its final name. Throws `busy`, `disk-full`, `not-writable`, `digest-mismatch`, and
+ * what asking the server throws.
  */
 export async function fetchBundle(
   source: ReplicaSource,
@@ -62,7 +62,7 @@ export async function fetchBundle(
   return path;
 }
 
-/** Reads a file whole and compares its digest. Throws `digest-mismatch` and what reading throws. */
+/** Reads a file, and compares its digest. Throws `digest-mismatch` and what reading throws. */
 export async function checkWholeDigest(path: string, digest: Digest, context: Context): Promise<void> {
   await using file = await open(path, 'r');
   const hash = createHash('sha256');
@@ -71,8 +71,8 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
 }
 
 /**
- * Reads the tar of a bundle whole, wherever it lies: a device has more bytes than the bundle on it, and volumes have it in pieces. Throws
- * `digest-mismatch`, `unsupported` for a directory, `interrupted`, and what reading throws.
+ * Reads the tar of a bundle, and compares its digest: on a device, in volumes or in a file. Throws `digest-mismatch`,
+ * `unsupported` for a directory, `interrupted`, and what reading throws.
  */
 export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
   const { path, size, chunks } = bundle;
@@ -109,7 +109,7 @@ async function download(
   if (target.pathname === '/') target.pathname = servedTar;
   const authorization = token === undefined ? undefined : `Bearer ${token}`;
   const authorizer: Authorizer = { authorize: () => Promise.resolve(authorization) };
-  // The digest is what makes the bundle the right one, over http as well.
+  // The digest proves the bundle, over plain HTTP too.
   const transport = new Transport(connections, authorizer, context, { ...patience, insecure: true });
   const request = {
     registry: target.host,
@@ -121,7 +121,7 @@ async function download(
   const size = await askSize(transport, request);
   const partial = `${path}.partial`;
   try {
-    // What lies there already may be a link that somebody else made.
+    // The existing file may be a link that another account created.
     const { O_RDWR, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
     await using file = await open(partial, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW);
     let start = (await file.stat()).size;
@@ -132,14 +132,14 @@ async function download(
       const hash = createHash('sha256');
       await hashFile(file, hash, start, context);
       await transport.download(request, size, start, (chunk) => {
-        // The chunk is only valid during this call; what is received is hashed and written before more comes.
+        // The chunk is valid during this call only.
         for (let done = 0; done < chunk.length;) done += writeSync(file.fd, chunk, done);
         hash.update(chunk);
         context.onEvent({ kind: 'bytes', digest, bytes: chunk.length });
       });
       const found = `sha256:${hash.digest('hex')}`;
       if (found === digest) break;
-      // Whatever of it is wrong, it is not worth being gone on with.
+      // A wrong part cannot be resumed.
       await file.truncate(0);
       if (start === 0) throw wrongBundle(target, size, found, digest);
       context.log('warn', `${partial} of an earlier run is not part of that bundle: downloading all of it`);

@@ -11,15 +11,17 @@ import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
 import { writeMarker } from '../runtime/storeConfig.ts';
 
-/** An additional store at work. */
+/** An additional store that is open for writing. */
 export interface AdditionalStore {
-  /** Where images go now: `<path>.partial`, or the path itself where a store with images is there already. */
+  /** The store to write to: `<path>.partial`, or the path itself if it has images already. */
   readonly store: ImageStore;
-  /** Gives the whole store its name, and what SELinux and a power failure want. Returns the store by its final name. */
+  /**
+   * Makes the store durable, sets its SELinux labels, and gives it its final name. Returns the store at its final path.
+   */
   finish(context: Context): Promise<ImageStore>;
 }
 
-/** What containers/storage, podman and this program leave in the folder of a store, besides what is named after its driver. */
+/** Files that containers/storage, podman and this program leave in a store, except those named after its driver. */
 const leftovers = new Set([
   '.managed',
   'storage.lock',
@@ -32,10 +34,10 @@ const leftovers = new Set([
 ]);
 
 /**
- * Opens an additional store for writing. A path with no images in it gets a new store, made beside it and renamed when it is whole; a
- * store that has images is in use, and gets more: each appears when all of it is there. What a run without an end left beside it is
- * gone on with, unless its index is damaged. `main` is the store that this one is to be used beside. Throws `usage` for a path that
- * holds something else, `not-writable`, and what reading the index throws.
+ * Opens an additional store for writing. Without images at the path, writes a new store beside it, which `finish`
+ * renames. A store with images is in use, and gets more; each appears when it is complete. Resumes the store of an
+ * interrupted run, unless its index is corrupt. Throws `usage` for a path with other content, `not-writable`, and what
+ * reading the index throws.
  */
 export async function openAdditionalStore(
   storage: HostStorage,
@@ -71,9 +73,12 @@ export async function findAdditionalStore(storage: HostStorage, path: string): P
   return (await storage.readIndex(store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
 }
 
-/** Checks where an additional store is to be. Throws `usage` for a path that container runtimes do not take, and for the main store. */
+/**
+ * Checks the path of an additional store. Throws `usage` for a path that container runtimes refuse, and for the main
+ * store.
+ */
 export function checkStorePath(path: string, mainStore: string): void {
-  // MachineConfigs take no other paths, and image references none with a bracket or a colon.
+  // The rules of MachineConfigs; image references allow neither brackets nor colons.
   if (!/^(?:\/[a-zA-Z0-9._-]+)+$/.test(path) || path.split('/').includes('..') || path.length > 256) {
     throw new PluginError('usage', `${path} cannot be the path of an additional store`, {
       hint: 'It must be absolute, of letters, digits, dots, dashes and underscores, and at most 256 characters.',
@@ -87,7 +92,7 @@ export function checkStorePath(path: string, mainStore: string): void {
   }
 }
 
-/** Throws `usage` unless a folder may be replaced: nothing is in it that anybody misses, and it is no file system of its own. */
+/** Throws `usage` unless a folder can be replaced: it has no content of others, and is not a mount point. */
 async function checkReplaceable(host: Host, path: string, driver: string): Promise<void> {
   const names = await readdir(pathOnHost(host, path)).catch((error: unknown) => {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
@@ -121,14 +126,14 @@ async function discardCorrupt(storage: HostStorage, store: ImageStore, context: 
   }
 }
 
-// podman refuses long names.
+// podman refuses long paths.
 function runRootOf(path: string): string {
   return `${runFolder}/${hexOf(digestOf(path)).slice(0, 8)}`;
 }
 
 /**
- * Puts a folder in the place of another. That one is emptied, not moved away: a container runtime that has it configured finds a
- * folder there at any moment, and reads the new one without being told.
+ * Replaces the content of a folder by that of another, with one rename. A container runtime that uses the folder always
+ * finds it.
  */
 async function replaceFolder(from: string, to: string): Promise<void> {
   try {
@@ -138,7 +143,7 @@ async function replaceFolder(from: string, to: string): Promise<void> {
         await rename(from, to);
         break;
       } catch (error) {
-        // Whoever looks into it meanwhile leaves a lock in it.
+        // A program that reads the folder meanwhile creates a lock in it.
         const { code } = error as NodeJS.ErrnoException;
         if ((code !== 'ENOTEMPTY' && code !== 'EEXIST') || attempt === 10) throw error;
       }
@@ -156,7 +161,7 @@ async function relabel(host: Host, path: string, context: Context): Promise<void
   if (code !== 0) context.log('warn', `restorecon of ${path} failed: ${stderr.trim()}`);
 }
 
-/** Makes everything on the store’s file system durable: containers/storage itself leaves that to chance. */
+/** Makes all files of the store durable, because containers/storage does not. */
 async function flush(host: Host, path: string, context: Context): Promise<void> {
   const { code, stderr } = await runProgram(host, 'sync', ['-f', path], context);
   if (code !== 0) context.log('warn', `sync of ${path} failed: ${stderr.trim()}`);

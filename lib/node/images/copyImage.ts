@@ -8,23 +8,23 @@ import { findProgram, runProgram, type ProgramResult } from '../../machine/progr
 import { describeMainStore } from '../runtime/storeConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
-/** Programs that bring images into containers/storage, the one to prefer first. */
+/** Programs that copy images into containers/storage, the preferred one first. */
 export const copyPrograms = ['skopeo', 'podman'] as const;
 export type CopyProgram = (typeof copyPrograms)[number];
 
-/** What images are copied with. */
+/** The source, the destination and the work folder of copies. */
 export interface CopySetting {
   readonly host: Host;
   readonly store: ImageStore;
-  /** `127.0.0.1:41234`, where the bundle is served. */
+  /** The address of the bundle’s server: `127.0.0.1:41234`. */
   readonly server: string;
-  /** A folder of the host for what a copy needs while it is under way. */
+  /** The folder of the host for temporary files. */
   readonly work: string;
   /** The storage.conf to copy with, instead of the host’s. */
   readonly storageConfig?: string | undefined;
 }
 
-/** Finds the program of a host to copy with. Throws `not-found` where it has none of those that can. */
+/** Finds the program of a host that copies images. Throws `not-found`. */
 export async function findCopyProgram(host: Host): Promise<CopyProgram> {
   for (const name of copyPrograms) if ((await findProgram(host, name)) !== undefined) return name;
   throw new PluginError('not-found', `${describeHost(host)} has neither ${copyPrograms.join(' nor ')}`, {
@@ -33,8 +33,8 @@ export async function findCopyProgram(host: Host): Promise<CopyProgram> {
 }
 
 /**
- * Copies one image from the server into the store, by its own name and digest, with lowered priority. The digest is compared by
- * the program too. Throws `disk-full`, `incomplete` for any other failure, and `interrupted`.
+ * Copies one image from the server into the store, by its name and digest, with low priority. The program verifies the
+ * digests. Throws `disk-full`, `incomplete` for another failure, and `interrupted`.
  */
 export async function copyImage(
   program: CopyProgram,
@@ -46,7 +46,7 @@ export async function copyImage(
   const registries = join(setting.work, 'registries.conf');
   const args = program === 'skopeo' ? skopeoArgs(image, setting) : podmanArgs(image, setting);
   const environment = {
-    // Layers pass through a temporary folder: beside the store there is room for them, and what a killed run left is found.
+    // The file system of the store has room for temporary layers, and the next run removes them.
     TMPDIR: temporary,
     ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries }),
     ...(setting.storageConfig !== undefined && { CONTAINERS_STORAGE_CONF: setting.storageConfig }),
@@ -56,12 +56,12 @@ export async function copyImage(
 }
 
 /**
- * Creates the folder that copies work in, with what podman needs to find the server under the images’ own names. Returns the setting to copy with:
- * for the main store beside additional ones, with a storage.conf that does not name these.
+ * Creates the work folder, with the configuration that podman needs to find the server. Returns the setting to copy
+ * with; for the main store it has a storage.conf without additional stores.
  */
 export async function prepareWork(images: readonly StoreImage[], setting: CopySetting): Promise<CopySetting> {
   const { host, work, server, store } = setting;
-  // A run that was killed left what it had on the way.
+  // A killed run left its temporary files.
   await rm(pathOnHost(host, work), { recursive: true, force: true });
   await mkdir(pathOnHost(host, join(work, 'tmp')), { recursive: true, mode: 0o700 });
   const repositories = new Set(images.map(({ name }) => repositoryIn(name)));
@@ -70,7 +70,7 @@ export async function prepareWork(images: readonly StoreImage[], setting: CopySe
     return `[[registry]]\nprefix = "${name}"\nlocation = "${server}/${repository}"\ninsecure = true\n`;
   });
   await writeFile(pathOnHost(host, join(work, 'registries.conf')), tables.join('\n'));
-  // Who signed the release has been checked, and each image is compared with the digest that the release gives it.
+  // The signature of the release and the digests of its images are verified already.
   const policy = JSON.stringify({ default: [{ type: 'insecureAcceptAnything' }] });
   await writeFile(pathOnHost(host, join(work, 'policy.json')), policy);
   // CRI-O checks a namespaced policy with the signatures that the store has (server/container_create.go).
@@ -100,12 +100,12 @@ function skopeoArgs({ name, digest }: StoreImage, { store, server, work }: CopyS
   ];
 }
 
-// The main store is left to the host’s own configuration.
+// The host’s own configuration names the main store.
 function placeOf({ kind, driver, graphRoot, runRoot }: ImageStore): string {
   return kind === 'main' ? '' : `[${driver}@${graphRoot}+${runRoot}${driverOptions(driver, ':')}]`;
 }
 
-// A store that is mounted upon itself could not be renamed.
+// A store with its own mount could not be renamed.
 function driverOptions(driver: string, before: string): string {
   return driver === 'overlay' ? `${before}overlay.skip_mount_home=true` : '';
 }

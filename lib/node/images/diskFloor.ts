@@ -3,21 +3,24 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { describeBytes, describeWriteError } from '../../files/disk.ts';
 
-/** What the machine config operator wants to be left besides the images that it pins, in bytes. */
+/** The free space that the machine config operator requires, in bytes. */
 const leastFloor = 16 * 2 ** 30;
-/** Below this part of the file system that images are on, the kubelet begins to remove them and to turn pods away. */
+/** Below this part of the file system, the kubelet removes images and evicts pods. */
 const leastPart = 0.15;
-/** How often is looked while something is being written, in milliseconds. */
+/** The pause between two checks, in milliseconds. */
 const interval = 2000;
 
-/** How much of a disk is left, in bytes. */
+/** The free space of a disk, in bytes. */
 export interface DiskSpace {
   readonly free: number;
-  /** What is not to be used of that. */
+  /** The part that must stay free. */
   readonly floor: number;
 }
 
-/** Looks at the file system of a folder, which is made. `floor` is what is to be left free in bytes, where it is not to be the usual. Throws `not-writable`. */
+/**
+ * Measures the file system of a folder, and creates the folder. `floor`: bytes to leave free, if not the default.
+ * Throws `not-writable`.
+ */
 export async function measureDisk(folder: string, floor?: number): Promise<DiskSpace> {
   try {
     await mkdir(folder, { recursive: true });
@@ -28,7 +31,10 @@ export async function measureDisk(folder: string, floor?: number): Promise<DiskS
   }
 }
 
-/** Does what fills a disk, and ends it with `disk-full` when less than the floor is left; what it wrote stays. Throws what the work does. */
+/**
+ * Does work that fills a disk, and ends it with `disk-full` below the floor; written files stay. Throws what the work
+ * throws.
+ */
 export async function stayAboveFloor<T>(
   folder: string,
   floor: number | undefined,
@@ -51,7 +57,7 @@ export async function stayAboveFloor<T>(
   try {
     return await work({ ...context, signal: AbortSignal.any([context.signal, stop.signal]) });
   } catch (error) {
-    // The work says only that it was interrupted.
+    // The error of the work says only that it was interrupted.
     throw context.signal.aborted ? error : (reason ?? error);
   } finally {
     clearInterval(timer);

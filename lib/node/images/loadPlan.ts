@@ -10,15 +10,15 @@ import { formatReference, parseReference } from '../../oci/reference.ts';
 import { walkManifests } from '../../store/imageGraph.ts';
 import type { StoreImage } from './imageStore.ts';
 
-/** An image that is to be loaded, with what it consists of. */
+/** An image to load, with its blobs. */
 export interface PlannedImage extends StoreImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly label: string;
-  /** Its blobs with their sizes in bytes; of a list, those of the image that is for this machine. */
+  /** The sizes of its blobs in bytes; of a manifest list, those of the image for this machine. */
   readonly blobs: ReadonlyMap<Digest, number>;
 }
 
-/** What machines are called in a release, and in a list of images, by what Node.js calls them. */
+/** The names of architectures in a release and in a manifest list, by their names in Node.js. */
 const machines: Readonly<Record<string, { readonly release: string; readonly list: string }>> = {
   x64: { release: 'x86_64', list: 'amd64' },
   arm64: { release: 'aarch64', list: 'arm64' },
@@ -27,9 +27,9 @@ const machines: Readonly<Record<string, { readonly release: string; readonly lis
 };
 
 /**
- * Lists the images of a bundle that are to be loaded, those that nodes cannot do without first. `wanted` are components, pullspecs or
- * digests; without any it is all of them. Throws `usage` for one that the bundle does not have and for a bundle of another
- * architecture, and what reading the manifests throws.
+ * Lists the images of a bundle to load, the most important first. `wanted` are components, pullspecs or digests; all
+ * images if it is empty. Throws `usage` for an unknown image and for a bundle of another architecture, and what reading
+ * the manifests throws.
  */
 export async function planImages(bundle: Bundle, wanted: readonly string[], context: Context): Promise<PlannedImage[]> {
   const { metadata, path } = bundle;
@@ -61,26 +61,26 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   });
 }
 
-/** What a manifest points to, of a list only the images for this machine if it has any. */
+/** Returns the children of a manifest; of a list only the images for this machine, if it has any. */
 function chooseHere(manifest: Manifest): readonly Descriptor[] {
   const children = childrenOf(manifest);
   const here = children.filter(({ platform }) => platform && platform.architecture === machines[arch()]?.list);
   return here.length > 0 ? here : children;
 }
 
-/** The images of a bundle as a store has them, by what its metadata says. Throws `invalid-bundle`. */
+/** Returns the images of a bundle as a store names them, by its metadata. Throws `invalid-bundle`. */
 export function storeImagesOf(bundle: Pick<Bundle, 'metadata' | 'path'>): StoreImage[] {
   return listImages(bundle).map(({ reference }) => ({ name: formatReference(reference), digest: reference.digest }));
 }
 
-/** Every name of every image once: an image that is in two repositories is looked up by both names. */
+/** Lists each name of each image: a store finds an image by its exact name. */
 function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): BundleImage[] {
   const labels = new Map<string, string>();
   for (const { name, pullspec } of listNamedImages(metadata)) if (!labels.has(pullspec)) labels.set(pullspec, name);
   return [...labels].map(([pullspec, name]) => {
     const { digest, ...reference } = parseReference(pullspec);
     if (!digest) throw new PluginError('invalid-bundle', `${path} names ${pullspec}, which is not by digest`);
-    // Whatever tag the pullspec has besides is not part of the name in a store.
+    // A tag is not part of the name in a store.
     const { tag: _tag, ...bare } = reference;
     return { name, tag: '', reference: { ...bare, digest } };
   });
@@ -90,12 +90,12 @@ function isNamed({ name, reference }: BundleImage, word: string): boolean {
   return [name, formatReference(reference), reference.digest].includes(word);
 }
 
-/** The blobs of some images, each once, with their sizes in bytes. */
+/** Returns the sizes of the blobs of several images in bytes, each blob once. */
 export function blobsOfImage(images: readonly PlannedImage[]): Map<Digest, number> {
   return new Map(images.flatMap(({ blobs }) => [...blobs]));
 }
 
-/** How many bytes some blobs have. */
+/** Returns the total size of blobs in bytes. */
 export function sizeOf(blobs: ReadonlyMap<Digest, number>): number {
   return [...blobs.values()].reduce((total, size) => total + size, 0);
 }

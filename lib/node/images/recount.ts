@@ -7,9 +7,9 @@ import { findProgram, runProgram } from '../../machine/programs.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 
 /**
- * Has podman list a store the way that a container runtime sees it, an additional one through a configuration with nothing else in
- * it, and compares that with the images that should be there. Returns who counted, undefined where the host has no podman. Throws
- * `incomplete` when images are missing or podman cannot read the store.
+ * Has podman list a store as a container runtime sees it, and compares that with the expected images. Returns the name
+ * of the program; undefined if the host has no podman. Throws `incomplete` if images are missing or podman cannot read
+ * the store.
  */
 export async function recountImages(
   host: Host,

@@ -7,22 +7,22 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 
-/** How much larger layers are in a store than in a bundle: 16 GiB of a release of OpenShift become 32. */
+/** Layers are larger in a store than in a bundle: 16 GiB of an OpenShift release become 32. */
 const unpackedFactor = 2;
 
-/** Where images go, and how. */
+/** The destination of images. */
 interface Destination {
   readonly host: Host;
   readonly store: ImageStore;
-  /** The folder where images are while they are being copied. */
+  /** The folder for temporary files. */
   readonly work: string;
-  /** How many are copied at a time. */
+  /** The number of parallel copies. */
   readonly concurrency: number;
 }
 
 /**
- * Checks before anything is written that there is room for images of which the store has nothing but what its index lists: unpacked in the store, and
- * packed, as many as are copied at a time, in the folder for work. Both folders are made. Throws `disk-full` and `not-writable`.
+ * Checks that there is space for images that the store lacks: unpacked in the store, and packed in the work folder for
+ * each parallel copy. Creates both folders. Throws `disk-full` and `not-writable`.
  */
 export async function checkStoreSpace(
   images: readonly PlannedImage[],

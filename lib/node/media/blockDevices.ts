@@ -3,27 +3,27 @@ import { parseJson } from '../../oci/syntax.ts';
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {
   readonly path: string;
-  /** What the kernel calls it: `sdb1`. */
+  /** The name of the kernel: `sdb1`. */
   readonly kernelName: string;
   /** `disk`, `part`, `rom`, `loop`, and so on. */
   readonly type: string;
-  /** It may be pulled out: a stick, a card, a disc, a disk behind USB. */
+  /** Removable: a USB drive, a card, a disc, a USB disk. */
   readonly removable: boolean;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** Where it is mounted, one of the places. */
+  /** One of its mount points. */
   readonly mountpoint: string | undefined;
-  /** What is on it is on its partitions, or in what stands upon it. */
+  /** It has partitions, or another device is built on it. */
   readonly divided: boolean;
 }
 
-/** What the signatures on a device say that it holds. */
+/** The signatures on a device. */
 export interface Probe {
   readonly filesystem?: string;
   readonly label?: string;
 }
 
-/** What a device may have for us: a tar from its first byte on, a file system to look into, or nothing; with why, where somebody may wonder. */
+/** What a device may have: a tar from its first byte, a file system to search, or nothing, with the reason. */
 export type CandidateDevice =
   | { readonly kind: 'tar'; readonly firstEntry: string }
   | { readonly kind: 'filesystem'; readonly filesystem: string; readonly label: string | undefined }
@@ -32,17 +32,17 @@ export type CandidateDevice =
 /** The columns that parseBlockDevices reads; every lsblk since 2.23 has them. */
 export const deviceColumns = 'NAME,KNAME,TYPE,RM,HOTPLUG,SIZE,TRAN,MOUNTPOINT';
 
-/** File systems that sticks and discs have, with what keeps the kernel from writing to one of them though it is mounted for reading. */
+/** File systems of USB drives and discs, with the mount options that prevent writing. */
 export const mountOptions: Readonly<Record<string, readonly string[]>> = {
   vfat: [],
   exfat: [],
   iso9660: [],
   udf: [],
   ext2: [],
-  // A journal would be replayed.
+  // Without it, the kernel would replay the journal.
   ext3: ['noload'],
   ext4: ['noload'],
-  // The same stick twice, or a copy of it, has one UUID.
+  // A copy of a USB drive has the same UUID.
   xfs: ['norecovery', 'nouuid'],
 };
 
@@ -60,11 +60,14 @@ interface ListedDevice {
   readonly children?: readonly ListedDevice[];
 }
 
-/** Reads what `lsblk --json --bytes --paths --output` with `deviceColumns` printed. Throws a SyntaxError for anything but JSON. */
+/**
+ * Parses the output of `lsblk --json --bytes --paths --output` with `deviceColumns`. Throws a SyntaxError for anything
+ * but JSON.
+ */
 export function parseBlockDevices(json: string): BlockDevice[] {
   const { blockdevices = [] } = parseJson(json) as { blockdevices?: readonly ListedDevice[] };
   const devices = blockdevices.flatMap((listed) => readDevice(listed, false));
-  // What stands upon several disks is listed below each of them.
+  // lsblk lists a device below each disk that it is built on.
   return [...new Map(devices.map((device) => [device.path, device])).values()];
 }
 
@@ -86,7 +89,7 @@ function readDevice(listed: ListedDevice, parentIsRemovable: boolean): BlockDevi
   return [device, ...children.flatMap((child) => readDevice(child, removable))];
 }
 
-/** Reads what `blkid --probe --output export` printed; empty for a device without any signature. */
+/** Parses the output of `blkid --probe --output export`; empty for a device without signatures. */
 export function parseProbe(output: string): Probe {
   const fields = new Map<string, string>();
   for (const line of output.split('\n')) {
@@ -94,7 +97,7 @@ export function parseProbe(output: string): Probe {
     fields.set(name, value.replace(/\\(.)/g, '$1'));
   }
   const filesystem = fields.get('TYPE');
-  // Whoever made the file system chose it.
+  // The label is user input.
   const label = fields
     .get('LABEL')
     ?.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\u{fffd}')
@@ -102,21 +105,24 @@ export function parseProbe(output: string): Probe {
   return { ...(filesystem !== undefined && { filesystem }), ...(label !== undefined && { label }) };
 }
 
-/** The name of the first entry, where a device begins with a tar (POSIX.1-1988, ustar); `head` is its first 512 bytes or more. */
+/**
+ * Returns the name of the first entry if a device starts with a tar (POSIX.1-1988, ustar). `head` is its first 512
+ * bytes or more.
+ */
 export function firstEntryOf(head: Buffer): string | undefined {
   if (head.length < 512 || head.toString('latin1', 257, 262) !== 'ustar') return undefined;
   const name = head.toString('utf8', 0, 100);
   return name.replace(/\0.*$/s, '').replace(/\p{Cc}/gu, '\u{fffd}');
 }
 
-/** Whether a device is worth a look: nobody uses it as a part of something else. */
+/** Returns whether a device may be searched: it is not a part of another one in use. */
 export function isOpen({ type, size, divided, mountpoint }: BlockDevice): boolean {
   return ['disk', 'part', 'rom', 'loop'].includes(type) && size > 0 && !divided && mountpoint !== '[SWAP]';
 }
 
 /**
- * Tells what a device may have. A tar counts on every device, whatever a former file system left further behind. A file system
- * counts on one that is removable, that has a label of ours (`OCPUPG…`, `upgrade_…`), or that somebody named.
+ * Returns what a device may have. A tar counts on each device, even before an older file system. A file system counts
+ * if it is removable, has a label of this program (`OCPUPG…`, `upgrade_…`), or was named.
  */
 export function classify(
   { removable, mountpoint }: BlockDevice,
@@ -136,7 +142,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-// Older ones write "0" and "1".
+// Older versions write "0" and "1".
 function isSet(value: unknown): boolean {
   return value === true || value === '1' || value === 1;
 }

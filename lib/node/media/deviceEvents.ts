@@ -4,14 +4,14 @@ import type { Context } from '../../context.ts';
 import type { Host } from '../../machine/host.ts';
 import { commandOnHost, findProgram } from '../../machine/programs.ts';
 
-/** After an event the next ones are near: those of the partitions, and those that udev adds to the kernel’s. Milliseconds. */
+/** Further events follow an event: of the partitions, and of udev. Milliseconds. */
 const quiet = 300;
-/** Where it never is quiet, a look is due after so many of these. */
+/** The number of such pauses after which a search starts although events continue. */
 const most = 5;
 
 /**
- * Hears of block devices that come, change and go. The kernel’s own events count too: those of udev do not reach every container.
- * What exactly happened is for a look at the devices to find out.
+ * Listens for block devices that appear, change and disappear. Includes events of the kernel, because those of udev do
+ * not reach each container. A search of the devices finds out what happened.
  */
 export class DeviceEvents {
   readonly #child: ChildProcess | undefined;
@@ -27,7 +27,7 @@ export class DeviceEvents {
     });
   }
 
-  /** Begins to listen. Where there is no udevadm, or it ends, nothing is heard, and there are only the looks now and then. */
+  /** Starts to listen. Without udevadm there are no events, only periodic searches. */
   static async open(host: Host, context: Context): Promise<DeviceEvents> {
     const program = await findProgram(host, 'udevadm');
     if (program === undefined) {
@@ -46,7 +46,10 @@ export class DeviceEvents {
     return new DeviceEvents(child);
   }
 
-  /** Waits for an event, so many milliseconds at most, and then until it is quiet, or a second or two have gone by. Ends early with the signal. */
+  /**
+   * Waits for an event for at most a number of milliseconds, and then until no event follows for a short time. Ends
+   * early with the signal.
+   */
   async next(patience: number, signal: AbortSignal): Promise<void> {
     if (!this.#heard) await this.#wait(patience, signal);
     for (let round = 0; this.#heard && round < most && !signal.aborted; round += 1) {

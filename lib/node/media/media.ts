@@ -27,27 +27,27 @@ import {
 } from './medium.ts';
 import { PrivateMounts } from './privateMounts.ts';
 
-/** What happened to the media of a machine. */
+/** A change of the media of a machine. */
 export type MediaEvent =
   | ({ readonly event: 'found' | 'removed' } & FoundBundle)
   | ({ readonly event: 'rejected' } & Rejected)
-  /** Different bundles are there at once, and it is not for us to choose. */
+  /** Several different bundles are present, so none is chosen. */
   | { readonly event: 'conflict'; readonly paths: readonly string[] };
 
-/** Where to look for media, and where to mount them. */
+/** The devices to search, and the folder for mounts. */
 export interface MediaOptions {
   readonly host: Host;
-  /** A folder of the host, made if it is not there. */
+  /** A folder of the host, which is created. */
   readonly place: string;
-  /** Devices to look at whether they are removable or not. */
+  /** Devices to search even if they are not removable. */
   readonly devices: readonly string[];
 }
 
 interface Medium {
   readonly device: BlockDevice;
-  /** The same as long as nothing has changed on it. */
+  /** The same as long as the medium does not change. */
   readonly fingerprint: string;
-  /** It is mounted by us. */
+  /** This program mounted it. */
   readonly isMounted: boolean;
   readonly findings: Findings;
 }
@@ -57,9 +57,9 @@ type Standing = ({ readonly event: 'found' } & FoundBundle) | ({ readonly event:
 const nothing: Findings = { bundles: [], rejected: [] };
 
 /**
- * Finds bundles on sticks, discs and disks: on a device itself, or as files on file systems that are removable or have a label of ours. These
- * are mounted for reading only, and released when nothing of use is on them or the stick goes. Nothing on them is run, and no link on
- * them is followed.
+ * Finds bundles on USB drives, discs and disks: on the device itself, or as files on file systems that are removable or
+ * have a label of this program. Mounts them read-only, and unmounts them if they have no bundle or are removed. Runs
+ * nothing on them, and follows no link.
  */
 export class Media {
   readonly #options: MediaOptions;
@@ -74,22 +74,25 @@ export class Media {
     this.#context = context;
   }
 
-  /** Gets ready to look. Throws `busy` where another run does, and `not-writable` without the right to mount. */
+  /** Prepares the search. Throws `busy` if another run searches, and `not-writable` without the right to mount. */
   static async open(options: MediaOptions, context: Context): Promise<Media> {
     return new Media(options, await PrivateMounts.open(options.host, options.place, context), context);
   }
 
-  /** The bundles that are there, as the last look found them. Those in files can be read until their stick goes, or this is closed. */
+  /** The bundles of the last search. Files can be read until their medium is removed, or this is closed. */
   get bundles(): FoundBundle[] {
     return [...this.#known.values()].flatMap(({ findings }) => findings.bundles);
   }
 
-  /** What looks like a bundle and is none that can be used, as the last look found it. */
+  /** Files and devices of the last search that look like a bundle and cannot be used. */
   get rejected(): Rejected[] {
     return [...this.#known.values()].flatMap(({ findings }) => findings.rejected);
   }
 
-  /** Looks at every device once, and tells what has changed since the last look. Throws `not-found` without lsblk, and `interrupted`. */
+  /**
+   * Searches all devices, and returns the changes since the last search. Throws `not-found` without lsblk, and
+   * `interrupted`.
+   */
   async look(): Promise<MediaEvent[]> {
     const before = this.#all();
     const devices = (await this.#list()).filter(isOpen);
@@ -106,7 +109,7 @@ export class Media {
     ];
   }
 
-  /** Looks again whenever a device comes, changes or goes, and every so many milliseconds; ends with the signal. */
+  /** Searches again after each device event, and periodically, until the signal is aborted. */
   async watch(interval: number, onEvent: (event: MediaEvent) => void): Promise<void> {
     const events = await DeviceEvents.open(this.#options.host, this.#context);
     try {
@@ -121,7 +124,7 @@ export class Media {
     }
   }
 
-  /** Releases everything that was mounted. */
+  /** Unmounts all media. */
   close(): Promise<void> {
     return this.#mounts.close();
   }
@@ -130,7 +133,7 @@ export class Media {
     const { host } = this.#options;
     const args = ['--json', '--bytes', '--paths', '--output', deviceColumns];
     const { code, stdout, stderr } = await runProgram(host, 'lsblk', args, this.#context);
-    // Where there is no device at all, older ones print nothing.
+    // Without any device, older versions print nothing.
     if (code !== 0 && stderr !== '') throw new PluginError('not-readable', `lsblk failed: ${stderr.trim()}`);
     try {
       return stdout.trim() === '' ? [] : parseBlockDevices(stdout);
@@ -142,14 +145,14 @@ export class Media {
   async #lookAt(device: BlockDevice): Promise<void> {
     const known = this.#known.get(device.path);
     const { host, devices } = this.#options;
-    // What we mounted ourselves does not count as being in use.
+    // Mounts of this program do not count as use.
     const seen = known?.isMounted ? { ...device, mountpoint: undefined } : device;
     const head = await readHead(pathOnHost(host, device.path));
     const probe = await this.#probe(device);
     const candidate = classify(seen, head, probe, devices.includes(device.path));
     const sys = pathOnHost(host, '/sys');
     const sequence = await readSequence(device, sys);
-    // A tar may still be on its way onto the device; otherwise one that could not be read is not read again.
+    // A tar may still be being written to the device. An unreadable device is not read again.
     const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
     const fingerprint = JSON.stringify([device.size, sequence, writes, seen.mountpoint, probe, digestOf(head)]);
     const folder = this.#folderOf(device, known);
@@ -190,7 +193,7 @@ export class Media {
     }
   }
 
-  /** Where a device is mounted, by us or by somebody else, for this process. */
+  /** Returns the mount point of a device, by any program, for this process. */
   #folderOf({ mountpoint }: BlockDevice, known: Medium | undefined): string | undefined {
     if (known?.isMounted) return this.#mounts.pathOf(known.device.kernelName);
     return mountpoint === undefined ? undefined : pathOnHost(this.#options.host, mountpoint);

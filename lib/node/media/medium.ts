@@ -13,32 +13,32 @@ import { RootFolder } from '../../files/rootFolder.ts';
 import { parseVolumeName } from '../../archive/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
-/** A bundle on a medium. Nothing in it has been verified. It is the same object in each look for as long as nothing on the medium changes. */
+/** A bundle on a medium; nothing in it is verified. It is the same object in each search until the medium changes. */
 export interface FoundBundle {
-  /** The device, as this machine calls it. */
+  /** The path of the device. */
   readonly device: string;
-  /** What to open: the device itself, or the file, also that which volumes have in common. */
+  /** The path to open: the device, the file, or the common name of volumes. */
   readonly path: string;
   readonly label: string | undefined;
   readonly filesystem: string | undefined;
   readonly version: string;
   readonly arch: string;
-  /** By digest. */
+  /** The release image by digest. */
   readonly release: string;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** How many files it lies in. */
+  /** The number of its files. */
   readonly volumes: number;
-  /** Of the whole, as the .sha256 file beside it says. */
+  /** The digest of the whole bundle, from the .sha256 file. */
   readonly digest: Digest | undefined;
-  /** The version that it leaves out of, as a delta, and the release that this is, by digest. */
+  /** The base version of a delta, and the base release by digest. */
   readonly base: string | undefined;
   readonly baseRelease: string | undefined;
-  /** Of its metadata: the same for each copy of a bundle, in one file or not. */
+  /** The digest of its metadata: the same for each copy of a bundle. */
   readonly identity: Digest;
 }
 
-/** Something on a medium that looks like a bundle, and why it is none that can be used. */
+/** A file or device that looks like a bundle, and why it cannot be used. */
 export interface Rejected {
   readonly device: string;
   readonly path: string;
@@ -46,25 +46,25 @@ export interface Rejected {
   readonly hint: string | undefined;
 }
 
-/** What was found on a medium. */
+/** The findings on a medium. */
 export interface Findings {
   readonly bundles: readonly FoundBundle[];
   readonly rejected: readonly Rejected[];
 }
 
-/** Where a medium is, for the words about what is on it. */
+/** The source of a medium, for messages. */
 export interface MediumSource {
   readonly device: string;
   readonly label?: string | undefined;
   readonly filesystem?: string | undefined;
 }
 
-/** Enough to tell one bundle from the next by what its metadata says, in bytes. */
+/** The size of the beginning of a device that identifies a bundle, in bytes. */
 const headSize = 64 * 1024;
 
-/** Reads the beginning of a device, less where it is shorter; nothing where no disc is in the drive. `path` is for this process. */
+/** Reads the beginning of a device; nothing if the drive is empty. `path` is for this process. */
 export async function readHead(path: string): Promise<Buffer> {
-  // A drive whose tray is open would close it.
+  // Otherwise a drive would close its open tray.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => undefined);
   if (!file) return Buffer.alloc(0);
   try {
@@ -77,10 +77,13 @@ export async function readHead(path: string): Promise<Buffer> {
   }
 }
 
-/** Tells one medium from the next in the same drive, as far as the kernel does (Linux 5.15, `diskseq`). `sys` is where sysfs is. */
+/**
+ * Returns a number that changes with the medium in a drive, if the kernel has it (Linux 5.15, `diskseq`). `sys` is the
+ * path of sysfs.
+ */
 export async function readSequence({ kernelName }: BlockDevice, sys: string): Promise<string> {
   const folder = join(sys, 'class/block', kernelName);
-  // A partition has that of its disk.
+  // A partition has the number of its disk.
   for (const path of [join(folder, 'diskseq'), join(folder, '../diskseq')]) {
     const text = await readFile(path, 'utf8').catch(() => undefined);
     if (text !== undefined) return text.trim();
@@ -88,20 +91,23 @@ export async function readSequence({ kernelName }: BlockDevice, sys: string): Pr
   return '';
 }
 
-/** How many sectors this machine has written to a device since it is there; empty if the kernel does not tell. `sys` is where sysfs is. */
+/**
+ * Returns the number of sectors that this machine has written to a device; empty if the kernel does not know it. `sys`
+ * is the path of sysfs.
+ */
 export async function readWrites({ kernelName }: BlockDevice, sys: string): Promise<string> {
   const text = await readFile(join(sys, 'class/block', kernelName, 'stat'), 'utf8').catch(() => '');
   return text.trim().split(/\s+/)[6] ?? '';
 }
 
-/** What the name of a bundle on a medium looks like: it can be shown as it is. */
+/** The names of bundles on a medium; they are safe to print. */
 const fileName = /^upgrade-[^\p{C}\p{Zl}\p{Zp}]{1,120}\.tar(?:\.\d{3})?$/u;
 const entryLimit = 10_000;
 const bundleLimit = 64;
 
 /**
- * The regular files in the uppermost folder of a medium that are called as bundles are, with what tells that they have changed. Throws `not-readable`,
- * and `too-large` if there are too many files or bundles to look at.
+ * Lists the regular files in the top folder of a medium that have a bundle’s name, with a text that changes with the
+ * file. Throws `not-readable`, and `too-large` for too many files or bundles.
  */
 export async function listFiles(folder: string): Promise<ReadonlyMap<string, string>> {
   const entries = await new RootFolder(folder).list('', (name) => fileName.test(name), entryLimit);
@@ -120,7 +126,7 @@ function listBundles(names: Iterable<string>): string[] {
   return [...new Set([...names].map((name) => parseVolumeName(name)?.path ?? name))];
 }
 
-/** Opens what may be bundles in a folder. */
+/** Opens the possible bundles in a folder. */
 export async function examineFiles(
   folder: string,
   names: Iterable<string>,
@@ -182,18 +188,18 @@ async function describe(path: string, place: MediumSource, context: Context): Pr
   }
 }
 
-/** Whether a path is that of a file that was found on a medium, to which no link may lead, and not the medium itself. */
+/** Returns whether a path is a file on a medium, which must not be a link, and not the device itself. */
 export function isFileOn({ device }: Pick<MediumSource, 'device'>, path: string): boolean {
   return path !== device;
 }
 
-/** Bundles that are there for their own sake: not those of which a delta that is there too leaves out what they have. */
+/** Returns the bundles that are not the base of a present delta. */
 export function withoutBases(bundles: readonly FoundBundle[]): readonly FoundBundle[] {
   const bases = new Set(bundles.flatMap(({ baseRelease }) => (baseRelease === undefined ? [] : digestIn(baseRelease))));
   return bundles.filter(({ release }) => !bases.has(digestIn(release)));
 }
 
-/** Tells one bundle from the next by what its metadata says: each copy of a bundle has the same identity, in one file or not. */
+/** Returns the identity of a bundle: the digest of its metadata, which is the same for each copy. */
 export function identityOf({ volumes: _volumes, size: _size, ...same }: BundleMetadata): Digest {
   return digestOf(JSON.stringify(same));
 }

@@ -8,7 +8,7 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runProgram, type ProgramResult } from '../../machine/programs.ts';
 
 /**
- * A folder for mounts that only this process is to use: nobody but root may enter it, and what is mounted in it is not handed on to other
+ * A folder for mounts of this process only: other accounts cannot enter it, and its mounts do not propagate to other
  * mount namespaces.
  */
 export class PrivateMounts {
@@ -20,14 +20,14 @@ export class PrivateMounts {
   private constructor(host: Host, place: string, context: Context, unlock: () => Promise<void>) {
     this.#host = host;
     this.#place = place;
-    // What was mounted has to be released after an interruption too.
+    // Unmounts after an interruption too.
     this.#context = { ...context, signal: new AbortController().signal };
     this.#unlock = unlock;
   }
 
   /**
-   * Makes the folder, a path of the host, and releases what a run that was killed left in it. Throws `busy` where another run uses it,
-   * and `not-writable`.
+   * Creates the folder, a path of the host, and unmounts what a killed run left in it. Throws `busy` if another run
+   * uses it, and `not-writable`.
    */
   static async open(host: Host, place: string, context: Context): Promise<PrivateMounts> {
     const folder = pathOnHost(host, place);
@@ -49,7 +49,10 @@ export class PrivateMounts {
     }
   }
 
-  /** Mounts a device for reading, with nothing on it that counts as a program, a device or, as far as the kernel can, a symbolic link, and gives the path for this process. Throws `not-readable`. */
+  /**
+   * Mounts a device read-only, without programs, devices and, if the kernel can, symbolic links. Returns the path for
+   * this process. Throws `not-readable`.
+   */
   async mount(device: string, name: string, filesystem: string): Promise<string> {
     const folder = join(this.#place, name);
     await mkdir(pathOnHost(this.#host, folder), { recursive: true, mode: 0o700 });
@@ -57,7 +60,7 @@ export class PrivateMounts {
     const mount = (given: readonly string[]): Promise<ProgramResult> =>
       runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);
     let result = await mount([...options, 'nosymfollow']);
-    // Kernels before 5.10, and older mount programs, do not know it.
+    // Kernels before 5.10, and older mount programs, do not support it.
     if (result.code !== 0) result = await mount(options);
     if (result.code === 0) return pathOnHost(this.#host, folder);
     await rmdir(pathOnHost(this.#host, folder));
@@ -69,20 +72,20 @@ export class PrivateMounts {
     });
   }
 
-  /** Where a device is mounted, for this process. */
+  /** Returns the mount point of a device for this process. */
   pathOf(name: string): string {
     return pathOnHost(this.#host, join(this.#place, name));
   }
 
-  /** Releases a device, whether it is still there or not. */
+  /** Unmounts a device, even if it was removed. */
   async release(name: string): Promise<void> {
     const folder = join(this.#place, name);
-    // Whoever reads there keeps it until the end of that; new ones do not find it.
+    // Open files stay readable; new ones cannot be opened.
     await runProgram(this.#host, 'umount', ['--lazy', folder], this.#context);
     await rmdir(pathOnHost(this.#host, folder)).catch(() => undefined);
   }
 
-  /** Releases everything. */
+  /** Unmounts all devices. */
   async close(): Promise<void> {
     await this.#releaseAll();
     await rmdir(pathOnHost(this.#host, this.#place)).catch(() => undefined);
@@ -97,7 +100,7 @@ export class PrivateMounts {
     }
   }
 
-  /** The paths of the host where something is mounted, in the order of mounting. */
+  /** Lists the mount points of the host, in the order of mounting. */
   async #list(): Promise<string[]> {
     const { root } = this.#host;
     const text = await readFile('/proc/self/mountinfo', 'utf8').catch(() => '');

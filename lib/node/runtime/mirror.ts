@@ -13,45 +13,45 @@ import { mirrorFile, registriesFile } from '../../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
-/** How many different requests are counted. */
+/** The number of different requests to count. */
 const mostCounted = 10_000;
 
-/** How to mirror. */
+/** The settings of a mirror. */
 export interface RuntimeMirrorOptions {
   readonly host: Host;
   /** 0 for any free port. */
   readonly port: number;
-  /** Registries or repositories besides those of the bundle, whose requests are to come here as well. */
+  /** More registries or repositories to mirror. */
   readonly also: readonly string[];
-  /** What the images are called, by the signed payload. */
+  /** The names of the images, from the signed payload. */
   readonly tags: ReadonlyMap<string, Digest>;
 }
 
-/** A request that came to the mirror, and how often. */
+/** A request to the mirror, and its count. */
 export interface RuntimeMirrorRequest {
   readonly method: string;
   readonly path: string;
   readonly status: number;
-  /** What the client calls itself. */
+  /** The user agent of the client. */
   readonly client: string;
   readonly count: number;
 }
 
-/** A mirror at work. */
+/** A running mirror. */
 export interface Mirror {
   readonly server: BundleServer;
-  /** What its runtimes ask this machine for. */
+  /** The repositories that the drop-in redirects. */
   readonly prefixes: readonly string[];
-  /** Every request so far, in the order of their first time. */
+  /** All requests, in the order of their first occurrence. */
   requests(): RuntimeMirrorRequest[];
-  /** Removes the drop-in, then ends the server. */
+  /** Removes the drop-in, and stops the server. */
   close(): Promise<void>;
 }
 
 /**
- * Serves a bundle to this machine and writes the drop-in that makes its container runtimes ask here first for the repositories of
- * the bundle. Every request is logged and counted, whether it could be answered or not: they show what still wants a registry. Throws `conflict`
- * where somebody else’s file says something of the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
+ * Serves a bundle to this machine, and writes the drop-in that makes container runtimes ask it first for the
+ * repositories of the bundle. Logs and counts each request: they show what still needs a registry. Throws `conflict` if
+ * another file configures the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
  */
 export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions, context: Context): Promise<Mirror> {
   const { host, port, also, tags } = options;
@@ -64,7 +64,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const counted = new Map<string, RuntimeMirrorRequest>();
   const onResponse = ({ method, path, status, client }: ServedResponse): void => {
     const key = [method, path, status, client].join(' ');
-    // A program that asks for something else each time must not fill the memory.
+    // A client with ever new requests must not fill the memory.
     if (counted.size < mostCounted || counted.has(key))
       counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
     context.log('info', `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${status} (${client})`);
@@ -72,7 +72,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const server = await serveBundle(bundle, { host: '127.0.0.1', port, onResponse, tags }, context);
   const path = pathOnHost(host, mirrorFile);
   try {
-    // Files of that folder that do not end in .conf are not read: nobody sees half of it.
+    // Runtimes read only files that end in .conf, so none reads a partial file.
     await writeAtomically(path, formatDropIn(prefixes, server.port));
   } catch (error) {
     await server.close();

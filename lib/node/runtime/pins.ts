@@ -10,24 +10,24 @@ import { readToml, stringsOf } from './toml.ts';
 
 const key = 'crio.image.pinned_images';
 const header = '# Written by oc adm-upgrade-bundle pin, which also removes it.\n';
-/** Before the images of a release, in the list itself: whoever reads the list finds there for which release they are. */
+/** The comment in the list before the images of a release; it tells which release they belong to. */
 const mark = '  # for ';
 
-/** What became of the list of pins. */
+/** The result of a change of the list. */
 export interface PinResult {
   readonly file: string;
-  /** The images that are pinned now, sorted. */
+  /** The pinned images, sorted. */
   readonly pinned: readonly string[];
-  /** Whether CRI-O has to read its configuration again. */
+  /** CRI-O must read its configuration again. */
   readonly changed: boolean;
 }
 
-/** Images by the release that they are pinned for; those that are pinned for none are under the empty text. */
+/** Images by the release that they are pinned for; the key is empty if there is none. */
 type Pins = ReadonlyMap<string, readonly string[]>;
 
 /**
- * Pins images in CRI-O, besides those that are pinned already, so that the kubelet never removes them. Each is pinned by its
- * exact name; `release` is for unpinReleases. Throws `conflict` where another file has a list of pins, which one of the two would replace, and `not-writable`.
+ * Adds images to the list of pinned images of CRI-O, so that the kubelet never removes them. `release` is for
+ * unpinReleases. Throws `conflict` if another file has a list of pins, because CRI-O uses only one, and `not-writable`.
  */
 export async function writePins(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
   for (const path of [crioFile, ...(await listFolder(host, dirname(pinFile)))]) {
@@ -36,7 +36,7 @@ export async function writePins(host: Host, images: readonly string[], release =
   return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));
 }
 
-/** Takes images out of the list of pins again, or all of them; the file goes with the last. Throws `not-writable`. */
+/** Removes images from the list, or all of them; the file is removed with the last. Throws `not-writable`. */
 export async function unpinImages(host: Host, images: readonly string[] | 'all'): Promise<PinResult> {
   return changePins(host, (pins) => {
     if (images === 'all') return new Map();
@@ -44,12 +44,12 @@ export async function unpinImages(host: Host, images: readonly string[] | 'all')
   });
 }
 
-/** Takes out what is pinned for some releases, and for nothing else besides; see unpinImages. */
+/** Removes images that are pinned only for these releases; see unpinImages. */
 export async function unpinReleases(host: Host, releases: readonly string[]): Promise<PinResult> {
   return changePins(host, (pins) => new Map([...pins].filter(([release]) => !releases.includes(release))));
 }
 
-/** The releases that images are pinned for, as they were named. */
+/** Returns the releases that images are pinned for. */
 export async function readPinnedReleases(host: Host): Promise<string[]> {
   return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
 }
@@ -88,7 +88,7 @@ async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<Pin
     if (text === '') {
       await rm(path, { force: true });
     } else if (text !== before) {
-      // CRI-O reads every file of the folder: what is not whole yet has no place there.
+      // CRI-O reads each file of the folder, so the partial file is outside of it.
       const partial = `${dirname(dirname(path))}/.oc-upgrade-bundle-pins`;
       await writeAtomically(path, text, { partial });
     }

@@ -6,7 +6,7 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readToml, stringsOf, type TomlValues } from './toml.ts';
 
-/** Where a machine keeps images, as its storage.conf says. Paths are the machine’s own. */
+/** The storage.conf of a machine. Paths are those of the machine. */
 export interface StorageConfig {
   readonly driver: string;
   readonly graphRoot: string;
@@ -18,8 +18,8 @@ const places = [storageFile, vendorStorageFile];
 const dropIns = [`${vendorStorageFile}.d`, `${storageFile}.d`];
 
 /**
- * Reads the storage configuration of a machine as root’s programs do: the first file that is there, or the one that
- * CONTAINERS_STORAGE_CONF names, and, where the machine has such folders, the files of storage.conf.d after it. Throws `not-readable` and `invalid-file`.
+ * Reads the storage configuration as programs of root do: the file that CONTAINERS_STORAGE_CONF names, or the first
+ * that exists, and the files of storage.conf.d. Throws `not-readable` and `invalid-file`.
  */
 export async function readStorageConfig(host: Host): Promise<StorageConfig> {
   const read = async (path: string): Promise<TomlValues | undefined> => {
@@ -43,7 +43,7 @@ export async function readStorageConfig(host: Host): Promise<StorageConfig> {
   };
 }
 
-/** A file of the host as text; undefined where there is none. Throws `not-readable`. */
+/** Reads a file of the host; undefined if it does not exist. Throws `not-readable`. */
 export async function readIfThere(host: Host, path: string): Promise<string | undefined> {
   try {
     return await readFile(pathOnHost(host, path), 'utf8');
@@ -53,7 +53,7 @@ export async function readIfThere(host: Host, path: string): Promise<string | un
   }
 }
 
-/** The files of a folder of the host as paths, sorted; none where there is no folder. */
+/** Lists the files of a folder of the host as paths, sorted; none if it does not exist. */
 export async function listFolder(host: Host, folder: string): Promise<string[]> {
   const names = await readdir(pathOnHost(host, folder)).catch(() => []);
   return names.sort().map((name) => join(folder, name));

@@ -9,8 +9,8 @@ import { readIfThere, readStorageConfig } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
 /**
- * The file that keeps the folder of a store in being. A container runtime that has a store configured does not start without
- * its folder; whoever manages the files of a node can write this one, and with it the folder, on nodes that join later.
+ * The file that keeps the folder of a store. A container runtime does not start without the folder of a configured
+ * store, so a MachineConfig writes this file on nodes that join later.
  */
 export const storeMarker = {
   name: '.managed',
@@ -24,8 +24,8 @@ const key = 'storage.options.additionalimagestores';
 const header = '# Written by oc adm-upgrade-bundle storage, which also removes it.\n';
 
 /**
- * The storage.conf of a host as it is, with a store added to its additional ones. Throws `unsupported` for a file that has a list of
- * them in a form that cannot be added to safely.
+ * Returns the storage.conf of a host with one more additional store. Throws `unsupported` for a file with a list that
+ * cannot be changed safely.
  */
 export async function describeStorage(host: Host, store: string): Promise<string> {
   const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
@@ -35,8 +35,8 @@ export async function describeStorage(host: Host, store: string): Promise<string
 }
 
 /**
- * A storage.conf with a store added to the additional ones that it has. Throws `unsupported` for a text that lists them in a form that cannot be
- * added to safely.
+ * Adds a store to the additional stores of a storage.conf. Throws `unsupported` for a text with a list that cannot be
+ * changed safely.
  */
 export function addStore(text: string, additionalStores: readonly string[], store: string): string {
   if (additionalStores.includes(store)) return text;
@@ -82,8 +82,8 @@ export function storesIn(text: string): string[] | undefined {
 }
 
 /**
- * Makes an additional store known to a host that nobody manages: writes storage.conf where there is none, or where this program wrote it, and
- * makes the folder of the store first. Returns whether anything changed. Throws `conflict` where there is somebody else’s file.
+ * Adds an additional store to the storage.conf of a host without a machine config operator, and creates its folder
+ * first. Changes only a file that this program wrote. Returns whether it changed. Throws `conflict` for another file.
  */
 export async function configureStore(host: Host, store: string): Promise<boolean> {
   if ((await readStorageConfig(host)).additionalStores.includes(store)) return false;
@@ -99,7 +99,7 @@ export async function configureStore(host: Host, store: string): Promise<boolean
   return true;
 }
 
-/** Removes the storage.conf that this program wrote, and nobody else’s. Returns whether there was one. */
+/** Removes the storage.conf that this program wrote. Returns whether there was one. */
 export async function removeStoreConfig(host: Host): Promise<boolean> {
   const text = await readIfThere(host, storageFile);
   if (!text?.startsWith(header)) return false;
@@ -107,7 +107,7 @@ export async function removeStoreConfig(host: Host): Promise<boolean> {
   return true;
 }
 
-/** Writes the file that keeps the folder of a store in being, and with it the folder. Throws `not-writable`. */
+/** Writes the file that keeps the folder of a store, and creates the folder. Throws `not-writable`. */
 export async function writeMarker(host: Host, path: string): Promise<void> {
   const file = pathOnHost(host, join(path, storeMarker.name));
   try {

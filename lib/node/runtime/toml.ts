@@ -5,8 +5,8 @@ import { PluginError } from '../../errors.ts';
 export type TomlValues = ReadonlyMap<string, readonly unknown[]>;
 
 /**
- * Reads a TOML file, as container runtimes do. A key of several tables of the same name has the values of all of them. Throws
- * `invalid-file`, with the line and never the text: the file may hold passwords.
+ * Reads a TOML file. A key of several tables with the same name has the values of all of them. Throws `invalid-file`
+ * with the line, but without the text, which may have passwords.
  */
 export function readToml(text: string, where: string): TomlValues {
   const values = new Map<string, unknown[]>();
