@@ -22,7 +22,7 @@ export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 export interface OpenBundleOptions {
   /** A tar that is cut short is opened as far as it goes. */
   readonly tolerant?: boolean;
-  /** It was found in a folder and named by nobody: only regular files in that folder are opened, and links are not followed. */
+  /** It was found on a medium, not named by a user: only regular files in its folder are opened, and no links are followed. */
   readonly onMedium?: boolean;
 }
 

@@ -13,7 +13,7 @@ import { type OpenBundleOptions } from './bundle.ts';
 
 /** Where to find the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {
-  /** Bundles or mirror directories that somebody named for it. */
+  /** Bundles or mirror directories that the user named. */
   readonly bases: readonly string[];
   /** Lists the digests of what is where it is going already, and need not be had; is asked only when something is lacking. */
   readonly listHeld?: () => Promise<ReadonlySet<string>>;

@@ -40,7 +40,7 @@ export interface ConfigVerdict {
   readonly problems: readonly Problem[];
   /** The verified signatures, rebuilt as objects. */
   readonly signatures: readonly ConfigManifest[];
-  /** The other objects of a mirror directory, rebuilt; no signature vouches for the registries that it names. */
+  /** The other objects of a mirror directory, rebuilt; no signature covers the registries that they name. */
   readonly mirrors: readonly MirrorManifest[];
 }
 

@@ -21,10 +21,10 @@ export interface BundleIdentity {
   readonly evidence?: BundleEvidence;
 }
 
-/** Why a bundle is believed. */
+/** The proof that a bundle is genuine. */
 export interface BundleEvidence {
   readonly signed: SignedBundle;
-  /** All signatures of its release that it carries, whoever made them. */
+  /** All signatures of its release in the bundle, by any key. */
   readonly signatures: readonly Buffer[];
   /** The images that the signature does not cover, by digest. */
   readonly extraImages: readonly string[];

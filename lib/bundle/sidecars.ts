@@ -35,9 +35,9 @@ export async function prepareSidecars(
   const name = basename(path);
   const lines = volumes.map((volume, index) => `${hexOf(volume)}  ${volumeName(name, index)}`);
   const whole = `${hexOf(digest)}  ${name}`;
-  // At no moment may one stand beside another tar than its own, which would be believed to have its digest: so the old ones
-  // go before the tar is replaced, and the new ones come after. What is killed in between leaves a tar without a digest,
-  // and the next run takes it anew. The .sha256 file comes last: where it is, everything is.
+  // A digest beside another tar would be trusted. So the old files go before the tar is replaced, and the new ones come
+  // after it. A kill in between leaves a tar without a digest, which the next run computes. The .sha256 file is the last:
+  // if it exists, everything does.
   const texts: (readonly [string, string])[] = [
     ...(withManifest ? ([[`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata))]] as const) : []),
     [`${path}.sha256`, [...lines, lines.length > 0 ? `# ${whole}` : whole, ''].join('\n')],

@@ -46,7 +46,7 @@ export async function findSplit(path: string): Promise<string | undefined> {
 export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArchive): Problem[] {
   if (found.volumes[0]?.path === found.path) return [];
   const sizes = new Map([...found.volumes, ...found.severed].map((volume) => [volume.path, volume.size]));
-  // Somebody may have split the tar by other means, and then nobody knows how many volumes there should be.
+  // Another program may have split the tar. Then the number of volumes is not known.
   const expected = named ?? (found.severed.length > 0 ? [...found.volumes, undefined] : []);
   return expected.flatMap((volume, index) => {
     const path = volumeName(found.path, index);

@@ -6,7 +6,7 @@ import type { ConfigManifest, KubernetesObject } from './manifest.ts';
 export interface RegistryAuthority {
   /** The certificates of the authorities as PEM. Whatever else is in the text, such as a private key, is left out. */
   readonly certificates: string;
-  /** The hosts, with their ports, of the registries that they vouch for. */
+  /** The hosts, with their ports, of the registries that it signs for. */
   readonly registries: readonly string[];
   /** The name of the ConfigMap: the one that `image.config.openshift.io/cluster` names, where it names one. */
   readonly name?: string | undefined;

@@ -23,7 +23,7 @@ export interface ConfigManifest {
 const firstKeys = ['apiVersion', 'kind', 'metadata', 'name', 'namespace'];
 
 /**
- * Writes an object as YAML that `oc apply` reads: the same bytes for the same object, whatever the order of its keys.
+ * Writes an object as YAML that `oc apply` reads: the same bytes for the same object, in any order of its keys.
  * The fields that identify the object come first. `indentSeq` is false for lists indented as oc prints them.
  */
 export function formatManifest(object: KubernetesObject, { indentSeq = true } = {}): string {

@@ -19,14 +19,14 @@ export type ReleaseRequest =
 
 /** The keys and stores that a release is verified with. */
 export interface TrustRequest {
-  /** Keyring files, and fingerprints that are trusted besides Red Hat’s. */
+  /** Keyring files, and fingerprints that are trusted in addition to Red Hat’s. */
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
   /** The only signature store to ask, instead of those that the payload names. */
   readonly store?: string | undefined;
   /** Ask no store that the payload names. */
   readonly offline?: boolean;
-  /** Signatures at hand, out of a `config` folder. */
+  /** Available signatures, from a `config` folder. */
   readonly known: ReadonlyMap<Digest, readonly Buffer[]>;
   readonly allowUnsigned: boolean;
   readonly fetchFile: FetchFile;
@@ -99,7 +99,7 @@ export async function loadRelease(
 
   const signatures = new Map<Digest, readonly VerifiedSignature[]>();
   if (own.length > 0) signatures.set(descriptor.digest, own);
-  // Whoever has the signature at hand has those of the images in the list too, and may have no network.
+  // If the signature was available, those of the images in the list are too. There may be no network.
   const isAtHand = own.some(({ bytes }) => known.some((other) => other.equals(bytes)));
   const asked = isAtHand ? { ...trust, store: undefined } : trust;
   for (const { digest } of release.children) {

@@ -74,7 +74,7 @@ export async function checkExisting(
   }
 }
 
-/** Writes what stands beside a bundle anew; where that cannot be, the bundle is no worse for it. */
+/** Writes the files beside a bundle again. If that fails, it only warns. */
 async function writeSidecars(
   path: string,
   digests: ArchiveDigests,

@@ -4,7 +4,7 @@ import type { BaseRequest } from './base.ts';
 /** The content of a new bundle, and its folder. */
 export interface CreateRequest {
   readonly release: ReleaseRequest;
-  /** Pullspecs of images that go in besides those of the release. */
+  /** Pullspecs of images to add to those of the release. */
   readonly extraImages: readonly string[];
   /** What the blobs are left out of that it has already: the bundle is a delta then. */
   readonly base?: BaseRequest | undefined;

@@ -55,7 +55,7 @@ export async function pushBundle(
   );
   const copies = listCopies(images, contents, signed.tags, bundle);
   const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;
-  // A registry that cannot be reached or lets nobody in says so once here, instead of for every image.
+  // A registry that is unreachable or denies access fails here once, instead of for every image.
   for (const { root } of copies.slice(0, 1)) await destination.exists(root);
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom } = options;

@@ -27,7 +27,7 @@ export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 
 
 /** A server of a bundle. */
 export interface BundleServer extends ContentServer {
-  /** The names under which it is to be had, sorted. */
+  /** The names that it is served under, sorted. */
   readonly repositories: readonly string[];
 }
 

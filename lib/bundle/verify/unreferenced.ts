@@ -74,7 +74,7 @@ export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: 
   ];
 }
 
-/** Tells whether a bundle is a delta in a mirror directory, where it is together with its base, which nobody of this release needs all of. */
+/** Returns whether a bundle is a delta in a mirror directory, which also has the content of its base. */
 function isUnpackedDelta({ form, metadata }: Bundle): boolean {
   return form === 'directory' && metadata.base !== undefined;
 }

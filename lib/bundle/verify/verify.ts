@@ -37,9 +37,9 @@ export interface ExpectedDigest {
 export interface VerifyOptions {
   /** Without it the signature is not looked at. */
   readonly trust?: VerifyTrust;
-  /** Digests to compare the whole file with, besides the one in `<bundle>.sha256`. */
+  /** Digests to compare the whole file with, in addition to the one in `<bundle>.sha256`. */
   readonly expected?: readonly ExpectedDigest[];
-  /** Believe that whatever a delta leaves out is there, and do not look for it. */
+  /** Assume that the base has all blobs that a delta bundle lacks. */
   readonly assumeBase?: boolean;
 }
 

@@ -21,7 +21,7 @@ const entryLimit = 50_000;
 const depthLimit = 16;
 const pathLimit = 512;
 
-/** What the update service reads besides `version` and `channels`; without them it does not start. */
+/** What the update service reads in addition to `version` and `channels`, and needs to start. */
 const expected = ['blocked-edges/', 'raw/metadata.json'];
 
 /**

@@ -68,7 +68,7 @@ function armoredBlocks(text: string): string[] {
 }
 
 /**
- * Gathers the keys that may vouch for a release. Red Hat's release key 2 is trusted, and so are the fingerprints given besides.
+ * Loads the keys that may sign a release. Red Hat's release key 2 and the given fingerprints are trusted.
  * Throws `not-readable` or `invalid-file` for a file that the user named.
  */
 export async function loadKeyring(

@@ -8,7 +8,7 @@ import { readSignedMessage } from './signedMessage.ts';
 import { findSigningKey, type SigningKey } from './signingKey.ts';
 import { checkSimpleSigning } from './simpleSigning.ts';
 
-/** A release signature that a key vouches for. Whether that key is trusted is another question. */
+/** A release signature that is valid for a key. The key may not be trusted. */
 export interface VerifiedSignature {
   readonly good: true;
   /** The signature as the store has it. */
@@ -24,7 +24,7 @@ export interface VerifiedSignature {
   readonly created: Date;
 }
 
-/** A release signature that none of the keys vouches for, and why: the rest of a sentence that begins with “the signature”. */
+/** A release signature that is valid for none of the keys, and why: the rest of a sentence that begins with “the signature”. */
 export interface RejectedSignature {
   readonly good: false;
   readonly reason: string;

@@ -9,7 +9,7 @@ import { findSignatures, type StoreAnswer } from './signatureStore.ts';
 /** By what a release is judged. */
 export interface TrustOptions {
   readonly keyring: Keyring;
-  /** Signatures that are at hand, out of a `config` folder or a bundle. Where one of them is good, no store is asked. */
+  /** Available signatures, from a `config` folder or a bundle. If one is valid, no store is asked. */
   readonly known?: readonly Buffer[];
   /** Signature stores: http(s) or file URLs, or paths of folders. */
   readonly stores?: readonly string[];
@@ -18,7 +18,7 @@ export interface TrustOptions {
 
 /** What is known about the signatures of one digest. */
 export interface SignatureFindings {
-  /** The good ones by trusted keys, each once: those at hand first, then those of the stores in the stores' order. */
+  /** The good ones by trusted keys, each once: the available ones first, then those of the stores in the stores' order. */
   readonly good: readonly VerifiedSignature[];
   /** The good ones by keys that are not trusted. */
   readonly untrusted: readonly VerifiedSignature[];
@@ -47,7 +47,7 @@ export async function collectSignatures(
 }
 
 /**
- * Finds the signatures of a release that trusted keys vouch for: all of them, in an order that does not depend on
+ * Finds the signatures of a release by trusted keys: all of them, in an order that does not depend on
  * which store answered first. Throws `unsigned` when there is none, and `untrusted` when none is good.
  */
 export async function verifyRelease(
