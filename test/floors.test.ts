@@ -51,7 +51,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
       'podExec refusals serverSideApply waiting',
   ],
   ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
-  ['lib/preflight', 'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission versionCheck'],
+  [
+    'lib/preflight',
+    'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission versionCheck',
+  ],
   ['lib/update', 'bundleRecord upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
@@ -140,6 +143,31 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
     /\bimport\s*\{[^}]*\b(argv|env|exit|stdout|stderr|stdin)\b[^}]*\}\s*from\s*'node:process'/,
     'takes parts of process',
   ],
+];
+
+/** Files of lib that pass options to other programs, or name them in advice about these. */
+const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
+  [
+    /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|media|privateMounts))\.ts$/,
+    'skopeo, podman, udev, mount',
+  ],
+  [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm'],
+  [
+    /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
+    'podman, skopeo',
+  ],
+  [
+    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|restart|plan|readiness|unifiedDiff|secrets)\.ts$/,
+    'podman, systemctl',
+  ],
+  [
+    /^lib\/mirror-registry\/detect\/detect\.ts$/,
+    'the option that says where Quay is, as the place of a setting in -o json',
+  ],
+  [/^lib\/(config\/updateService|kubernetes\/(apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
+  [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
+  [/^lib\/update\/install\/agentTrust\.ts$/, 'the agent: the arguments of its container'],
+  [/^lib\/update\/controller\/rolloutStep\.ts$/, 'oc'],
 ];
 
 const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|index)\.ts$/i;
@@ -281,6 +309,18 @@ describe('the floors', () => {
         forbiddenInLib.filter(([pattern]) => pattern.test(codeOf(text))).map(([, what]) => `${path} ${what}`),
       );
     expect(found).to.deep.equal([]);
+  });
+
+  it('have a library that names no option of a command: errors name settings', () => {
+    const literals = /'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g;
+    const named = sources
+      .filter(({ path }) => path.startsWith('lib/') && !foreignOptions.some(([files]) => files.test(path)))
+      .flatMap(({ path, text }) =>
+        (codeOf(text).match(literals) ?? [])
+          .filter((word) => /(?<![\w-])--[a-z]/.test(word))
+          .map((word) => `${path}: ${word}`),
+      );
+    expect(named, named.join('\n')).to.deep.equal([]);
   });
 
   it('export no function, class or constant that its own file alone uses', () => {

@@ -92,18 +92,21 @@ export class HostCommands {
 }
 
 async function run(program: string, args: readonly string[], options: RunOptions): Promise<string> {
-  const fail = (why: string, hint: string | undefined, cause?: unknown): PluginError =>
-    new PluginError('command-failed', `${program} ${args.slice(0, 2).join(' ')} failed: ${why}`, { hint, cause });
+  const title = `${program} ${args.slice(0, 2).join(' ')} failed`;
   const result = await runCommand([program, ...args], options).catch((error: unknown) => {
     if (isPluginError(error)) throw error;
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    const option = program.includes('podman') ? '--podman' : '--systemctl';
-    throw fail(messageOf(error), isMissing ? `Give the path of the program with ${option}.` : undefined, error);
+    throw new PluginError('command-failed', `${title}: ${messageOf(error)}`, {
+      ...(isMissing && { hint: 'Give the path of the program.' }),
+      settings: isMissing ? [program.includes('podman') ? 'podman' : 'systemctl'] : [],
+      cause: error,
+    });
   });
   const { code, stdout, stderr } = result;
   if (code === 0) return stdout;
   const why = stderr.trim().split('\n').at(-1) || (code === -1 ? 'it was killed' : `exit status ${code}`);
-  throw fail(why, policyHint(stderr), stderr === '' ? undefined : new Error(stderr.trim()));
+  const cause = stderr === '' ? undefined : new Error(stderr.trim());
+  throw new PluginError('command-failed', `${title}: ${why}`, { hint: policyHint(stderr), cause });
 }
 
 function policyHint(stderr: string): string | undefined {

@@ -57,7 +57,7 @@ describe('changeCertificates', function () {
     registry.host.healthOf = () => ({ ...healthy, status: 503 });
     const refused = await registry.call('certs renew');
     expect([refused.code, await registry.snapshot()]).to.deep.equal([1, before]);
-    expect(refused.stderr).to.include('not healthy before the change').and.to.include('--force');
+    expect(refused.stderr).to.include('not healthy before the change').and.to.include('try: --force');
     expect((await registry.call('certs renew', ['--force'])).code).to.equal(3);
     expect(await registry.snapshot()).to.deep.equal(before);
   });

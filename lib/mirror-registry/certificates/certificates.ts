@@ -180,7 +180,7 @@ function listProblems(
 }
 
 /** Hint for a key that does not match its certificate. */
-export const keyHint = 'Restore the key from a backup, or create a new one with --rotate-key.';
+export const keyHint = 'Restore the key from a backup, or create a new one.';
 
 /** Says that the key of the server is missing or does not match. */
 export function keyProblem({ server, serverKey }: CertificatePaths, isThere: boolean): string {

@@ -141,7 +141,8 @@ export async function renewCertificates(
   if (options.newAuthority === 'switch') {
     if (!next) {
       throw new PluginError('not-found', `there is no new CA to switch to: ${paths.next} is missing`, {
-        hint: 'Create it with --new-ca=prepare, and give both CAs to all clients before the switch.',
+        hint: 'Prepare it, and give both CAs to all clients before the switch.',
+        settings: ['newCa'],
       });
     }
     signer = next;
@@ -190,11 +191,11 @@ function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAu
   const refusals = {
     own: [
       `${paths.server} was not made by mirror-registry, and is never changed`,
-      'Renew it with its issuer, and install it with certs renew --ssl-cert and --ssl-key.',
+      'Renew it with its issuer, and install it with certs renew.',
     ],
     stranded: [
       `cannot sign a certificate: the key of the CA, ${paths.authorityKey}, is missing`,
-      'Restore the key, or create a new CA with --new-ca=prepare and give it to all clients.',
+      'Restore the key, or prepare a new CA and give it to all clients.',
     ],
     missing: [`there is no certificate to renew: ${paths.server} is missing`, 'Restore it from a backup.'],
     external: [
@@ -210,7 +211,10 @@ function requireAutomatic({ status: { kind }, paths }: HostCertificates, { newAu
 async function requireKey(files: HostFiles, { paths, status }: HostCertificates): Promise<string> {
   const key = await files.readText(paths.serverKey);
   if (key !== undefined && status.hasKey) return key;
-  throw new PluginError('invalid-file', keyProblem(paths, key !== undefined), { hint: keyHint });
+  throw new PluginError('invalid-file', keyProblem(paths, key !== undefined), {
+    hint: keyHint,
+    settings: ['rotateKey'],
+  });
 }
 
 function describeEnd({ daysLeft, notAfter }: { readonly daysLeft: number; readonly notAfter: string }): string {

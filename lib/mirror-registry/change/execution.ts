@@ -58,7 +58,8 @@ export async function requireUntouched(
   const modified = await records.listModified(journal);
   if (force || modified.length === 0) return;
   throw new PluginError('conflict', `${modified.join(' and ')} changed since ${journal.title}`, {
-    hint: 'Another program or user changed it. Save a copy, and use --force.',
+    hint: 'Another program or user changed it. Save a copy, and force the change.',
+    settings: ['force'],
   });
 }
 

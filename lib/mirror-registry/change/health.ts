@@ -75,7 +75,8 @@ export async function requireHealth(
   if (signal.aborted) throw new PluginError('interrupted', 'interrupted');
   if (!force && certificates.status.problems.length === 0) {
     throw new PluginError('not-ready', `the registry is not healthy before the change: ${problem}`, {
-      hint: `Nothing was changed. Fix the registry first: see journalctl -u quay-app.service. --force changes it anyway.`,
+      hint: 'Nothing was changed. Fix the registry first: see journalctl -u quay-app.service. Or force the change.',
+      settings: ['force'],
     });
   }
   log('warn', `the registry is not healthy before the change: ${problem}`);

@@ -212,8 +212,7 @@ function certificateBlockers(
   { server, key }: RenewalNeed,
 ): string[] {
   // A certificate is renewed on its own key.
-  if (kind === 'automatic' && !hasKey && key.length === 0)
-    return [`${problems.join(', ')}: --rotate-key creates a new key`];
+  if (kind === 'automatic' && !hasKey && key.length === 0) return [`${problems.join(', ')}: a new key is needed`];
   // A certificate that is renewed or replaced blocks no client.
   if (kind === 'automatic' || kind === 'external' || server.length > 0 || problems.length === 0) return [];
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
@@ -231,7 +230,7 @@ function listDue({ kind, server }: CertificateStatus, renewals: RenewalNeed, ren
     return [];
   const date = server.notAfter.slice(0, 10);
   const when = server.daysLeft < 0 ? `expired on ${date}` : `expires on ${date}, in ${server.daysLeft} days`;
-  return [`${server.file} ${when}, and this program does not renew it: install a new one with certs renew --ssl-cert`];
+  return [`${server.file} ${when}, and this program does not renew it: install a new one with certs renew`];
 }
 
 function listWarnings(images: readonly ImageChange[]): string[] {

@@ -33,7 +33,7 @@ export async function requireReadiness(
       'unsupported',
       `${release.name} is for ${release.arch}, but this host is ${arch ?? 'different'}`,
       {
-        hint: 'Create a bundle for this host with bundle create --arch.',
+        hint: 'Create a bundle for the architecture of this host.',
       },
     );
   }

@@ -53,7 +53,8 @@ export async function requireReplaced(
   }
   if (missing.length === 0) return;
   throw new PluginError('not-found', `podman no longer has ${missing.join(' and ')}, which a rollback needs`, {
-    hint: "Load the images again ('podman pull' or 'podman load'), and run 'rollback' again. --force uses the present image of that name.",
+    hint: "Load the images again ('podman pull' or 'podman load'), and run 'rollback' again. Or force it, with the present image of that name.",
+    settings: ['force'],
   });
 }
 

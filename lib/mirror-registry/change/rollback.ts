@@ -74,8 +74,8 @@ async function findChange(request: ExecutionRequest, records: UpgradeRecords): P
   if (!journal) return undefined;
   if (journal.phase === 'writing' || journal.phase === 'restarting') await requireUntouched(request, records, journal);
   if (request.noRestart && journal.database !== undefined) {
-    throw new PluginError('usage', '--no-restart cannot be used if the database is restored', {
-      hint: 'Quay is stopped for that. Omit the option.',
+    throw new PluginError('usage', 'a rollback that restores the database must restart the registry', {
+      hint: 'Quay is stopped for that. Allow the restart.',
     });
   }
   return journal;

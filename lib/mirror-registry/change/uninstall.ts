@@ -115,7 +115,8 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
     return { scope, unitFolder: folder, quayRoot: { ...mount, value: mount.value.replace(/\/quay-config\/?$/, '') } };
   }
   throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} does not name the folder quay-config`, {
-    hint: 'Give the folder that contains it with --quay-root.',
+    hint: 'Give the folder that contains it.',
+    settings: ['quayRoot'],
   });
 }
 
@@ -175,7 +176,7 @@ async function listKept(files: HostFiles, located: LocatedInstallation): Promise
   const unfinished = await records.current();
   if (!unfinished) return (await records.listEnded()).flatMap(rollbackTags);
   throw new PluginError('conflict', `${unfinished.title} is unfinished`, {
-    hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', or 'rollback --abandon'.",
+    hint: "Nothing was changed. Run the same command again to resume it, or 'rollback', which can also abandon it.",
   });
 }
 
@@ -191,6 +192,6 @@ async function requireRemovable(files: HostFiles, path: string, home: string): P
   const isShared = ['/etc', '/usr', '/var/lib', home].some((other) => `${other}/`.startsWith(`${resolved}/`));
   if (!isShared && resolved.split('/').length > 2) return files.locate(resolved);
   throw new PluginError('unsupported', `${resolved} is not removed, because it has more than the registry`, {
-    hint: 'Nothing was changed. Omit --remove-data, and remove the files of the registry yourself.',
+    hint: 'Nothing was changed. Keep the data, and remove the files of the registry yourself.',
   });
 }

@@ -61,8 +61,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
 
   const quayChanges = plan.images.some(({ component }) => component === 'quay');
   if (request.noRestart && (quayChanges || plan.images.some(({ from, to }) => from === to))) {
-    throw new PluginError('usage', '--no-restart cannot be used if Quay or an image of the same name changes', {
-      hint: 'The database is copied while Quay is stopped. Omit the option.',
+    throw new PluginError('usage', 'a change of Quay, or of an image of the same name, must restart the registry', {
+      hint: 'The database is copied while Quay is stopped. Allow the restart.',
     });
   }
   const database = quayChanges ? await findDatabase(files, commands, detected.installation, signal) : undefined;

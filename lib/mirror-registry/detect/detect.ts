@@ -30,7 +30,8 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   const mount = configMountOf(commands.quay, options);
   if (!mount) {
     throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
-      hint: 'This program supports only registries that mirror-registry installed. Give the folder with quay-config with --quay-root.',
+      hint: 'This program supports only registries that mirror-registry installed. Give the folder that contains quay-config.',
+      settings: ['quayRoot'],
     });
   }
   const configuration = await openConfiguration(host, join(mount.value, 'config.yaml'));
@@ -87,8 +88,9 @@ async function openConfiguration(host: HostFiles, path: string): Promise<Configu
   if (text !== undefined) return readQuayConfiguration(path, text);
   throw new PluginError('invalid-file', `the units name ${path}, which is missing`, {
     hint: /[$%]/.test(path)
-      ? 'Only systemd can expand these variables. Give the folder with quay-config with --quay-root.'
+      ? 'Only systemd can expand these variables. Give the folder that contains quay-config.'
       : 'Restore the configuration from a backup. The database cannot be read without its secrets.',
+    settings: /[$%]/.test(path) ? ['quayRoot'] : [],
   });
 }
 

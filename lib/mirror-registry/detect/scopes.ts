@@ -39,7 +39,8 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
   const [first, second] = found;
   if (first && second) {
     throw new PluginError('conflict', `there are two mirror registries: in ${first.folder} and in ${second.folder}`, {
-      hint: 'Choose one with --scope=system or --scope=user.',
+      hint: 'Choose the scope: system or user.',
+      settings: ['scope'],
     });
   }
   // The migration to version 3 leaves the old units.
@@ -56,7 +57,8 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
   if (first) return first;
   const places = wanted.map(([, folder]) => host.locate(folder)).join(' and ');
   throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
-    hint: 'Run this on the host of the registry as the user who installed it, or use --user-home or --root.',
+    hint: 'Run this on the host of the registry as the user who installed it, or give the home of that user or the root of the host.',
+    settings: ['userHome', 'root'],
   });
 }
 

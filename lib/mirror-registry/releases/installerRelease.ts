@@ -52,7 +52,8 @@ export async function openInstallerRelease(
     const image = given[component] ?? names[component];
     if (image !== undefined) return image;
     throw new PluginError('usage', `${path} does not name its image of ${component}`, {
-      hint: 'Name the release with --version, or the images with --target-quay, --target-redis and --target-pause.',
+      hint: 'Name the version of the release, or its images.',
+      settings: ['version', 'targetQuay', 'targetRedis', 'targetPause'],
     });
   };
   const [quay, redis, pause] = [nameOf('quay'), nameOf('redis'), nameOf('pause')];

@@ -28,7 +28,7 @@ export async function openListedRelease(
     check: (expected) => {
       if (expected === undefined || expected === root.digest) return Promise.resolve();
       return Promise.reject(
-        new PluginError('digest-mismatch', `${name} has the digest ${root.digest}, not the one in --digest`, {
+        new PluginError('digest-mismatch', `${name} has the digest ${root.digest}, not ${expected}`, {
           hint: 'Nothing was changed. Push the release again, or find out who changed its tag.',
         }),
       );

@@ -38,7 +38,7 @@ export async function requireDigest(
   expected: Digest | undefined,
 ): Promise<void> {
   for (const [digest, source] of [
-    [expected, '--digest'],
+    [expected, `the request, ${expected ?? ''}`],
     [await readDigestFile(path), `${path}.sha256`],
   ] as const) {
     if (digest === undefined || digest === found) continue;

@@ -227,7 +227,7 @@ describe('certificates', function () {
     const key = host.at('quay-config/ssl.key');
     await copyFile(host.at('quay-rootCA/rootCA.key'), key);
     expect((await host.read()).status.problems.join()).to.include('ssl.key is not the key of');
-    expect((await failureOf(host.renew(), 'invalid-file')).hint).to.include('--rotate-key');
+    expect((await failureOf(host.renew(), 'invalid-file')).settings).to.include('rotateKey');
     await rm(key);
     expect((await failureOf(host.renew(), 'invalid-file')).message).to.include('ssl.key is missing');
     await host.renew({ rotateKey: true });
@@ -275,7 +275,7 @@ describe('certificates', function () {
     const stranded = await install();
     await rm(stranded.at('quay-rootCA/rootCA.key'));
     expect((await stranded.read()).status.kind).to.equal('stranded');
-    expect((await failureOf(stranded.renew(), 'unsupported')).hint).to.include('--new-ca');
+    expect((await failureOf(stranded.renew(), 'unsupported')).hint).to.include('prepare a new CA');
 
     const external = await install();
     const proxied = { ...external.installation, externalTls: true, servesTls: false };

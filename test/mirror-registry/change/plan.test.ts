@@ -123,7 +123,7 @@ describe('planUpgrade', () => {
     );
     expect((await planFixture(mixed, latest)).blockers.join())
       .to.include('ssl.key is not the key of')
-      .and.to.include('--rotate-key');
+      .and.to.include('a new key is needed');
 
     const own = await install({ age: '2.0.7', configuration: '' });
     await installOwnCertificate(own, 'elsewhere.example.com');

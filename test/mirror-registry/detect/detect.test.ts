@@ -109,7 +109,9 @@ describe('detectInstallation', () => {
       (await readFile(fixture.root + unit, 'utf8')).replace(`${fixture.quayRoot}/quay-config`, '${PLACE}/quay-config'),
     );
     const lost = await failureOf(detect(fixture), 'invalid-file');
-    expect([lost.message, lost.hint].join()).to.include('${PLACE}').and.to.include('--quay-root');
+    expect([lost.message, ...lost.settings].join())
+      .to.include('${PLACE}')
+      .and.to.include('quayRoot');
     await fixture.write('/srv/quay/quay-config/config.yaml', 'SERVER_HOSTNAME: other:9443\n');
     const options = { scope: 'auto', home: fixture.home, quayRoot: '/srv/quay' } as const;
     const { installation } = await detectInstallation(new HostFiles(fixture.root), options);

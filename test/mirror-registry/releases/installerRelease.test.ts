@@ -42,7 +42,7 @@ describe('openInstallerRelease', function () {
   it('takes the archive of images alone too, with names that are given', async () => {
     await runSuccessfully('tar', ['-xzf', archive, '-C', folder, 'image-archive.tar']);
     const alone = join(folder, 'image-archive.tar');
-    expect((await failureOf(open(alone), 'usage')).hint).to.include('--version');
+    expect((await failureOf(open(alone), 'usage')).settings).to.include('version');
     expect((await open(alone, { quay, redis, pause })).images.redis.image).to.equal(redis);
   });
 
