@@ -293,7 +293,7 @@ describe('Session', () => {
         [exec('./failing'), /failing ended with 3: your session has ended/, /by hand/],
         [exec('./nonsense'), /nonsense printed something that is not JSON/, /by hand/],
         [exec('./older'), /answered as client.authentication.k8s.io\/v1beta1/, /by hand/],
-        [exec('./empty'), /gave neither a token nor a certificate/, /by hand/],
+        [exec('./empty'), /returned neither a token nor a certificate/, /by hand/],
         [exec('./empty', { interactiveMode: 'Always' }), /wants a terminal/, /oc login/],
       ];
       for (const [user, message, hint] of cases) {
