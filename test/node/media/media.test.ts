@@ -276,7 +276,7 @@ describe('media', () => {
     ]);
     const reasonOf = (name: string): string => events.find(({ path }) => path.endsWith(name))?.reason ?? '';
     expect(reasonOf('4.12.4-x86_64.tar')).to.match(/the volume .*\.002 is missing/);
-    expect(reasonOf('theirs.tar')).to.match(/no upgrade bundle/);
+    expect(reasonOf('theirs.tar')).to.match(/not an upgrade bundle/);
     // There is nothing of use: it may be pulled out.
     expect((await run('findmnt', ['--source', stick.device])).code).to.equal(1);
     expect(await look(media)).to.deep.equal([]);
