@@ -83,7 +83,7 @@ const bundle: Schema = {
       description:
         'A device or file on one of the nodes, /dev/sdb for instance. Media are searched where it is absent.',
       maxLength: 4096,
-      pattern: '^(/[^/]+)+$',
+      pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
       [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
     },
     digest: {
@@ -168,12 +168,6 @@ const status: Schema = {
     conditions: listByKey(condition, 'type', 32),
     nodes: listByKey(node, 'name', 2000),
   },
-  [rulesField]: [
-    rule(
-      "!has(oldSelf.phase) || oldSelf.phase != 'Completed' || (has(self.phase) && self.phase == 'Completed')",
-      'what is completed stays so',
-    ),
-  ],
 };
 
 const root: Schema = {
@@ -182,6 +176,12 @@ const root: Schema = {
   required: ['spec'],
   properties: { apiVersion: { type: 'string' }, kind: { type: 'string' }, metadata: { type: 'object' }, spec, status },
   [rulesField]: [
+    // On the object: a rule on the status would not see that it is removed.
+    rule(
+      "!has(oldSelf.status) || !has(oldSelf.status.phase) || oldSelf.status.phase != 'Completed' || " +
+        "(has(self.status) && has(self.status.phase) && self.status.phase == 'Completed')",
+      'what is completed stays so',
+    ),
     rule(
       `${duringPhases('self', ['Detected', 'Failed'])} || has(self.spec.bundle.digest)`,
       'a bundle whose digest spec.bundle.digest does not allow cannot go past Detected',

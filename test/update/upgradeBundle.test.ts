@@ -76,7 +76,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
 
     it('refuses nonsense', async () => {
       await refused(bundleOf('a', { bundle: { digest: 'sha256:12' } }), 'spec.bundle.digest');
-      for (const file of ['dev/sdb', '/dev//sdb', '/dev/', '']) {
+      for (const file of ['dev/sdb', '/dev//sdb', '/dev/', '', '/dev/sdb\n', '/dev/s\0db']) {
         await refused(bundleOf('a', { bundle: { file } }), 'spec.bundle.file');
       }
       await refused(bundleOf('a', { bundle: { digest }, store: 'other' }), 'spec.store');
@@ -156,7 +156,7 @@ describe('the status of an UpgradeBundle', () => {
   /** Puts an object with one status, then changes it; what the server says about it. */
   const change = async (
     before: object,
-    after: object,
+    after: object | null,
     spec: object = {},
     specAfter: object = spec,
   ): Promise<string> => {
@@ -188,6 +188,7 @@ describe('the status of an UpgradeBundle', () => {
   it('may go on, and not back from its end', async () => {
     expect(await change({ phase: 'Detected' }, { phase: 'Verified' })).to.equal('done');
     expect(await change({ phase: 'Completed' }, { phase: 'Loading' })).to.contain('what is completed stays so');
+    expect(await change({ phase: 'Completed' }, null)).to.contain('what is completed stays so');
     expect(await change({}, { phase: 'Extracted' })).to.contain('Unsupported value: "Extracted"');
   });
 

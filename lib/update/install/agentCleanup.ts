@@ -23,11 +23,16 @@ function cleanScript({ removePins }: CleanupOptions): string {
   changed=yes
 done
 [ -z "$changed" ] || chroot /host systemctl reload crio
-until rm -rf --one-file-system ${leftFolders.map((folder) => `/host${folder}`).join(' ')}; do
+until ${leftFolders.map((folder) => `{ rm -rf --one-file-system /host${folder} || ${isEmptyMount(folder)}; }`).join(' && ')}; do
   sleep 5
 done
 exec sleep infinity
 `;
+}
+
+/** A folder that is a mount point stays, empty: the administrator has mounted a disk there. */
+function isEmptyMount(folder: string): string {
+  return `{ mountpoint -q /host${folder} && [ -z "$(ls -A /host${folder})" ]; }`;
 }
 
 /** Makes of the DaemonSet of the agents one that cleans up after them, with the same name and the same image: so the agents end first. */
@@ -36,7 +41,7 @@ export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): 
   const template = fieldsOf(spec['template']);
   const pod = fieldsOf(template['spec']);
   const [container] = listOf(pod['containers']);
-  const isClean = leftFolders.map((folder) => `[ ! -e /host${folder} ]`).join(' && ');
+  const isClean = leftFolders.map((folder) => `{ [ ! -e /host${folder} ] || ${isEmptyMount(folder)}; }`).join(' && ');
   const cleaner: Fields = {
     ...keep(container ?? {}, ['name', 'image', 'imagePullPolicy', 'resources', 'securityContext']),
     command: ['/bin/bash', '-c', cleanScript(options)],

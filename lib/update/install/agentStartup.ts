@@ -35,8 +35,9 @@ export async function startAgents(
     const survey = await surveyAgents(cluster);
     if (survey.complete) return survey;
     const words = describe(survey);
-    if (words !== told) context.log('info', words);
-    told = words;
+    const lasting = words.replace(changing, '');
+    if (lasting !== told) context.log('info', words);
+    told = lasting;
     const next = executables.flatMap((executable) => choose(survey, executable, { brought, since, peerTime }) ?? []);
     for (const { pod, executable } of next) {
       context.log('info', `bringing the executable to ${pod.node}`);
@@ -47,6 +48,9 @@ export async function startAgents(
     if (next.length === 0) await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
   }
 }
+
+/** What changes in the error of a container runtime at each attempt: times and durations. */
+const changing = /\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+)?|\b\d+(?:\.\d+)?(?:ms|m|s)\b/g;
 
 interface Memory {
   readonly brought: ReadonlySet<string>;

@@ -1,18 +1,29 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { access, copyFile, mkdir, readFile, stat } from 'node:fs/promises';
+import { once } from 'node:events';
+import { copyFile, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { executablePath } from '../../../lib/update/install/agentStart.ts';
 import type { ApiObject, Change } from './apiObjects.ts';
 import type { Json } from './apiPatch.ts';
 import type { TestApiServer } from './apiServer.ts';
 
+interface ReadinessProbe {
+  readonly exec: { readonly command: readonly string[] };
+}
+
 interface Template {
   readonly metadata: Json;
   readonly spec: Json & {
     affinity?: Json;
-    containers: { name: string; command?: string[]; env?: { name: string; value?: string }[] }[];
+    containers: {
+      name: string;
+      command?: string[];
+      env?: { name: string; value?: string }[];
+      readinessProbe?: ReadinessProbe;
+    }[];
   };
 }
 
@@ -72,8 +83,8 @@ export class TestKubelets {
       const place = { kind, namespace: 'oc-upgrade-bundle', name };
       if (!name.startsWith(`${set}-`)) continue;
       this.#server.objects.delete(place, {}, false);
-      this.#containers.get(String(uid))?.kill('SIGKILL');
-      this.#containers.delete(String(uid));
+      this.#containers.get(uid)?.kill('SIGKILL');
+      this.#containers.delete(uid);
     }
   }
 
@@ -160,11 +171,13 @@ export class TestKubelets {
     const { uid: own } = pod['metadata'] as { uid: string };
     const runs = root !== undefined && !this.troubles.has(node);
     if (runs && digests.length === 0) this.#start(own, containers[0]?.command ?? [], root);
-    const ready = runs && (await this.#isReady(root, digests));
-    const was = (pod['status'] as { conditions: { status: string }[] }).conditions[0]?.status === 'True';
+    const ready =
+      runs &&
+      (digests.length === 0 ? await probe(containers[0]?.readinessProbe, root) : await this.#isReady(root, digests));
     const { name } = pod['metadata'] as { name: string };
     const now = this.#server.find('v1', 'Pod', name, 'oc-upgrade-bundle');
-    if (now && ready !== was) this.#setStatus(now, this.#statusOf(node, ready));
+    const status = this.#statusOf(node, ready);
+    if (now && !isDeepStrictEqual(now['status'], status)) this.#setStatus(now, status);
     return ready;
   }
 
@@ -177,7 +190,6 @@ export class TestKubelets {
 
   async #isReady(root: string, digests: readonly (string | undefined)[]): Promise<boolean> {
     const file = join(root, executablePath);
-    if (digests.length === 0) return !(await exists(dirname(dirname(file))));
     if (digests.includes(await this.#digestOf(file))) return true;
     if (!this.sharing) return false;
     for (const other of this.#server.nodeRoots.values()) {
@@ -204,9 +216,9 @@ export class TestKubelets {
   }
 }
 
-async function exists(path: string): Promise<boolean> {
-  return await access(path).then(
-    () => true,
-    () => false,
-  );
+/** Runs the readiness probe of a container on a node, as its kubelet does. */
+async function probe(readiness: ReadinessProbe | undefined, root: string): Promise<boolean> {
+  const [program = '', ...args] = (readiness?.exec.command ?? []).map((word) => word.replaceAll('/host', root));
+  const [code] = (await once(spawn(program, args, { stdio: 'ignore' }), 'exit')) as [number | null];
+  return code === 0;
 }

@@ -69,6 +69,21 @@ describe('install', () => {
     expect(site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRole', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 
+  it('reports an error of a container runtime once, though its times change', async () => {
+    let count = 0;
+    const change = setInterval(() => {
+      count += 1;
+      site.kubelets.troubles.set(
+        'worker-0',
+        `RunContainerError at 2026-11-22T15:00:0${count % 10}.${count}Z after 1${count % 10}ms`,
+      );
+    }, 10);
+    await failureOf(run({ startup: { ...startup, timeout: 400 } }), 'not-ready');
+    clearInterval(change);
+    const said = site.context.lines.filter((line) => line.includes('RunContainerError'));
+    expect(new Set(said.map((line) => line.replace(/ at .*/, ''))).size).to.equal(said.length);
+  });
+
   it('waits for the controllers too', async () => {
     const result = await run();
     const controllers = site.server.find('apps/v1', 'DaemonSet', 'controller', 'oc-upgrade-bundle');

@@ -1,4 +1,5 @@
-import { access, mkdir, writeFile } from 'node:fs/promises';
+import { spawnSync } from 'node:child_process';
+import { access, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { install } from '../../../lib/update/install/install.ts';
@@ -240,6 +241,19 @@ describe('uninstall', () => {
     site.kubelets.troubles.clear();
     await remove();
     expect(await exists('worker-1', state)).to.equal(false);
+  });
+
+  it('empties a folder that is a mount point, and leaves it', async function () {
+    await bring();
+    const folder = join(site.rootOf('worker-0'), state);
+    if (spawnSync('mount', ['-t', 'tmpfs', 'none', folder]).status !== 0) this.skip();
+    try {
+      await writeFile(join(folder, 'state.json'), '{}');
+      await remove();
+      expect(await readdir(folder)).to.deep.equal([]);
+    } finally {
+      spawnSync('umount', [folder]);
+    }
   });
 
   it('touches no other file of a node', async () => {
