@@ -15,7 +15,7 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 /** `apply`: the bundle that the cluster may be updated with. */
 export const command = defineCommand({
   details:
-    'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays where it is: the agents find it on a stick in one of the nodes, ' +
+    'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays where it is: the agents find it on a USB drive in one of the nodes, ' +
     'or where --device says, load it into every node, and begin the update unless it is held. Where they have found it already, and wait for ' +
     'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it. Of a bundle it is checked first who signed the ' +
     'release in it, without a network; the agents check that again, and every byte. What they would refuse by the trust options of install, it refuses too.',

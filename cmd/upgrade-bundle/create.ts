@@ -68,17 +68,17 @@ type CreateArguments = Arguments<typeof options & typeof positionals>;
 export const command = defineCommand({
   details:
     'The release is found by version and architecture, or by --release-image. Its signature is checked before anything large is ' +
-    'fetched. A run that was cut off goes on where it stopped when the same command is run again.',
+    'fetched. An interrupted run resumes if the same command is run again.',
   positionals,
   options,
   examples: [
     [
-      '--version=4.12.4 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/stick',
+      '--version=4.12.4 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/usb',
       'Make upgrade-4.12.4-x86_64.tar',
     ],
     ['--version=4.12.4 --output=. --dry-run', 'See how large it would be'],
     ['--version=4.12.4 --base=4.12.3 --output=.', 'Make upgrade-4.12.4-x86_64-from-4.12.3.tar, which is smaller'],
-    ['--version=4.12.4 --output=/media/stick --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
+    ['--version=4.12.4 --output=/media/usb --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
   ],
   async run(args, { context, terminal, environment }) {
     checkRelease(args);

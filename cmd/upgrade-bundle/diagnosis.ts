@@ -57,7 +57,7 @@ const nodeTools = {
   crictl: 'tells what the container runtime has',
   podman: 'unpacks the image of the operating system',
   'rpm-ostree': 'installs the operating system',
-  mount: 'mounts a stick',
+  mount: 'mounts a USB drive',
   systemctl: 'reloads the container runtime',
 };
 

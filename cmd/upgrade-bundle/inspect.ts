@@ -18,7 +18,7 @@ export const command = defineCommand({
   options: outputOption(['json', 'yaml', 'wide', 'html']),
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Show what is inside'],
-    ['/dev/sdb -o json', 'The same about a stick, for a script'],
+    ['/dev/sdb -o json', 'The same about a USB drive, for a script'],
     ['upgrade-4.12.4-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
   ],
   async run(args, { context, terminal }) {

@@ -16,7 +16,7 @@ import { version } from '../cli/version.ts';
 /** `install`: what makes a cluster one that updates itself from a bundle. */
 export const command = defineCommand({
   details:
-    'Once for each cluster, as cluster-admin: the kind UpgradeBundle, and an agent on every node that finds bundles on sticks and loads them. Nothing is fetched ' +
+    'Once for each cluster, as cluster-admin: the kind UpgradeBundle, and an agent on every node that finds bundles on USB drives and loads them. Nothing is fetched ' +
     'from a registry: agents run in the image of the machine config daemon, and their executable is brought to one node of each architecture ' +
     'through the API server, checked there by its digest, and from there to the others, and to nodes that join later. Run it again to repair, or with another ' +
     'executable to renew; what is as it should be is left alone. With -o yaml the objects are printed and nothing is written: apply them by other means, then ' +

@@ -29,7 +29,7 @@ export const command = defineCommand({
   details:
     'Who signed the release is checked before anything is pushed, without a network unless --signature-store names one. ' +
     'The release, its components, extra images and sigstore attachments go into one repository, with their tags and unchanged ' +
-    'digests. What is there is skipped, so a push that was cut off goes on when the same command is run again.',
+    'digests. What is there is skipped, so a push that was interrupted resumes if the same command is run again.',
   positionals: bundleArgument,
   options: {
     to: {

@@ -49,7 +49,7 @@ export const command = defineCommand({
   options,
   examples: [
     ['upgrade-4.12.4-x86_64.tar', 'Check a bundle'],
-    ['/dev/sdb --sha256=upgrade-4.12.4-x86_64.tar.sha256', 'Check a bundle on a stick, in place'],
+    ['/dev/sdb --sha256=upgrade-4.12.4-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
     ['upgrade-4.12.4-x86_64.tar -o json', 'List every single problem, for a script'],
     ['upgrade-4.12.4-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
   ],

@@ -27,7 +27,7 @@ const options = {
     type: 'string',
     repeatable: true,
     suggest: 'folders',
-    describe: 'Look for bundles in this folder too, besides sticks and discs',
+    describe: 'Look for bundles in this folder too, besides USB drives and discs',
   },
   device: {
     type: 'string',
@@ -54,7 +54,7 @@ export const command = defineCommand({
   details:
     'Finds bundles on the media of this node, verifies the one whose digest an UpgradeBundle allows, gives it to the agents of other nodes, and ' +
     'loads its images when the rollout has come so far, from its own medium or from another node. How far it is stands in the status of the ' +
-    'UpgradeBundle. It needs no registry and runs nothing of what is on a stick. It can be killed at any point: when it is started again it ' +
+    'UpgradeBundle. It needs no registry and runs nothing of what is on a USB drive. It can be killed at any point: when it is started again it ' +
     'goes on. In a pod it uses the account of that. It needs root.',
   options,
   examples: [

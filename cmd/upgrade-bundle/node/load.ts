@@ -27,7 +27,7 @@ export const command = defineCommand({
   details:
     'Who signed the release is checked first, without a network unless --signature-store names one. Then every image goes into the store ' +
     'under its own name and digest, by skopeo or podman, straight from where the bundle lies, with lowered priority. What is there is ' +
-    'skipped, so a load that was cut off goes on when the same command is run again. Each image is checked afterwards, and all are ' +
+    'skipped, so a load that was interrupted resumes if the same command is run again. Each image is checked afterwards, and all are ' +
     'counted again at the end. An additional store is made beside its path, and renamed when it is whole. A bundle that another machine ' +
     'serves is brought here first, by its URL and the digest to expect; it is kept, so that this machine can serve it to the next.',
   positionals: {
@@ -79,7 +79,7 @@ export const command = defineCommand({
     ...signedImagesOption,
   },
   examples: [
-    ['/dev/sdb', 'Load a bundle from a stick into the image store of this machine'],
+    ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
     ['/dev/sdb --store=additional', 'Make an additional image store of it'],
     ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
     ['upgrade-4.12.4-x86_64.tar --images=etcd --images=release', 'Load two of its images'],

@@ -8,12 +8,12 @@ import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
 
-/** `watch`: the bundles on sticks and discs, as they come and go. */
+/** `watch`: the bundles on USB drives and discs, as they come and go. */
 export const command = defineCommand({
   details:
     'A bundle counts when it is written onto a device itself, or is a file upgrade-….tar, or its volumes, in the uppermost folder of a file system that is ' +
     'removable or has a label OCPUPG… or upgrade_…. Such file systems are mounted for reading only (nosuid, nodev, noexec, no journal replayed), in a ' +
-    'folder that only root may enter, and released when the stick goes or the command ends. Nothing on a stick is run, no link on it is followed, and ' +
+    'folder that only root may enter, and released when the stick goes or the command ends. Nothing on a USB drive is run, no link on it is followed, and ' +
     'nothing is verified yet: load does that, and verify. It needs root.',
   options: {
     once: { type: 'boolean', describe: 'Look once, and fail when no bundle is there' },
