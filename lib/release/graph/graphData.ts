@@ -45,7 +45,7 @@ export async function buildGraphDataImage(options: GraphDataOptions, context: Co
   const { bytes, where } =
     typeof archive === 'string'
       ? await fetchGraphData(archive, fetchFile)
-      : { bytes: archive, where: 'the graph-data archive' };
+      : { bytes: archive, where: 'the given archive' };
   const data = await readGraphData(bytes, where, (message) => context.log('warn', message));
   const layer = makeLayer(data, signatures);
   context.log('debug', `graph data: ${data.size} files, a layer of ${layer.bytes.length} bytes`);

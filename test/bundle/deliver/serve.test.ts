@@ -247,7 +247,7 @@ describe('serve', () => {
     const { child, ended, address } = await startUntrusting('--allow-unsigned');
     expect(address).to.match(/^127\.0\.0\.1:\d+$/);
     child.kill('SIGTERM');
-    expect((await ended).stderr).to.match(/warning: .*a key that is not trusted; going on/);
+    expect((await ended).stderr).to.match(/warning: .*a key that is not trusted; continuing/);
   });
 
   it('ends at once while a client is connected', async () => {

@@ -193,7 +193,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
   it('says what to do where there is no bundle', async () => {
     const { code, stderr } = await run('status');
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error: No bundle has been detected or applied\nhint: Insert a stick/);
+    expect(stderr).to.match(/^error: No bundle has been detected or applied\nhint: Insert a USB drive/);
   });
 
   it('follows an update until it is completed', async () => {

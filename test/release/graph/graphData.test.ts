@@ -262,7 +262,7 @@ describe('buildGraphDataImage', () => {
           [entry, ...soundFiles],
         ]) {
           const { message } = await failureOf(build(makeArchive(entries)), 'invalid-file');
-          expect(message, entry.path).to.match(/^the archive that was given is not a graph-data archive: /);
+          expect(message, entry.path).to.match(/^the given archive is not a graph-data archive: /);
           expect(message).not.to.match(/[\n\r]/);
         }
       }
