@@ -55,7 +55,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/preflight',
     'agentImage imageRetention node nodeCheck operatorCheck pinnedImageSets preflight pullAdmission versionCheck',
   ],
-  ['lib/update', 'bundleRecord upgradeBundle'],
+  ['lib/update', 'agentSilence bundleRecord upgradeBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'controller'],
   ['lib/update/install', 'agentRefusal agentStart executable install installation storeObjects uninstall'],

@@ -1,4 +1,5 @@
 import { chooseRecord, listRecords, watchRecords } from '../../lib/update/bundleRecord.ts';
+import { describeSilence } from '../../lib/update/agentSilence.ts';
 import { conditionsOf, listOf } from '../../lib/kubernetes/fields.ts';
 import {
   hasEnded,
@@ -41,11 +42,15 @@ export const command = defineCommand({
       else if (args.output === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
       else if (!args.watch) terminal.print(formatStatus(bundle));
       else if (terminal.live) terminal.redraw(formatStatus(bundle));
-      else terminal.print(formatTitle(bundle));
+      else if (formatTitle(bundle) !== title) terminal.print((title = formatTitle(bundle)));
     };
+    let title = '';
     try {
       if (!args.watch) {
-        await show(chooseRecord(await listRecords(cluster), args.name));
+        const bundle = chooseRecord(await listRecords(cluster), args.name);
+        const silence = hasEnded(bundle) ? undefined : await describeSilence(cluster);
+        if (silence !== undefined) context.log('warn', silence);
+        await show(bundle);
         return;
       }
       let { name } = args;

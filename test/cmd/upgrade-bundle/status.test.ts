@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
+import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
@@ -190,6 +191,24 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status', '-o', 'yaml')).stdout).to.match(/^ {2}phase: Loading$/m);
   });
 
+  it('says first that no agent has reported', async () => {
+    put('Loading', { nodes });
+    const silent = await run('status');
+    expect(silent.stderr).to.match(/^warning: no agent has reported yet: oc -n oc-upgrade-bundle get pods\n/);
+    const lease = (age: number): void => {
+      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
+      const progress = { name: 'a', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+      const renewTime = new Date(Date.now() - age).toISOString().replace('Z', '000Z');
+      server.put({ ...formatNodeReport({ bundle: '', progress }), spec: { holderIdentity: 'a', renewTime } });
+    };
+    lease(3_600_000);
+    expect((await run('status')).stderr).to.contain('no agent has reported since 20');
+    lease(60_000);
+    expect((await run('status')).stderr).to.equal('');
+    put('Completed', { nodes });
+    expect((await run('status')).stderr).to.equal('');
+  });
+
   it('says what to do where there is no bundle', async () => {
     const { code, stderr } = await run('status');
     expect(code).to.equal(1);
@@ -204,6 +223,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     await until(() => server.requests.some(({ query }) => query.get('watch') === 'true'));
     put('Loading', { nodes });
     await shown('4.19.4-x86-64: Loading, 1 of 2 nodes ready, 75%\n');
+    put('Loading', { nodes: nodes.map((node) => ({ ...node, bytes: 1 })) });
     put('Upgrading', { nodes });
     await shown('4.19.4-x86-64: Upgrading');
     put('Completed', { nodes });
