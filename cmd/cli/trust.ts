@@ -38,6 +38,6 @@ export function fetcherOf(connections: Connections, context: Context): FetchFile
 /** Who signed a release, as a line of words. */
 export function nameSigners({ release, signatures }: SignedRelease): string {
   const own = signatures.get(release.digest) ?? [];
-  if (own.length === 0) return 'nobody who is trusted';
+  if (own.length === 0) return 'no trusted key';
   return own.map(({ userId, fingerprint }) => `${userId}, key ${fingerprint}`).join('; ');
 }

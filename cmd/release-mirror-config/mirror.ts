@@ -6,9 +6,9 @@ import { mirrorOptions } from './options.ts';
 /** The command without a word: mirrors a release and what goes with it. */
 export const command = defineCommand({
   details:
-    'The release is named by a version, an image, a bundle or mirror directory, or as file://openshift/release:TAG with --from-dir. ' +
-    'Its signature is checked first. Images, with their sigstore signatures, keep their digests; what is there is not fetched again, so that a run that ' +
-    'was cut off goes on when the same command is run again. Without a destination only the configuration is made.',
+    'Names the release by a version, an image, a bundle or mirror directory, or as file://openshift/release:TAG with --from-dir. Its ' +
+    'signature is checked first. Images and their sigstore signatures keep their digests. Existing content is not fetched again, so ' +
+    'an interrupted run resumes if the same command is run again. Without a destination only the configuration is created.',
   positionals: {
     release: {
       type: 'string',
@@ -18,9 +18,9 @@ export const command = defineCommand({
   },
   options: mirrorOptions,
   examples: [
-    ['4.12.4 --to-dir=/media/stick/mirror -a pull-secret.json', 'Mirror a release to disk'],
+    ['4.12.4 --to-dir=/media/usb/mirror -a pull-secret.json', 'Mirror a release to disk'],
     [
-      'file://openshift/release:4.12.4-x86_64 --from-dir=/media/stick/mirror --to=registry.example.com:5000/openshift/release --apply-config',
+      'file://openshift/release:4.12.4-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
       'From there into the registry of a site, and tell its cluster',
     ],
     ['4.12.4 --apply-config', 'Only bring the signature of a release into the cluster'],

@@ -34,7 +34,7 @@ export const mirrorOptions = {
   },
   'to-dir': {
     type: 'string',
-    describe: 'Mirror directory to write; besides --to, the folder for config only',
+    describe: 'Mirror directory to write; with --to, the folder for config only',
     suggest: 'folders',
     group: destination,
   },
@@ -110,7 +110,7 @@ export const mirrorOptions = {
   ...trustOptions,
   'skip-verification': {
     type: 'boolean',
-    describe: 'As --allow-unsigned; digests are checked all the same',
+    describe: 'As --allow-unsigned; digests are still checked',
     group: 'Trust:',
   },
   ...clusterOptions,

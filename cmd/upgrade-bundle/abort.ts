@@ -8,8 +8,9 @@ import { recordArgument } from './record.ts';
 /** `abort`: an update that has not begun is given up. */
 export const command = defineCommand({
   details:
-    'Before the update itself has begun, the agents stop, what was pinned is unpinned, what was paused is restored, and the cluster is as it was. Once the cluster ' +
-    'version operator is at work there is no way back from here; this then says what there is to do, and changes nothing.',
+    'Before the update has started, this stops the agents, removes the pins and restores what was paused. The cluster is then as it ' +
+    'was before. After the cluster version operator has started, an update cannot be aborted: the command prints what to do, and ' +
+    'changes nothing.',
   positionals: recordArgument,
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until it has been given up' },

@@ -15,10 +15,11 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 /** `apply`: the bundle that the cluster may be updated with. */
 export const command = defineCommand({
   details:
-    'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays where it is: the agents find it on a USB drive in one of the nodes, ' +
-    'or where --device says, load it into every node, and begin the update unless it is held. Where they have found it already, and wait for ' +
-    'permission, this gives it. What is given can be the bundle, or the .yaml or .sha256 that stands beside it. Of a bundle it is checked first who signed the ' +
-    'release in it, without a network; the agents check that again, and every byte. What they would refuse by the trust options of install, it refuses too.',
+    'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays in its place. The agents find it ' +
+    'on a USB drive in a node, or in the place that --device names. They load it into every node, and start the update unless it is ' +
+    'on hold. If they have found it already, they wait for this permission. The argument can be the bundle, or the .yaml or .sha256 ' +
+    'file beside it. The signature of the release in a bundle is checked first, without a network; the agents check it again, with ' +
+    'every byte. A bundle that the agents would refuse is refused.',
   positionals: {
     bundle: {
       type: 'string',
@@ -30,8 +31,7 @@ export const command = defineCommand({
     device: { type: 'string', describe: 'Where a node has the bundle: a device or a file of it, such as /dev/sdb' },
     digest: {
       type: 'string',
-      describe:
-        'The digest that the bundle must have (sha256:<64 hex digits>), instead of or besides a file that says so',
+      describe: 'Digest that the bundle must have (sha256:<64 hex digits>)',
     },
     hold: { type: 'boolean', describe: 'Load everything, then wait for “resume” before the update itself begins' },
     store: { type: 'string', choices: stores, describe: 'Where the nodes keep the images' },

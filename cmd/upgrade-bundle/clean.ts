@@ -7,8 +7,8 @@ import { recordArgument } from './record.ts';
 /** `clean`: the records of updates that have ended. */
 export const command = defineCommand({
   details:
-    'Removes the UpgradeBundles that are Completed or Failed, all of them unless one is named. The agents then remove what they keep for them. Images that the ' +
-    'cluster runs with stay, and stay pinned.',
+    'Removes the UpgradeBundles that are Completed or Failed: all of them, or the one with the given name. The agents then remove ' +
+    'the files that they keep for them. Images that the cluster runs with stay, and stay pinned.',
   positionals: {
     name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle; all that have ended if not given' },
   },

@@ -32,7 +32,7 @@ const options = {
   'extra-image': {
     type: 'string',
     repeatable: true,
-    describe: 'An image to put in besides those of the release',
+    describe: 'Image to add to those of the release',
     check: checkImage,
   },
   base: {
@@ -67,7 +67,7 @@ type CreateArguments = Arguments<typeof options & typeof positionals>;
 /** `create`: creates a bundle of a release. */
 export const command = defineCommand({
   details:
-    'The release is found by version and architecture, or by --release-image. Its signature is checked before anything large is ' +
+    'Finds the release by version and architecture, or by --release-image. The signatures are checked before large blobs are ' +
     'fetched. An interrupted run resumes if the same command is run again.',
   positionals,
   options,
@@ -152,7 +152,7 @@ function toPlain({ path, outcome, digest, fetched, metadata, policies }: CreateR
 
 function toWords({ path, outcome, digest, fetched, metadata, policies }: CreateResult): string {
   const signers = Object.values(metadata.signatures).flat();
-  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'nobody: unsigned';
+  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
   const title = {
     created: 'Created',
     unchanged: 'Nothing to do: the bundle is there and complete',

@@ -6,9 +6,9 @@ import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 /** `doctor`: what is installed here, and what commands would find. */
 export const command = defineCommand({
   details:
-    'Looks at the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Nothing is changed. The tools of ' +
-    'a node are needed where images are loaded, on the nodes of a cluster; RHCOS has them all, and a machine where bundles are made ' +
-    'needs none. Aliases and functions of a shell are not seen: ‘type oc’ tells of them.',
+    'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes nothing. Nodes ' +
+    'need the tools that load images; RHCOS has them all, and a machine that only creates bundles needs none. Aliases and functions ' +
+    'of a shell are not listed: ‘type oc’ shows them.',
   options: { ...outputOption(['json', 'yaml']), ...clusterOptions },
   examples: [
     ['', 'See what is installed'],

@@ -12,8 +12,9 @@ const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 /** `inspect`: shows what is inside a bundle, in place, without reading its blobs. */
 export const command = defineCommand({
   details:
-    'Reads the metadata and the manifests in place, which takes a moment whatever the size. Nothing is verified: the signers are those ' +
-    'that the bundle names, and the verify command checks them. -o wide lists everything, -o html writes one page to hand on.',
+    'Reads the metadata and the manifests in place, within seconds for every size. Verifies nothing: the signers are listed as the ' +
+    'bundle names them, and the verify command checks them. -o wide lists everything, and -o html writes a page that can be passed ' +
+    'on.',
   positionals: bundleArgument,
   options: outputOption(['json', 'yaml', 'wide', 'html']),
   examples: [
@@ -71,7 +72,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ...(digest === undefined ? [] : [['Digest', `${digest} (says the .sha256 file)`]]),
     ['Release', release],
     ...(signers.length === 0
-      ? [['Signed by', 'nobody that the bundle names']]
+      ? [['Signed by', 'the bundle names no signer']]
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
     ['Images', `${totals.images} (${counts.join(', ')})`],
     ...listExtraImages(inspection.extraImages),

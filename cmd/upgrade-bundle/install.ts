@@ -16,12 +16,14 @@ import { version } from '../cli/version.ts';
 /** `install`: what makes a cluster one that updates itself from a bundle. */
 export const command = defineCommand({
   details:
-    'Once for each cluster, as cluster-admin: the kind UpgradeBundle, and an agent on every node that finds bundles on USB drives and loads them. Nothing is fetched ' +
-    'from a registry: agents run in the image of the machine config daemon, and their executable is brought to one node of each architecture ' +
-    'through the API server, checked there by its digest, and from there to the others, and to nodes that join later. Run it again to repair, or with another ' +
-    'executable to renew; what is as it should be is left alone. With -o yaml the objects are printed and nothing is written: apply them by other means, then ' +
-    'run install for the token of the agents, which is in no file, and for the executable. Agents believe the Red Hat release key, and whom the trust options of this run name ' +
-    'besides: nobody else any more, when it is run again without these. With --store=additional every node restarts its container runtime once, and none reboots.',
+    'Creates the kind UpgradeBundle and runs an agent on every node, which finds bundles on USB drives and loads them. Run it once ' +
+    'for each cluster, as cluster-admin. Nothing is fetched from a registry: the agents run in the image of the machine config ' +
+    'daemon. Their executable is uploaded to one node of each architecture through the API server, and checked there by its digest. ' +
+    'Other nodes, and nodes that join later, get it from there. Run it again to repair the installation, or with another executable ' +
+    'to update it; correct objects are left alone. -o yaml prints the objects and writes nothing. Apply them by other means, then ' +
+    'run install for the token of the agents, which is in no file, and for the executable. Agents trust the Red Hat release key and ' +
+    'the keys that the trust options of the latest run name. With --store=additional every node restarts its container runtime once, ' +
+    'and no node reboots.',
   options: {
     executable: {
       type: 'string',
@@ -34,8 +36,7 @@ export const command = defineCommand({
       type: 'string',
       choices: ['warn', 'deny', 'off'],
       default: 'warn',
-      describe:
-        'What the cluster does about workloads that pull at every start: warn whoever makes them, or refuse them',
+      describe: 'Policy for workloads that pull at every start: warn their creator, or refuse them',
     },
     store: {
       type: 'string',
@@ -47,7 +48,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Make CRI-O keep the images of nodes after a power failure; included in --store=additional',
     },
-    overwrite: { type: 'boolean', describe: 'Set what somebody else has changed as it should be' },
+    overwrite: { type: 'boolean', describe: 'Overwrite changes that another client made' },
     wait: {
       type: 'boolean',
       default: true,
@@ -68,7 +69,7 @@ export const command = defineCommand({
     ['', 'Install on the cluster of the current context'],
     ['--dry-run=server', 'Show what would be done, and let the cluster check it'],
     ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
-    ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Let agents believe a key of your own too'],
+    ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Let agents trust your own key too'],
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {

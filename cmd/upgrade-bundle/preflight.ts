@@ -22,10 +22,10 @@ const options = {
 /** `preflight`: whether a cluster can boot and update when no registry answers. */
 export const command = defineCommand({
   details:
-    'Looks at the version and the operators, pools and nodes of the cluster, at every workload, and with a bundle at what the ' +
-    'release in it would run. Nothing is changed. Each finding says what to do; what blocks would keep the cluster from booting or ' +
-    'updating. The exit code is 1 when something blocks. The rights of cluster-reader suffice, but for two things: nodes/proxy, to see ' +
-    'how much space is free, and creating pods, to see in a dry run whether the cluster makes every pod pull its images.',
+    'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it also checks the ' +
+    'release in it. Changes nothing. Each finding says what to do; a blocker would keep the cluster from booting or updating. The ' +
+    'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with two additions. nodes/proxy shows how much ' +
+    'space is free. Creating pods shows, in a dry run, whether the cluster makes every pod pull its images.',
   positionals: {
     bundle: { type: 'string', describe: 'The bundle that the cluster is to be updated with', suggest: 'files' },
   },

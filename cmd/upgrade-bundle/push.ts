@@ -27,9 +27,9 @@ const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 /** `push`: every image of a bundle into a registry. */
 export const command = defineCommand({
   details:
-    'Who signed the release is checked before anything is pushed, without a network unless --signature-store names one. ' +
-    'The release, its components, extra images and sigstore attachments go into one repository, with their tags and unchanged ' +
-    'digests. What is there is skipped, so a push that was interrupted resumes if the same command is run again.',
+    'Checks the signatures before anything is pushed, without a network unless --signature-store names one. The release, its ' +
+    'components, extra images and sigstore attachments go into one repository, with their tags and unchanged digests. Existing ' +
+    'content is skipped, so an interrupted push resumes if the same command is run again.',
   positionals: bundleArgument,
   options: {
     to: {

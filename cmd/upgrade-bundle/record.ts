@@ -4,7 +4,7 @@ import type { OptionRecord } from '../cli/command.ts';
 export const recordArgument = {
   name: {
     type: 'string',
-    describe: 'Name of an UpgradeBundle; the one that the cluster is at work on if not given',
+    describe: 'Name of an UpgradeBundle; by default the one in progress',
     suggest: 'upgrade-bundles',
   },
 } as const satisfies OptionRecord;

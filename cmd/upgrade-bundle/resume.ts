@@ -8,7 +8,7 @@ import { recordArgument } from './record.ts';
 /** `resume`: an update that is held may begin. */
 export const command = defineCommand({
   details:
-    'Takes the hold from an UpgradeBundle. The update begins when every node has loaded everything, at once where that is so.',
+    'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have.',
   positionals: recordArgument,
   options: clusterAccessOptions,
   examples: [['', 'Begin the update that is held']],

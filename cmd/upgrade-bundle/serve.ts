@@ -17,10 +17,10 @@ import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 /** `serve`: a bundle as a registry. */
 export const command = defineCommand({
   details:
-    'Who signed the release is checked before anything is served, without a network unless --signature-store names one. ' +
-    'Clients find the images under the names that their repositories have where they come from, such as ' +
-    'openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing is extracted, nothing can be written, and ' +
-    'nobody but this machine gets in unless --listen says otherwise. The address is printed; Ctrl-C ends it.',
+    'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients find the images ' +
+    'under their original repositories, such as openshift-release-dev/ocp-release, and all of them under openshift/release. Nothing ' +
+    'is extracted, and nothing can be written. Only this machine has access, unless --listen names another address. The address is ' +
+    'printed; Ctrl-C ends it.',
   positionals: bundleArgument,
   options: {
     listen: {
@@ -31,7 +31,7 @@ export const command = defineCommand({
     host: {
       type: 'string',
       repeatable: true,
-      describe: 'Another name by which clients reach this server, besides its addresses and its host name',
+      describe: 'Further name by which clients reach this server',
     },
     ...baseOption,
     'token-file': {
@@ -64,7 +64,8 @@ export const command = defineCommand({
       const { version, arch } = bundle.metadata;
       terminal.print(address);
       if (!isLoopback(server.host)) {
-        const who = token === undefined ? 'whoever reaches it' : 'whoever reads the token off the network';
+        const who =
+          token === undefined ? 'each client that can reach it' : 'each client that reads the token from the network';
         const how = token === undefined ? 'without a login' : 'and the token is sent by it';
         context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
       }

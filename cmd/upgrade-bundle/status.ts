@@ -21,8 +21,8 @@ const barWidth = 10;
 /** `status`: how far an update has come. */
 export const command = defineCommand({
   details:
-    'Shows the phase, what the agents say, and each node with the images that it has. With -w it is renewed as it changes, until the update is completed (exit code 0) ' +
-    'or has failed (1): in place on a terminal, else as a line for each change.',
+    'Shows the phase, the messages of the agents, and each node with the images that it has. -w follows the changes until the update ' +
+    'is completed (exit code 0) or has failed (1): in place on a terminal, else with a line for each change.',
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show every change, until the update has ended' },
@@ -78,7 +78,7 @@ function checkEnd(bundle: UpgradeBundle): void {
   const updated = conditionsOf(bundle).get('Updated');
   const reason = updated === undefined ? '' : `: ${updated.message}`;
   throw new PluginError('partial', `The update with ${bundle.metadata.name} has failed${reason}`, {
-    hint: 'See its conditions: oc adm-upgrade-bundle status. To begin anew: oc adm-upgrade-bundle clean, then apply.',
+    hint: 'See its conditions: oc adm-upgrade-bundle status. To start over: oc adm-upgrade-bundle clean, then apply.',
   });
 }
 

@@ -42,9 +42,9 @@ const options = {
 /** `verify`: checks a bundle from its signature to its last blob. */
 export const command = defineCommand({
   details:
-    'The signature vouches for the release, the release for its components, each manifest for what it points to: everything is read ' +
-    'once, in place, and whatever is missing, cut short, corrupt or unexpected is named. No network is used unless --signature-store ' +
-    'names one. A .sha256 file beside the bundle is compared too. The exit code is 0 for a good bundle, 1 for any other.',
+    'Reads everything once, in place, from the signature of the release to the last blob, and names each file that is missing, ' +
+    'truncated, corrupt or unexpected. Uses no network unless --signature-store names one. A .sha256 file beside the bundle is ' +
+    'compared too. The exit code is 0 for a good bundle, and 1 for any other.',
   positionals: bundleArgument,
   options,
   examples: [
@@ -107,7 +107,7 @@ function failureOf({ path, base, problems }: VerifyReport): PluginError {
   if (first?.hint !== undefined && problems.every(({ hint }) => hint === first.hint)) {
     return new PluginError('incomplete', message, { hint: first.hint, settings: base === undefined ? [] : ['base'] });
   }
-  const hint = 'Do not use it. Copy it again from where it came from, or make it anew with the create command.';
+  const hint = 'Do not use it. Copy it again from where it came from, or create it again.';
   return new PluginError('incomplete', message, { hint });
 }
 
@@ -140,7 +140,7 @@ function toWords(report: VerifyReport): string {
   const rows = [
     ['Release', `${version} ${arch}`],
     ['', release],
-    ['Signed by', signers[0] ?? 'nobody who is trusted'],
+    ['Signed by', signers[0] ?? 'no trusted key'],
     ...signers.slice(1).map((signer) => ['', signer]),
     ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
     ...describePolicies(report.policies),

@@ -406,7 +406,7 @@ describe('runPreflight', () => {
       expect(await find(preview)).to.deep.equal(['warning version clusterversion/version']);
     });
 
-    it('is told that nobody who is trusted signed the release', async () => {
+    it('reports a release that no trusted key signed', async () => {
       await start();
       const distrust = new PluginError('untrusted', 'x is signed by a key that is not trusted', { hint: 'Trust it.' });
       const { findings, ready } = await run({ ...plan, distrust });

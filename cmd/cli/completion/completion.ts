@@ -10,13 +10,13 @@ const scripts = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion
 export const command = defineCommand({
   details:
     'The script completes commands, options and values of all three plugins, typed after oc or kubectl or by the names of their executables; ' +
-    'and after “oc adm upgrade create bundle” where shell-hook is loaded. Everything else is left to the completion that oc and kubectl ' +
-    'have, so load it after theirs, last in the file that your shell starts with:\n\n' +
+    'and after “oc adm upgrade create bundle” if shell-hook is loaded. oc and kubectl complete everything else, so load it after ' +
+    'theirs, last in the file that your shell starts with:\n\n' +
     '  ~/.bashrc                   source <(oc adm-upgrade-bundle completion bash)\n' +
     '  ~/.zshrc                    source <(oc adm-upgrade-bundle completion zsh)\n' +
     '  ~/.config/fish/config.fish  oc adm-upgrade-bundle completion fish | source\n\n' +
-    'Names of UpgradeBundles and nodes are asked of the cluster that the line means, which has two seconds to answer. No other candidate is ever fetched from a ' +
-    'network: versions are those of bundles and mirror directories that are at hand, contexts those of the kubeconfig.',
+    'The cluster that the line names lists UpgradeBundles and nodes, within two seconds. Nothing else is fetched from a network: versions come ' +
+    'from bundles and mirror directories on this machine, contexts from the kubeconfig.',
   positionals: shellArgument,
   options: {},
   examples: [

@@ -27,7 +27,7 @@ const options = {
     type: 'string',
     repeatable: true,
     suggest: 'folders',
-    describe: 'Look for bundles in this folder too, besides USB drives and discs',
+    describe: 'Folder in which to look for bundles, in addition to USB drives and discs',
   },
   device: {
     type: 'string',
@@ -52,10 +52,10 @@ const options = {
 /** `agent`: the agent of one node. */
 export const command = defineCommand({
   details:
-    'Finds bundles on the media of this node, verifies the one whose digest an UpgradeBundle allows, gives it to the agents of other nodes, and ' +
-    'loads its images when the rollout has come so far, from its own medium or from another node. How far it is stands in the status of the ' +
-    'UpgradeBundle. It needs no registry and runs nothing of what is on a USB drive. It can be killed at any point: when it is started again it ' +
-    'goes on. In a pod it uses the account of that. It needs root.',
+    'Finds bundles on the media of this node, and verifies the bundle whose digest an UpgradeBundle allows. Serves it to the agents ' +
+    'of other nodes. Loads its images in the phase Loading, from its own medium or from another node, and reports its progress. It ' +
+    'needs no registry, and executes nothing on a USB drive. It can be killed at any point: it resumes at the next start. In a pod ' +
+    'it uses the account of the pod. It must run as root.',
   options,
   examples: [
     ['', 'Be the agent of this node, in a pod of the DaemonSet'],

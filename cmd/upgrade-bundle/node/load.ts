@@ -25,11 +25,11 @@ import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts
 /** `load`: the images of a bundle into the image store of a node. */
 export const command = defineCommand({
   details:
-    'Who signed the release is checked first, without a network unless --signature-store names one. Then every image goes into the store ' +
-    'under its own name and digest, by skopeo or podman, straight from where the bundle lies, with lowered priority. What is there is ' +
-    'skipped, so a load that was interrupted resumes if the same command is run again. Each image is checked afterwards, and all are ' +
-    'counted again at the end. An additional store is made beside its path, and renamed when it is whole. A bundle that another machine ' +
-    'serves is brought here first, by its URL and the digest to expect; it is kept, so that this machine can serve it to the next.',
+    'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every image ' +
+    'into the store under its own name and digest, straight from the bundle, with lowered priority. Images that are present are ' +
+    'skipped, so an interrupted load resumes if the same command is run again. Each image is checked afterwards, and all are counted ' +
+    'again at the end. An additional store is created beside its path, and renamed when it is complete. A bundle that another ' +
+    'machine serves is fetched first, by its URL and its expected digest. It is kept, so that this machine can serve it to the next.',
   positionals: {
     bundle: {
       type: 'string',

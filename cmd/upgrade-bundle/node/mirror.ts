@@ -22,9 +22,10 @@ import { mirrorFile } from '../../../lib/machine/paths.ts';
 /** `mirror`: a bundle in place of the registries that its images come from, on this machine. */
 export const command = defineCommand({
   details:
-    'For parts of the system that insist on asking a registry. Who signed the release is checked first; then the bundle is served to this ' +
-    `machine alone, and ${mirrorFile} makes CRI-O, podman, skopeo and rpm-ostree ask here for the repositories of the bundle. Each request is told ` +
-    'of as it comes. Ctrl-C ends it, removes the file, and prints how often what was asked for: the list of what still wants a registry.',
+    `For parts of the system that always ask a registry. The signatures are checked first. Then this machine serves the bundle to ` +
+    `itself only: ${mirrorFile} makes CRI-O, podman, skopeo and rpm-ostree ask here for the repositories of the bundle. Each request ` +
+    `is printed. Ctrl-C ends it, removes the file, and prints how often each image was requested: the list of what still needs a ` +
+    `registry.`,
   positionals: bundleArgument,
   options: {
     port: {

@@ -9,9 +9,9 @@ import { hostOptions } from './host.ts';
 /** `pin`: keeps the images of a bundle from being removed. */
 export const command = defineCommand({
   details:
-    'The kubelet removes images that no container uses when the disk fills up. Those in the list that this writes, a drop-in of CRI-O, it ' +
-    'leaves alone: the release image and all others of the bundle, besides those that were pinned before. On clusters with ' +
-    'PinnedImageSets (4.19 and later) use one of those instead: a list of its own is refused where another file has one, since CRI-O knows only one.',
+    'Writes a drop-in of CRI-O that lists the release image and all other images of the bundle. The kubelet removes unused images ' +
+    'from a full disk, but not the images in this list. Images that were pinned before stay pinned. On clusters with PinnedImageSets ' +
+    '(4.19 and later) use one of those. If another file has such a list, a second list is refused, because CRI-O reads only one.',
   positionals: {
     bundle: { type: 'string', describe: 'A bundle, a device that holds one, or a mirror directory', suggest: 'files' },
   },

@@ -7,9 +7,9 @@ import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
 /** `storage`: makes an additional image store known. */
 export const command = defineCommand({
   details:
-    `Prints ${storageFile} as it should be for an additional store. With --write it is written, on a machine where there is none: a file of ` +
-    'somebody else is never touched, since on OpenShift nodes the machine-config-operator would take it for damage. The folder of the ' +
-    'store is made first: without it no container runtime starts.',
+    `Prints ${storageFile} with an additional store. --write writes it on a machine that has no such file. A file of another owner ` +
+    `is never changed, because the machine config operator would treat that as damage. The folder of the store is created first, ` +
+    `because no container runtime starts without it.`,
   options: {
     'store-path': {
       type: 'string',
@@ -17,13 +17,13 @@ export const command = defineCommand({
       describe: 'Folder of the additional store',
       suggest: 'folders',
     },
-    write: { type: 'boolean', describe: 'Write the file, where there is none' },
+    write: { type: 'boolean', describe: 'Write the file if it does not exist' },
     remove: { type: 'boolean', describe: 'Remove the file that --write made' },
     ...hostOptions,
   },
   examples: [
     ['', 'Show what has to be in the file'],
-    ['--write', 'Make the store known on a machine that nobody manages'],
+    ['--write', 'Configure the store on a machine without a configuration manager'],
   ],
   async run({ storePath, write, remove, root }, { terminal, environment }) {
     const host = { root, environment };

@@ -11,10 +11,11 @@ import { mountFolder } from '../../../lib/machine/paths.ts';
 /** `watch`: the bundles on USB drives and discs, as they come and go. */
 export const command = defineCommand({
   details:
-    'A bundle counts when it is written onto a device itself, or is a file upgrade-….tar, or its volumes, in the uppermost folder of a file system that is ' +
-    'removable or has a label OCPUPG… or upgrade_…. Such file systems are mounted for reading only (nosuid, nodev, noexec, no journal replayed), in a ' +
-    'folder that only root may enter, and released when the stick goes or the command ends. Nothing on a USB drive is run, no link on it is followed, and ' +
-    'nothing is verified yet: load does that, and verify. It needs root.',
+    'Lists bundles on media: a bundle that is written onto a device itself, or a file upgrade-….tar or its volumes in the top folder ' +
+    'of a file system. The file system must be removable, or have a label OCPUPG… or upgrade_…. Such file systems are mounted ' +
+    'read-only (nosuid, nodev, noexec, no journal replayed), in a folder that only root can enter. They are unmounted when the USB ' +
+    'drive is removed or the command ends. Nothing on a USB drive is executed, no link on it is followed, and nothing is verified: ' +
+    'load and verify do that. It must run as root.',
   options: {
     once: { type: 'boolean', describe: 'Look once, and fail when no bundle is there' },
     device: {
@@ -40,7 +41,7 @@ export const command = defineCommand({
   },
   examples: [
     ['', 'Say which bundles come and go, until Ctrl-C'],
-    ['--once -o json', 'List what is there, one line of JSON each'],
+    ['--once -o json', 'List the present bundles, one line of JSON each'],
     ['--once --device=/dev/vdb1', 'Look at a disk of a virtual machine too'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -60,7 +61,7 @@ export const command = defineCommand({
       events.forEach(show);
       if (media.bundles.length > 0) return;
       throw new PluginError('not-found', 'no medium of this machine has a bundle', {
-        hint: 'A stick that the kernel sees is listed by lsblk. A disk that is not removable has to be named with --device.',
+        hint: 'lsblk lists each USB drive that the kernel sees. Name a disk that is not removable with --device.',
       });
     } finally {
       await media.close();

@@ -65,7 +65,7 @@ function describeFacts({ size, digest, form, release, previous, signatures }: In
       ? [['Digest', markup`<code>${digest}</code>, as the .sha256 file says`] satisfies [string, Markup]]
       : []),
     ['Release', markup`<code>${release}</code>`],
-    ['Signed by', signers.size === 0 ? 'nobody that the bundle names' : [...signers].join(', ')],
+    ['Signed by', signers.size === 0 ? 'the bundle names no signer' : [...signers].join(', ')],
     ['Updates', previous.length === 0 ? 'from any version' : `from ${previous.join(', ')}`],
   ];
   return markup`<dl>
@@ -207,7 +207,7 @@ function explainVerification({ form, release, digest, signatures }: Inspection, 
     <pre>oc adm-upgrade-bundle verify ${shellWord(name)}</pre>
     ${
       digest &&
-      markup`<p>That the file is the one that was made. Its digest should have reached you by another way, too:</p>
+      markup`<p>The digest of the whole file. Get the expected digest in another way, too:</p>
         <pre>sha256sum -c ${shellWord(`${name}.sha256`)}</pre>`
     }
     ${

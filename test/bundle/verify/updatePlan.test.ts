@@ -58,7 +58,7 @@ describe('planUpdate', () => {
     ]);
   });
 
-  it('tells that nobody who is trusted signed the release', async () => {
+  it('tells that no trusted key signed the release', async () => {
     expect((await plan({}, false)).update.distrust?.code).to.equal('untrusted');
     expect((await plan({ signed: false })).update.distrust?.code).to.equal('unsigned');
   });

@@ -62,7 +62,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(stdout.match(/^ {2}pull-policy +Set imagePullPolicy/gm)).to.have.length(1);
   });
 
-  it('prints JSON, and takes a bundle that nobody who is trusted signed for one that must not be used', async () => {
+  it('prints JSON, and reports a bundle that no trusted key signed', async () => {
     const { code, stdout } = await preflight(bundle.path, '-o', 'json');
     expect(code).to.equal(1);
     const report = JSON.parse(stdout) as Preflight;

@@ -121,7 +121,7 @@ describe('verify', () => {
   it('says what to do about a signature by a key that is not trusted', async () => {
     const { code, stdout, stderr } = await verify([bundle.path]);
     expect(code).to.equal(1);
-    expect(stdout).to.include('nobody who is trusted');
+    expect(stdout).to.include('no trusted key');
     expect(stderr).to.include(`Trust ${bundle.key.fingerprint} only`).and.to.include('\ntry: --signature-store, ');
     const allowed = await verify([bundle.path, '--allow-unsigned']);
     expect(allowed.code).to.equal(0);
