@@ -38,7 +38,7 @@ const advice = {
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
-  stats: 'Look on the node (df /var/lib/containers), or run this as somebody who may get nodes/proxy.',
+  stats: 'Look on the node (df /var/lib/containers), or run this as a user who may get nodes/proxy.',
   list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
   missing:
     'Load them into the storage of the node before its registry is gone: a pod that is moved or started there needs them.',
@@ -114,7 +114,7 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
 function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
   const { present, wanted } = countNext(node, bundle, knowledge);
   if (present === wanted) return [];
-  const unsure = isTruncated(node, knowledge) ? ', as far as it lists them' : '';
+  const unsure = isTruncated(node, knowledge) ? ', by its list of images' : '';
   const what = `has ${present} of the ${wanted} images of ${bundle.version}${unsure}`;
   return [find('images', 'info', what, advice.next)];
 }

@@ -91,7 +91,7 @@ function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Clust
           severity: 'blocker',
           subject: { kind: 'Bundle', name: path },
           message: distrust.message,
-          advice: distrust.hint ?? 'Take a bundle of a release that somebody trusted signed.',
+          advice: distrust.hint ?? 'Use a bundle of a release that a trusted key signed.',
         },
       ]
     : [];

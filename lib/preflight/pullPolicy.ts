@@ -4,7 +4,7 @@ import { isByDigest, keyOf, type Container, type PodTemplate } from './podTempla
 const advice = {
   policy:
     'Set imagePullPolicy: IfNotPresent in what makes the pods; a pod that must always pull does not start without a registry.',
-  idle: 'Set imagePullPolicy: IfNotPresent before it is started again.',
+  idle: 'Set imagePullPolicy: IfNotPresent before it restarts.',
   payload:
     'The release brings it like this: keep a registry that has the image until the update is over, or take another release.',
   tag: 'Name the image by digest: what a tag means is only known to a registry, and no bundle or pin holds it.',

@@ -49,7 +49,7 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     } catch (error) {
       if (!isPluginError(error, 'denied')) throw error;
       const message = `may not be listed by you, so nothing is known about them: ${error.message}`;
-      const advice = 'Run this as somebody who may (cluster-reader is enough, but for free space).';
+      const advice = 'Run this as a user who may (cluster-reader is enough, except for free space).';
       findings.push({ check: 'rights', severity: 'warning', subject: { kind, name: '' }, message, advice });
       return [];
     }

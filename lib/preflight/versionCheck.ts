@@ -30,13 +30,13 @@ const firstLocalSystem = { byDefault: '4.19.0-0', preview: '4.17.0-0' };
 
 const advice = {
   busy: 'Wait until the cluster version operator is done (oc adm upgrade), or help it: nothing is updated meanwhile.',
-  failing: 'See what the operator says (oc adm upgrade), and set that right first.',
+  failing: 'See what the operator says (oc adm upgrade), and fix that first.',
   upgradeable:
     'See what it says: it keeps the cluster at this minor version. Updates to later patches are not concerned.',
   path: 'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a bundle updates.',
   older: 'A cluster cannot go back to an earlier version: take a bundle of a later one.',
   same: 'There is nothing to update.',
-  unknown: 'Compare with the update graph where there is a network: the release itself says nothing.',
+  unknown: 'Compare with the update graph if there is a network: the release itself says nothing.',
   arch: 'Take the bundle for multi.',
   system:
     'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +

@@ -33,8 +33,7 @@ export async function pinImages(look: Pinnable): Promise<BundleCondition> {
   if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
   if (left.length > 0) return waiting('Pinning', `${listNames(left)} have not pinned the images yet`);
   const unpinnable = listUnpinnable(facts.metadata.images);
-  const but =
-    unpinnable.length > 0 ? `, but for those whose names no PinnedImageSet takes: ${listNames(unpinnable)}` : '';
+  const but = unpinnable.length > 0 ? `, except names that no PinnedImageSet accepts: ${listNames(unpinnable)}` : '';
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
 }
 

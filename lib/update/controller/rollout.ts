@@ -16,8 +16,11 @@ const usualPace = 15_000;
 export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
   const { identity, namespace, lease, pace: acquirePeriod = usualPace } = options;
   try {
-    await leadWithLease(cluster, { acquirePeriod, ...lease, name: 'controller', namespace, identity }, context, (signal) =>
-      leadRollout(cluster.within(signal), options, { ...context, signal }),
+    await leadWithLease(
+      cluster,
+      { acquirePeriod, ...lease, name: 'controller', namespace, identity },
+      context,
+      (signal) => leadRollout(cluster.within(signal), options, { ...context, signal }),
     );
   } catch (error) {
     if (!context.signal.aborted) throw error;
@@ -39,7 +42,7 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
       return await rollout.reconcile();
     } catch (error) {
       checkInterrupted(signal);
-      const words = `the rollout cannot go on: ${messageOf(error)}`;
+      const words = `the rollout cannot continue: ${messageOf(error)}`;
       context.log('warn', words);
       await rollout.tellTrouble(words);
       return false;

@@ -279,7 +279,7 @@ export class Rollout {
 function describeStall({ conditions }: UpgradeBundleStatus, trouble: string | undefined): BundleCondition[] {
   if (trouble !== undefined) return [{ type: 'Stalled', status: 'True', reason: 'Failing', message: trouble }];
   const isKnown = listOf(conditions).some(({ type }) => type === 'Stalled');
-  return isKnown ? [{ type: 'Stalled', status: 'False', reason: 'Progressing', message: 'the rollout goes on' }] : [];
+  return isKnown ? [{ type: 'Stalled', status: 'False', reason: 'Progressing', message: 'the rollout continues' }] : [];
 }
 
 /** What is written down at once when it changes. */

@@ -200,12 +200,12 @@ async function describeMissing(look: Observation, { metadata }: BundleFacts): Pr
   const found = await look.missing(metadata.images);
   const isKnown = listOf(look.bundle.status?.conditions).some(({ type }) => type === 'ImagesMissing');
   if (found.length === 0) {
-    const message = 'nothing asks for images in vain';
+    const message = 'no pod failed to pull an image';
     return isKnown ? [{ type: 'ImagesMissing', status: 'False', reason: 'NoneMissing', message }] : [];
   }
   const words = found.map(
     ({ image, pod, bundled }) =>
-      `${image}, needed by ${pod}${bundled ? ', is in the bundle and was pulled all the same' : ''}`,
+      `${image}, needed by ${pod}${bundled ? ', is in the bundle and was still pulled' : ''}`,
   );
   const reason = found.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
   return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];

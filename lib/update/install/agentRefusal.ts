@@ -22,7 +22,7 @@ export async function checkAgents(
 ): Promise<void> {
   const agents = await cluster.read(agentSet).catch((error: unknown) => {
     if (!isPluginError(error, 'denied')) throw error;
-    context.log('warn', `whether the agents believe it too cannot be seen: ${error.message}`);
+    context.log('warn', `whether the agents trust it too is unknown: ${error.message}`);
     return undefined;
   });
   const theirs = agents && readTrust(agents);
@@ -33,7 +33,7 @@ export async function checkAgents(
     .filter((each) => each !== redHatReleaseKey && !theirs.fingerprints.includes(each));
   const { allowUnsigned } = trust;
   if (lacking.length === 0 && !allowUnsigned) return;
-  const what = lacking.length > 0 ? `trust the key ${lacking.join(', ')}` : 'take releases that nobody signed';
+  const what = lacking.length > 0 ? `trust the key ${lacking.join(', ')}` : 'accept unsigned releases';
   const advice = adviseInstall(theirs, { fingerprints: lacking, keyrings: trust.keyrings, allowUnsigned });
   context.log('warn', `the agents do not ${what}. ${advice}`);
 }
@@ -55,7 +55,7 @@ async function refuseWhatAgentsDo(
   if (good.length > 0) return;
   const [signer] = signers;
   if (!signer) {
-    throw new PluginError('unsigned', 'the agents would refuse the bundle: nobody whom they trust signed the release', {
+    throw new PluginError('unsigned', 'the agents would refuse the bundle: no key that they trust signed the release', {
       hint: adviseInstall(theirs, { fingerprints: [], keyrings: [], allowUnsigned: true }),
     });
   }

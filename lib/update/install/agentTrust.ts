@@ -88,7 +88,7 @@ export function compareTrust(before: AgentTrust, after: AgentTrust): { level: Lo
   const gained = after.fingerprints.filter((each) => !before.fingerprints.includes(each));
   const lost = before.fingerprints.filter((each) => !after.fingerprints.includes(each));
   const keep = (option: string): string => `: to keep that, add ${option}`;
-  const unsigned = 'take releases that nobody signed';
+  const unsigned = 'accept unsigned releases';
   return [
     ...gained.map((each) => ({ level: 'info' as const, words: `agents are to trust the key ${each}` })),
     ...[

@@ -40,13 +40,9 @@ async function readHeader(path: string): Promise<Pick<Executable, 'architecture'
   const isElf = bytesRead === 20 && buffer.subarray(0, 4).equals(Buffer.from('\x7fELF', 'latin1'));
   const { size } = await file.stat();
   if (!isElf || size < smallest) {
-    throw new PluginError(
-      'usage',
-      `${path} is not an executable that runs on a node: it needs something besides itself`,
-      {
-        hint: 'Take the one of an archive for Linux, which brings its Node.js along.',
-      },
-    );
+    throw new PluginError('usage', `${path} is not an executable that runs on a node: it needs other files`, {
+      hint: 'Take the one of an archive for Linux, which brings its Node.js along.',
+    });
   }
   const machine = buffer.readUInt16LE(18);
   const architecture = elfMachines[machine];

@@ -103,7 +103,7 @@ function explain({ code, stderr }: PodCommandResult, node: string): PluginError 
   if (code === exits.short) return new PluginError('unreachable', `The connection to ${node} ended too early`);
   if (code === exits.corrupt) {
     return new PluginError('digest-mismatch', `What has come to ${node} is not the executable that was sent`, {
-      hint: 'Has the file changed meanwhile? Else something on the way alters what goes through it.',
+      hint: 'Has the file changed meanwhile? Otherwise something on the way changes the content.',
     });
   }
   if (said.includes('No space left')) {
@@ -112,6 +112,6 @@ function explain({ code, stderr }: PodCommandResult, node: string): PluginError 
     });
   }
   return new PluginError('command-failed', `${node} cannot take the executable: ${said || `exit code ${code}`}`, {
-    hint: 'See whether the node is well: oc describe node, oc adm node-logs.',
+    hint: 'See whether the node is healthy: oc describe node, oc adm node-logs.',
   });
 }

@@ -53,7 +53,7 @@ export async function planInstallation(
   const admitted = checkAdmission(cluster, policies, admission);
   if (admission && !admitted) {
     const words =
-      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): nobody is warned of workloads that always pull';
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): it cannot warn of workloads that always pull';
     context.log('warn', words);
   }
   const image = await findImage(cluster);

@@ -141,13 +141,13 @@ async function awaitThat(
     if (reason === undefined) return undefined;
     if (reason !== told) context.log('info', `waiting for ${reason}`);
     told = reason;
-    return notReady(`After ${Math.round(timeout / 1000)} s this holds it up: ${reason}`);
+    return notReady(`After ${Math.round(timeout / 1000)} s it is not ready: ${reason}`);
   };
   await awaitDone(look, { timeout, interval }, context);
 }
 
 function notReady(message: string): PluginError {
   return new PluginError('not-ready', message, {
-    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is well: it goes on.',
+    hint: 'See oc get machineconfigpool, and oc describe it. Run this again when it is healthy.',
   });
 }

@@ -93,7 +93,7 @@ export async function uninstallAgents(
 }
 
 const lossWarning =
-  'the additional store is removed from the configuration of the nodes: images that are only there cannot be started again';
+  'the additional store is removed from the configuration of the nodes: images that are only there can no longer start';
 
 function isSame(a: ObjectReference, b: ObjectReference): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;
@@ -153,7 +153,7 @@ async function awaitNamespace(
     );
     const said = reasons.map(({ message }) => message).join(' ');
     return new PluginError('not-ready', `The namespace ${agentNamespace} is not gone yet. ${said}`.trim(), {
-      hint: 'The cluster goes on removing it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
+      hint: 'The cluster continues to remove it: oc get namespace oc-upgrade-bundle -o yaml says what it waits for.',
     });
   };
   await awaitDone(look, { timeout, interval }, context);

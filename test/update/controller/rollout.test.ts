@@ -72,7 +72,7 @@ describe('controlRollout', () => {
     expect(rollout.condition('Stalled')).to.equal('True Failing: the bundle cannot be verified: nobody may list pods');
     rollout.unreadable = undefined;
     rollout.server.fault(/pinnedimagesets\/oc-upgrade-bundle/, { answer: { status: 403 } });
-    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the rollout cannot go on: '));
+    await rollout.until(() => rollout.condition('Stalled').startsWith('True Failing: the rollout cannot continue: '));
     expect(rollout.bundle()?.status?.phase).to.equal('Loaded');
     await controller.stop();
     await rollout.control('worker-0');
@@ -569,7 +569,7 @@ describe('controlRollout', () => {
     await rollout.until(() => rollout.condition('ImagesMissing').startsWith('True NotInBundle'));
     expect(rollout.condition('ImagesMissing')).to.contain('quay.io/shop/web:latest, needed by shop/web-1');
     expect(rollout.condition('ImagesMissing')).to.contain(
-      'needed by shop/dns-1, is in the bundle and was pulled all the same',
+      'needed by shop/dns-1, is in the bundle and was still pulled',
     );
     for (const name of Object.keys(pulls)) rollout.remove('Event', name, 'shop');
     await rollout.until(() => rollout.condition('ImagesMissing').startsWith('False NoneMissing'));
@@ -631,7 +631,7 @@ describe('controlRollout', () => {
     put();
     await rollout.control();
     await rollout.untilPhase('Completed');
-    expect(rollout.condition('Pinned')).to.match(/^True Pinned: .* but for .*registry.example.com:5000\/a\/b\/c@/);
+    expect(rollout.condition('Pinned')).to.match(/^True Pinned: .* except names .*registry.example.com:5000\/a\/b\/c@/);
   });
 });
 

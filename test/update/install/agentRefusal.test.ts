@@ -71,6 +71,6 @@ describe('what the agents of a cluster would refuse', () => {
     bring(noTrust);
     server.fault(/daemonsets/, { answer: { status: 403 } });
     await check();
-    expect(warnings().join()).to.match(/^warn: whether the agents believe it too cannot be seen: /);
+    expect(warnings().join()).to.match(/^warn: whether the agents trust it too is unknown: /);
   });
 });

@@ -86,11 +86,11 @@ describe('whom agents trust', () => {
     expect(told(noTrust, someone)).to.deep.equal([
       `info: agents are to trust the key ${'A'.repeat(40)}`,
       `info: agents are to trust the key ${'B'.repeat(40)}`,
-      'warn: agents are to take releases that nobody signed',
+      'warn: agents are to accept unsigned releases',
     ]);
     expect(told(someone, { ...noTrust, fingerprints: ['B'.repeat(40)] })).to.deep.equal([
       `warn: agents are not to trust the key ${'A'.repeat(40)} any more: to keep that, add --trust-fingerprint=${'A'.repeat(40)}`,
-      'warn: agents are not to take releases that nobody signed any more: to keep that, add --allow-unsigned',
+      'warn: agents are not to accept unsigned releases any more: to keep that, add --allow-unsigned',
     ]);
     expect(describeTrust(noTrust)).to.deep.equal([]);
   });

@@ -188,7 +188,7 @@ describe('an additional store', () => {
       installStore(connected.cluster, options, { timeout: 200, interval: 10, additional: true }, connected.context),
       'not-ready',
     );
-    expect(error.message).to.equal('After 0 s this holds it up: the pool worker: 1 of 3 nodes are up to date');
+    expect(error.message).to.equal('After 0 s it is not ready: the pool worker: 1 of 3 nodes are up to date');
   });
 
   it('touches nothing while a pool is paused or degraded', async () => {

@@ -200,7 +200,7 @@ describe('uninstall', () => {
       expect(configs()).to.have.length(2);
       await bring();
       await remove({ force: true });
-      expect(site.context.lines.join('\n')).to.contain('images that are only there cannot be started again');
+      expect(site.context.lines.join('\n')).to.contain('images that are only there can no longer start');
     });
 
     it('loads the bundle of the running release into the main stores with --migrate', async () => {
