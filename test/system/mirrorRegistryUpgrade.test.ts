@@ -251,7 +251,7 @@ describe('upgradeRegistry', function () {
     await writeFile(corrupt, bytes);
     await writeFile(`${corrupt}.sha256`, `${'0'.repeat(64)}  corrupt.tar\n`);
     await refuse(corrupt, 'corrupt.tar.sha256');
-    await refuse(bundle, '--digest', `--digest=sha256:${'0'.repeat(64)}`);
+    await refuse(bundle, 'as given', `--digest=sha256:${'0'.repeat(64)}`);
     await runSuccessfully('tar', ['-cf', corrupt, '-C', fixture.root, 'etc']);
     await refuse(corrupt, 'corrupt.tar');
     host.architecture = 'arm64';

@@ -85,10 +85,10 @@ describe('npm run package', function () {
 
   it('makes one executable that is each program by the name that it is called by', async () => {
     for (const [name, help] of [
-      ['oc-adm_upgrade_bundle', /^Put everything/],
+      ['oc-adm_upgrade_bundle', /^Create one file/],
       ['oc-adm_release_mirror_config', /^Mirror /],
       ['kubectl-adm_mirror_registry', /^Inspect and upgrade the mirror registry/],
-      ['oc-disconnected', /^Put everything/],
+      ['oc-disconnected', /^Create one file/],
     ] as const) {
       const { code, stdout, stderr } = await run(alone(name), ['--help'], { cwd: '/', env: bare });
       expect({ code, stderr }, name).to.deep.equal({ code: 0, stderr: '' });
@@ -157,7 +157,7 @@ describe('npm run package', function () {
     expect({ machine, subsystem }).to.deep.equal({ machine: 0x8664, subsystem: 3 });
     // The switch that Node.js looks at, and the program.
     expect(content.includes('NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2:1')).to.equal(true);
-    expect(content.includes('Put everything an OpenShift update needs into one file')).to.equal(true);
+    expect(content.includes('Create one file with everything that an OpenShift update needs')).to.equal(true);
   });
 
   it('makes an archive for each platform except macOS, with the checksums of all in one file and in the manifests', async () => {
@@ -242,7 +242,7 @@ describe('npm run package', function () {
       const env = { ...bare, PATH: `${bin}:${process.env['PATH'] ?? ''}`, NODE_OPTIONS: '', HOME: folder };
       const { code, stdout } = await run('kubectl', [words, '--help'], { env });
       expect(code).to.equal(0);
-      expect(stdout).to.include(`Usage: oc ${words}`);
+      expect(stdout).to.include(`Usage:\n  kubectl ${words}`);
       await rm(join(folder, words), { recursive: true });
     }
   });

@@ -157,7 +157,7 @@ for (const [shell, { file, command, start }] of Object.entries(shells)) {
     });
 
     it('says what the words mean where there are several', async () => {
-      const screen = await type([['oc adm-upgrade-bundle \t\t', /Check a bundle from the signature/]]);
+      const screen = await type([['oc adm-upgrade-bundle \t\t', /Verify a bundle, from its signature/]]);
       expect(screen).to.match(/^create +(--|\()/m);
     });
 

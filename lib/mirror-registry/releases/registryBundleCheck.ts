@@ -37,12 +37,12 @@ export async function requireDigest(
   found: Digest | undefined,
   expected: Digest | undefined,
 ): Promise<void> {
-  for (const [digest, source] of [
-    [expected, `the request, ${expected ?? ''}`],
-    [await readDigestFile(path), `${path}.sha256`],
+  for (const [digest, where] of [
+    [expected, 'as given'],
+    [await readDigestFile(path), `as in ${path}.sha256`],
   ] as const) {
     if (digest === undefined || digest === found) continue;
-    throw new PluginError('digest-mismatch', `${path} has the digest ${found ?? ''}, not the one in ${source}`, {
+    throw new PluginError('digest-mismatch', `${path} has the digest ${found ?? ''}, not ${digest} ${where}`, {
       hint: 'Nothing was changed. Copy the bundle again.',
     });
   }
