@@ -17,6 +17,11 @@ export function fieldsOf(value: unknown): Fields {
   return isFields(value) ? value : {};
 }
 
+/** Returns the mapping at a path of keys, such as `spec`, `desiredUpdate`; an empty one if there is none. */
+export function fieldsAt(value: unknown, ...path: readonly string[]): Fields {
+  return path.reduce((fields, key) => fieldsOf(fields[key]), fieldsOf(value));
+}
+
 /** Returns the mappings in a list; none for another value. */
 export function listOf(value: unknown): Fields[] {
   return Array.isArray(value) ? value.filter(isFields) : [];

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 
 /** The DaemonSet whose image agents and controllers run in: it is on every node, and in every bundle. */
@@ -14,7 +14,7 @@ const agents = { name: 'agent', namespace: 'oc-upgrade-bundle' };
 /** Returns the image of the container that has the name of its DaemonSet; undefined if there is none. */
 export function readDaemonImage({ metadata, spec }: KubernetesObject): string | undefined {
   const { template } = fieldsOf(spec);
-  const containers = listOf(fieldsOf(fieldsOf(template)['spec'])['containers']);
+  const containers = listOf(fieldsAt(template, 'spec')['containers']);
   return textOf(containers.find(({ name }) => name === metadata.name)?.['image']);
 }
 

@@ -2,7 +2,7 @@ import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
-import { fieldsOf, listOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 
 const dropIns = '/etc/crio/crio.conf.d/';
@@ -40,7 +40,7 @@ export async function checkImageRetention(cluster: Cluster, pools: readonly Kube
 }
 
 async function readRendered(cluster: Cluster, { apiVersion, status }: KubernetesObject) {
-  const name = textOf(fieldsOf(fieldsOf(status)['configuration'])['name']);
+  const name = textOf(fieldsAt(status, 'configuration')['name']);
   if (name === undefined) return undefined;
   try {
     return await cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } });
@@ -63,7 +63,7 @@ function keepsImages(config: KubernetesObject): boolean {
 }
 
 function filesOf(config: KubernetesObject): Fields[] {
-  return listOf(fieldsOf(fieldsOf(fieldsOf(config['spec'])['config'])['storage'])['files']);
+  return listOf(fieldsAt(config, 'spec', 'config', 'storage')['files']);
 }
 
 function readContents({ contents }: Fields): string | undefined {

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, fieldsOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Check, type Finding, type Severity } from '../kubernetes/finding.ts';
 import { isByDigest } from './podTemplate.ts';
 
@@ -64,7 +64,7 @@ export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] 
     const { image, updateStrategy } = fieldsOf(catalog['spec']);
     const pullspec = textOf(image);
     if (pullspec === undefined) return [];
-    const interval = textOf(fieldsOf(fieldsOf(updateStrategy)['registryPoll'])['interval']);
+    const interval = textOf(fieldsAt(updateStrategy, 'registryPoll')['interval']);
     const reasons = [
       ...(interval === undefined ? [] : [`polls a registry every ${interval}`]),
       ...(isByDigest(pullspec) ? [] : [`names its image by tag (${pullspec}), which its pods therefore always pull`]),

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
-import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import { conditionsOf, type Fields, fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../kubernetes/fields.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import type { ClusterSurvey } from './survey.ts';
@@ -100,7 +100,7 @@ export function readPinState(
   const reports = new Map(poolNodes.map((report) => [report.metadata.name, report]));
   const isPinned = (name: string): boolean => {
     const report = reports.get(name);
-    const pool = textOf(fieldsOf(fieldsOf(report?.['spec'])['pool'])['name']);
+    const pool = textOf(fieldsAt(report, 'spec', 'pool')['name']);
     const selector = selectors.get(pool ?? '');
     if (!report || !selector) return false;
     return sets.filter(({ metadata }) => isSelected(metadata.labels, selector)).every(isPinnedOn(report));
@@ -136,7 +136,7 @@ export function poolRoles(pools: readonly KubernetesObject[]): string[] {
 
 /** Returns the label selector by which a pool selects MachineConfigs and sets; by default its own role. */
 export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
-  const selector = fieldsOf(fieldsOf(spec)['machineConfigSelector']);
+  const selector = fieldsAt(spec, 'machineConfigSelector');
   return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
 }
 
@@ -171,7 +171,7 @@ export function pinnedOf({
   const selectors = new Map(pools.map((pool) => [pool.metadata.name, selectorOf(pool)]));
   return new Map(
     poolNodes.map((node) => {
-      const pool = textOf(fieldsOf(fieldsOf(node['spec'])['pool'])['name']);
+      const pool = textOf(fieldsAt(node, 'spec', 'pool')['name']);
       const selector = selectors.get(pool ?? '');
       const sets = pinnedSets.filter(({ metadata: { labels } }) => selector && isSelected(labels, selector));
       const images = sets.filter(isPinnedOn(node)).flatMap(({ spec }) => listOf(fieldsOf(spec)['pinnedImages']));

@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { formatReference, parseReference } from '../oci/reference.ts';
-import { fieldsOf, listOf, textOf, type Fields } from '../kubernetes/fields.ts';
+import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Subject } from '../kubernetes/finding.ts';
 
 /** Every kind that makes pods, by apiVersion and kind, and pods themselves. */
@@ -94,8 +94,8 @@ export function isByDigest(image: string): boolean {
 function podSpecOf(object: KubernetesObject): Fields {
   const spec = fieldsOf(object['spec']);
   if (object.kind === 'Pod') return spec;
-  const { template } = object.kind === 'CronJob' ? fieldsOf(fieldsOf(spec['jobTemplate'])['spec']) : spec;
-  return fieldsOf(fieldsOf(template)['spec']);
+  const { template } = object.kind === 'CronJob' ? fieldsAt(spec, 'jobTemplate', 'spec') : spec;
+  return fieldsAt(template, 'spec');
 }
 
 function readContainer({ name, image, imagePullPolicy }: Fields, kind: Container['kind']): Container {

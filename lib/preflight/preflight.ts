@@ -5,7 +5,7 @@ import { isSameMinor } from '../release/version.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { sortFindings, type Finding } from '../kubernetes/finding.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkImageRetention } from './imageRetention.ts';
@@ -105,7 +105,7 @@ function checkNodes(
   plan: UpdatePlan | undefined,
 ): Finding[] {
   const knowledge = { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free };
-  const release = textOf(fieldsOf(fieldsOf(clusterVersion['status'])['desired'])['image']);
+  const release = textOf(fieldsAt(clusterVersion, 'status', 'desired')['image']);
   const running = release === undefined ? [] : [release];
   return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
 }

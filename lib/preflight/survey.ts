@@ -1,7 +1,7 @@
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { fieldsOf } from '../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf } from '../kubernetes/fields.ts';
 import type { Finding } from '../kubernetes/finding.ts';
 import { readNode } from './node.ts';
 import { workloadKinds } from './podTemplate.ts';
@@ -89,8 +89,8 @@ async function askForSpace(cluster: Cluster, nodes: readonly StoredObject[]): Pr
 async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
   try {
     const answer = await cluster.get(`/api/v1/nodes/${encodeURIComponent(node)}/proxy/stats/summary`);
-    const { runtime, fs } = fieldsOf(fieldsOf(answer)['node']);
-    const known = [fieldsOf(fieldsOf(runtime)['imageFs']), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
+    const { runtime, fs } = fieldsAt(answer, 'node');
+    const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
     return known.find((bytes) => typeof bytes === 'number');
   } catch (error) {
     // Then its space is told of as unknown.
@@ -102,7 +102,7 @@ async function readFree(cluster: Cluster, node: string): Promise<number | undefi
 /** The numbers of images that kubelets list at most: 50 unless a KubeletConfig says otherwise. */
 export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletConfigs'>): number[] {
   const given = kubeletConfigs
-    .map(({ spec }) => fieldsOf(fieldsOf(spec)['kubeletConfig'])['nodeStatusMaxImages'])
+    .map(({ spec }) => fieldsAt(spec, 'kubeletConfig')['nodeStatusMaxImages'])
     .filter((limit) => typeof limit === 'number');
   return [50, ...given];
 }

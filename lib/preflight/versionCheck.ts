@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isOlder, isSameMinor } from '../release/version.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
-import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding, type Severity } from '../kubernetes/finding.ts';
 
 /** The release that is to be installed. */
@@ -76,7 +76,7 @@ export function checkPath(object: KubernetesObject, target: UpdateTarget, supply
   const find = (severity: Severity, message: string, advised: string): Finding => ({
     ...{ check: 'version', severity, subject: subjectOf(object), message, advice: advised },
   });
-  const asked = textOf(fieldsOf(fieldsOf(object['spec'])['desiredUpdate'])['version']);
+  const asked = textOf(fieldsAt(object, 'spec', 'desiredUpdate')['version']);
   if (target.version === version)
     return [find('info', `runs ${version} already, which is the version of the bundle`, advice.same)];
   if (isOlder(target.version, version))

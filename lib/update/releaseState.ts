@@ -1,10 +1,10 @@
 import { digestIn } from '../oci/reference.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
-import { conditionsOf, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 
 /** Whether ClusterVersion requests a release. */
 export function isRequested(clusterVersion: StoredObject, release: string): boolean {
-  const image = textOf(fieldsOf(fieldsOf(clusterVersion['spec'])['desiredUpdate'])['image']);
+  const image = textOf(fieldsAt(clusterVersion, 'spec', 'desiredUpdate')['image']);
   return image !== undefined && digestIn(image) === digestIn(release);
 }
 

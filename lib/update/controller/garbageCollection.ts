@@ -1,6 +1,6 @@
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference, listNeededReleases } from '../../kubernetes/clusterVersion.ts';
-import { fieldsOf, textOf, type StoredObject } from '../../kubernetes/fields.ts';
+import { fieldsAt, type StoredObject, textOf } from '../../kubernetes/fields.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { restoreNodeChanges } from './pauses.ts';
 import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
@@ -34,7 +34,7 @@ export function listPinnedReleases(
   begins: boolean,
 ): ((release: string | undefined) => boolean) | undefined {
   const needed = listNeededReleases(version);
-  const requested = textOf(fieldsOf(fieldsOf(version['spec'])['desiredUpdate'])['image']);
+  const requested = textOf(fieldsAt(version, 'spec', 'desiredUpdate')['image']);
   if (!needed) return undefined;
   const kept = [...(begins ? needed.slice(0, 1) : needed), ...(requested === undefined ? [] : [requested])];
   // A mirror of a release has the same digest.

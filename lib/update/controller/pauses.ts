@@ -1,6 +1,6 @@
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { fieldsOf, textOf, type Fields } from '../../kubernetes/fields.ts';
+import { type Fields, fieldsAt, fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { parseJson } from '../../oci/syntax.ts';
 
 /** On what we paused: for which UpgradeBundle, and how it was before, as JSON of a merge patch. */
@@ -139,7 +139,7 @@ async function patchWith(
   notes: Readonly<Record<string, string | null>>,
 ): Promise<void> {
   const { name, namespace, resourceVersion } = metadata;
-  const own = fieldsOf(fieldsOf(patch['metadata'])['annotations']);
+  const own = fieldsAt(patch, 'metadata', 'annotations');
   await cluster.patch(
     { ...kind, metadata: { name, namespace } },
     { ...patch, metadata: { resourceVersion, annotations: { ...own, ...notes } } },

@@ -3,7 +3,7 @@ import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './agentObjects.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { readNode, type ClusterNode } from '../../preflight/node.ts';
 
 /** An agent’s pod, or the lack of one. */
@@ -90,7 +90,7 @@ function reasonOf(
 ): string {
   const waiting = fieldsOf(state['waiting']);
   const scheduled = conditionsOf(pod).get('PodScheduled');
-  const ended = fieldsOf(fieldsOf(container['lastState'])['terminated']);
+  const ended = fieldsAt(container, 'lastState', 'terminated');
   const restarts = Number(container['restartCount'] ?? 0);
   if (scheduled?.status === 'False') return scheduled.message || scheduled.reason;
   if (textOf(waiting['reason']) !== undefined) {

@@ -4,7 +4,7 @@ import { PluginError } from '../../errors.ts';
 import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
 import { keyringPath } from './agentStart.ts';
-import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** Whom the agents of a cluster believe about a release, besides the Red Hat release key. */
@@ -48,7 +48,7 @@ export function describeTrust({ fingerprints, keys, allowUnsigned }: AgentTrust)
 
 /** Whom the agents of a DaemonSet believe. */
 export function readTrust(agents: KubernetesObject): AgentTrust {
-  const template = fieldsOf(fieldsOf(agents['spec'])['template']);
+  const template = fieldsAt(agents, 'spec', 'template');
   const [container] = listOf(fieldsOf(template['spec'])['containers']);
   const { args } = container ?? {};
   const words = Array.isArray(args) ? args.map(String) : [];
@@ -56,7 +56,7 @@ export function readTrust(agents: KubernetesObject): AgentTrust {
     fingerprints: words
       .filter((word) => word.startsWith(fingerprintOption))
       .map((word) => word.slice(fingerprintOption.length)),
-    keys: textOf(fieldsOf(fieldsOf(template['metadata'])['annotations'])[keysAnnotation]) ?? '',
+    keys: textOf(fieldsAt(template, 'metadata', 'annotations')[keysAnnotation]) ?? '',
     allowUnsigned: words.includes(unsignedOption),
   };
 }

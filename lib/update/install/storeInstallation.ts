@@ -4,7 +4,7 @@ import type { ApplyOptions } from '../../kubernetes/apply.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
 import type { ObjectReference } from '../../kubernetes/discovery.ts';
-import { conditionsOf, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 import {
   disruptionPolicy,
@@ -103,7 +103,7 @@ function describeUnhealthy(pool: StoredObject): string | undefined {
 async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> {
   const object = await cluster.read(disruptionPolicy);
   const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
-  const { files } = fieldsOf(fieldsOf(nodeDisruptionPolicyStatus)['clusterPolicies']);
+  const { files } = fieldsAt(nodeDisruptionPolicyStatus, 'clusterPolicies');
   const paths = listOf(files).map(({ path }) => path);
   const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
   if (isSeen && policyFiles.every(({ path }) => paths.includes(path))) return undefined;

@@ -6,7 +6,7 @@ import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pi
 import { isOlder } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { fieldsAt, listOf, textOf } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
@@ -161,7 +161,7 @@ function readStorage(
 }
 
 function readRendered(pool: StoredObject, configs: readonly StoredObject[]): string {
-  const rendered = textOf(fieldsOf(fieldsOf(pool['status'])['configuration'])['name']);
+  const rendered = textOf(fieldsAt(pool, 'status', 'configuration')['name']);
   const config = configs.find(({ metadata }) => metadata.name === rendered);
   const text = config && readConfigFile(config, storageFile);
   if (text !== undefined) return text;
@@ -180,12 +180,10 @@ function hasRuntimeConfig(role: string, pools: readonly StoredObject[], runtimes
   const theirs = runtimes.find(
     (runtime) =>
       !isOwnRuntime(runtime) &&
-      own.some(({ metadata }) =>
-        isSelected(metadata.labels, fieldsOf(fieldsOf(runtime['spec'])['machineConfigPoolSelector'])),
-      ),
+      own.some(({ metadata }) => isSelected(metadata.labels, fieldsAt(runtime, 'spec', 'machineConfigPoolSelector'))),
   );
   if (!theirs) return false;
-  const stores = listOf(fieldsOf(fieldsOf(theirs['spec'])['containerRuntimeConfig'])['additionalImageStores']);
+  const stores = listOf(fieldsAt(theirs, 'spec', 'containerRuntimeConfig')['additionalImageStores']);
   if (stores.some(({ path }) => path === defaultStorePath)) return true;
   throw new PluginError(
     'conflict',

@@ -2,7 +2,7 @@ import { PluginError } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { clusterVersionReference } from '../../kubernetes/clusterVersion.ts';
-import { fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
@@ -74,7 +74,7 @@ export async function findStrandedImages(cluster: Cluster): Promise<StrandedImag
 /** The digests of the images that the pins of the running release name; undefined if there are no such pins. */
 async function listNeeded(cluster: Cluster): Promise<Set<string> | undefined> {
   const version = await cluster.read(clusterVersionReference);
-  const running = textOf(fieldsOf(fieldsOf(version?.['status'])['desired'])['image']);
+  const running = textOf(fieldsAt(version, 'status', 'desired')['image']);
   if (running === undefined) return undefined;
   const sets = (await listOwnSets(cluster)).filter(({ metadata: { annotations = {} } }) => {
     const release = annotations[ownership.release];
