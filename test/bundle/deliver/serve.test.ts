@@ -285,7 +285,7 @@ describe('serve', () => {
     child.kill('SIGTERM');
     const { stderr } = await ended;
     expect(stderr)
-      .to.match(/warning: .*whoever reads the token/)
+      .to.match(/warning: .*each client that reads the token/)
       .and.not.to.contain(token);
   });
 
