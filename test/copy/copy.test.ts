@@ -99,17 +99,14 @@ describe('copyImages', () => {
   it('has no more than the given number of transfers under way', async () => {
     let most = 0;
     let now = 0;
-    const moverOf = (source: ContentSource) => async (blob: Descriptor): Promise<void> => {
-      most = Math.max(most, ++now);
-      await openDestination().push(blob, () => source.fetch(blob));
-      now -= 1;
-    };
-    await copyImages(
-      images,
-      openDestination(),
-      { concurrency: 2, moverOf },
-      context,
-    );
+    const moverOf =
+      (source: ContentSource) =>
+      async (blob: Descriptor): Promise<void> => {
+        most = Math.max(most, ++now);
+        await openDestination().push(blob, () => source.fetch(blob));
+        now -= 1;
+      };
+    await copyImages(images, openDestination(), { concurrency: 2, moverOf }, context);
     expect(most).to.equal(2);
     await expectWhole();
   });
