@@ -81,22 +81,23 @@ export async function readContent(
  */
 export function verifyStream(stream: Readable, descriptor: Descriptor, where: string, start = 0): Readable {
   const verifier = new Verifier(descriptor, where, start);
+  let isComplete = false;
+  const finish = (): void => {
+    if (!isComplete) verifier.finish();
+    isComplete = true;
+  };
   const check = new Transform({
     readableHighWaterMark: 1024 * 1024,
     transform(chunk: Buffer, _encoding, done) {
-      done(
-        attempt(() => {
-          verifier.update(chunk);
-        }),
-        chunk,
-      );
+      const error = attempt(() => {
+        verifier.update(chunk);
+        // Before the last bytes move on: a destination must not receive all of a corrupt blob and be the first to say so.
+        if (verifier.length === descriptor.size) finish();
+      });
+      done(error, chunk);
     },
     flush(done) {
-      done(
-        attempt(() => {
-          verifier.finish();
-        }),
-      );
+      done(attempt(finish));
     },
   });
   // The returned stream has the error; the callback only prevents a second throw.
@@ -136,6 +137,7 @@ export class Verifier {
   }
 
   update(chunk: Uint8Array): void {
+    if (chunk.length === 0) return;
     this.#length += chunk.length;
     if (this.#length > this.#descriptor.size) throw this.#wrongSize('more');
     this.#hash?.update(chunk);
