@@ -78,7 +78,7 @@ export interface CommandSession {
   readonly setExitCode: (code: number) => void;
 }
 
-/** A command line and what it does, e.g. `['--version=4.12.4 --arch=x86_64', 'Bundle 4.12.4']`. */
+/** A command line and what it does, e.g. `['--version=4.20.3 --arch=x86_64', 'Bundle 4.20.3']`. */
 export type Example = readonly [args: string, what: string];
 
 interface Description<O extends OptionRecord, P extends OptionRecord> {

@@ -115,7 +115,7 @@ export const signedImagesOption = {
 export const releaseOptions = {
   version: {
     type: 'string',
-    describe: 'Version of the release, such as 4.12.4',
+    describe: 'Version of the release, such as 4.20.3',
     suggest: 'versions',
   },
   arch: {

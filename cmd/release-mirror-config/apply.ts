@@ -36,7 +36,7 @@ export const command = defineCommand({
     ...clusterAccessOptions,
   },
   examples: [
-    ['/media/usb/upgrade-4.12.4-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
+    ['/media/usb/upgrade-4.20.3-x86_64.tar', 'Apply what a bundle has, which is the signature of its release'],
     ['/media/usb/mirror --dry-run=server', 'See what would be applied of a mirror directory'],
     ['config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],

@@ -12,18 +12,18 @@ export const command = defineCommand({
   positionals: {
     release: {
       type: 'string',
-      describe: 'A version such as 4.12.4, an image, a bundle, or file://REPOSITORY:TAG',
+      describe: 'A version such as 4.20.3, an image, a bundle, or file://REPOSITORY:TAG',
       suggest: 'versions',
     },
   },
   options: mirrorOptions,
   examples: [
-    ['4.12.4 --to-dir=/media/usb/mirror -a pull-secret.json', 'Mirror a release to disk'],
+    ['4.20.3 --to-dir=/media/usb/mirror -a pull-secret.json', 'Mirror a release to disk'],
     [
-      'file://openshift/release:4.12.4-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
+      'file://openshift/release:4.20.3-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
       'From there into the registry of a site, and tell its cluster',
     ],
-    ['4.12.4 --apply-config', 'Only bring the signature of a release into the cluster'],
+    ['4.20.3 --apply-config', 'Only bring the signature of a release into the cluster'],
   ],
   async run(args, { context, terminal, environment }) {
     // The help of the program loads this file, so the work is loaded when it runs.

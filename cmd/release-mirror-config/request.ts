@@ -18,7 +18,7 @@ export function readRequest(args: MirrorArguments): MirroringRequest {
   if (named === undefined) {
     return refuse(
       'no release is named',
-      'Give a version such as 4.12.4, an image, a bundle, or file:// with --from-dir.',
+      'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.',
     );
   }
   if (to !== undefined && toImageStream !== undefined)

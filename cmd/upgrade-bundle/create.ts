@@ -73,12 +73,12 @@ export const command = defineCommand({
   options,
   examples: [
     [
-      '--version=4.12.4 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/usb',
-      'Make upgrade-4.12.4-x86_64.tar',
+      '--version=4.20.3 --arch=x86_64 --pull-secret=pull-secret.json --output=/media/usb',
+      'Make upgrade-4.20.3-x86_64.tar',
     ],
-    ['--version=4.12.4 --output=. --dry-run', 'See how large it would be'],
-    ['--version=4.12.4 --base=4.12.3 --output=.', 'Make upgrade-4.12.4-x86_64-from-4.12.3.tar, which is smaller'],
-    ['--version=4.12.4 --output=/media/usb --volume-size=4G', 'Make upgrade-4.12.4-x86_64.tar.000 and so on'],
+    ['--version=4.20.3 --output=. --dry-run', 'See how large it would be'],
+    ['--version=4.20.3 --base=4.20.2 --output=.', 'Make upgrade-4.20.3-x86_64-from-4.20.2.tar, which is smaller'],
+    ['--version=4.20.3 --output=/media/usb --volume-size=4G', 'Make upgrade-4.20.3-x86_64.tar.000 and so on'],
   ],
   async run(args, { context, terminal, environment }) {
     checkRelease(args);

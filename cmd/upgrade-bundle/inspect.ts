@@ -18,9 +18,9 @@ export const command = defineCommand({
   positionals: bundleArgument,
   options: outputOption(['json', 'yaml', 'wide', 'html']),
   examples: [
-    ['upgrade-4.12.4-x86_64.tar', 'Show what is inside'],
+    ['upgrade-4.20.3-x86_64.tar', 'Show what is inside'],
     ['/dev/sdb -o json', 'The same about a USB drive, for a script'],
-    ['upgrade-4.12.4-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
+    ['upgrade-4.20.3-x86_64.tar -o html > report.html', 'Write a page with a picture of where the bytes are'],
   ],
   async run(args, { context, terminal }) {
     const bundle = await openBundle(args.bundle, context, { tolerant: true });

@@ -51,7 +51,7 @@ export const command = defineCommand({
   },
   examples: [
     [
-      'upgrade-4.12.4-x86_64.tar --to=registry.example.com:5000/openshift/release -a auth.json',
+      'upgrade-4.20.3-x86_64.tar --to=registry.example.com:5000/openshift/release -a auth.json',
       'Push a bundle into the registry of a site',
     ],
   ],

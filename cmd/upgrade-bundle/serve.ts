@@ -45,7 +45,7 @@ export const command = defineCommand({
     ...signedImagesOption,
   },
   examples: [
-    ['upgrade-4.12.4-x86_64.tar', 'Serve a bundle to this machine'],
+    ['upgrade-4.20.3-x86_64.tar', 'Serve a bundle to this machine'],
     ['/dev/sdb --listen=127.0.0.1:5000', 'Serve a bundle on a USB drive at a port of your choice'],
     ['/dev/sdb --listen=0.0.0.0:5000 --token-file=token', 'Serve it to other machines that have the token'],
     ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under another name, too'],

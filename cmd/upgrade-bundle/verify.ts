@@ -48,10 +48,10 @@ export const command = defineCommand({
   positionals: bundleArgument,
   options,
   examples: [
-    ['upgrade-4.12.4-x86_64.tar', 'Check a bundle'],
-    ['/dev/sdb --sha256=upgrade-4.12.4-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
-    ['upgrade-4.12.4-x86_64.tar -o json', 'List every single problem, for a script'],
-    ['upgrade-4.12.4-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
+    ['upgrade-4.20.3-x86_64.tar', 'Check a bundle'],
+    ['/dev/sdb --sha256=upgrade-4.20.3-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
+    ['upgrade-4.20.3-x86_64.tar -o json', 'List every single problem, for a script'],
+    ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
   ],
   async run(args, { context, terminal, environment }) {
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };

@@ -82,7 +82,7 @@ export const command = defineCommand({
     ['/dev/sdb', 'Load a bundle from a USB drive into the image store of this machine'],
     ['/dev/sdb --store=additional', 'Make an additional image store of it'],
     ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
-    ['upgrade-4.12.4-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
+    ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],
   async run(args, { context, terminal, environment }) {
     const { images, storePath, parallelImages: concurrency } = args;
