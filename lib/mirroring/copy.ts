@@ -12,6 +12,7 @@ import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Registries } from '../registry/registries.ts';
 import { Directory } from '../store/directory.ts';
 import type { ContentStore } from '../store/store.ts';
+import { warnOfRefusedImages } from './policyCheck.ts';
 import type { MirroringRequest } from './request.ts';
 
 /** What became of the images. */
@@ -23,6 +24,7 @@ interface Copied {
 /** Mirrors images, or in a dry run finds those that are present. Does nothing without images. */
 export async function mirrorImages(
   images: readonly MirrorImage[],
+  release: Release,
   { verifyExisting, concurrency, dryRun }: MirroringRequest,
   registries: Registries,
   context: Context,
@@ -34,6 +36,7 @@ export async function mirrorImages(
       : new Directory(place.root, place.repository, { verifyExisting }, context);
   context.log('info', `reading the manifests of ${images.length} images`);
   const groups = await planMirror(images, context);
+  await warnOfRefusedImages(groups, release, context);
   if (dryRun !== undefined) return { present: await findPresent(groups, openStore) };
   const download = registries.download.bind(registries);
   return { result: await runMirror(groups, { concurrency, openStore, download }, context) };

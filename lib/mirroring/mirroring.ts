@@ -25,7 +25,6 @@ import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
 import { chooseMirrorSetKind } from './mirrorSetKind.ts';
-import { warnOfRefusedImages } from './policyCheck.ts';
 import { joinRegistryTrust } from './registryTrust.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
@@ -158,8 +157,7 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
     context.log('warn', 'the release has no signature, so there is no configuration to write or apply');
   }
 
-  await warnOfRefusedImages(images, signed.release, context);
-  const copied = await mirrorImages(images, request, registries, context);
+  const copied = await mirrorImages(images, signed.release, request, registries, context);
   if (copied.result) await noteRepository(images, signed.release);
   const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
 

@@ -1,31 +1,30 @@
 import type { Context } from '../context.ts';
-import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import type { MirrorGroup } from '../release/mirror/mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
-import { checkReleaseImages, findRefused, readerOf } from '../release/sigstore/releaseCheck.ts';
+import { checkReleaseImages, finderIn, findRefused, readerOf } from '../release/sigstore/releaseCheck.ts';
 import { namedImages } from './images.ts';
 
 /**
  * Warns if a cluster would refuse images that are about to be mirrored, by the image policies of their release. It is no error, because `oc adm
- * release mirror` mirrors them too, and clusters before 4.21 accept them.
+ * release mirror` mirrors them too, and clusters before 4.21 accept them. Only the signatures are read from the sources.
  */
 export async function warnOfRefusedImages(
-  images: readonly MirrorImage[],
+  groups: readonly MirrorGroup[],
   release: Release,
   context: Context,
 ): Promise<void> {
   if (release.imagePolicies.length === 0) return;
-  const sources = new Map(images.map(({ name, source }) => [name, source]));
+  const planned = new Map(groups.flatMap(({ images }) => images.map((each) => [each.image.name, each])));
   const results = await Promise.all(
     namedImages(release, false).map(async ([name, reference]) => {
-      const source = sources.get(name);
-      const image = { name, reference: { ...reference, digest: reference.digest ?? release.digest } };
-      if (!source) return [];
-      return checkReleaseImages(
-        [image],
-        release.imagePolicies,
-        readerOf(() => source),
-        context.signal,
-      );
+      const { image, graph } = planned.get(name) ?? {};
+      if (!image || !graph) return [];
+      const reader = {
+        ...readerOf(() => image.source),
+        readManifest: finderIn(graph.manifests, (tag) => graph.attachments.get(tag)?.digest),
+      };
+      const named = { name, reference: { ...reference, digest: image.digest } };
+      return checkReleaseImages([named], release.imagePolicies, reader, context.signal);
     }),
   );
   const refusal = findRefused(results.flat(), release.pullspec);

@@ -1,7 +1,11 @@
 import type { Context } from '../../context.ts';
-import { isDigest } from '../../oci/digest.ts';
 import type { Release } from '../../release/release.ts';
-import { checkReleaseImages, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
+import {
+  checkReleaseImages,
+  finderIn,
+  type ImageReader,
+  type NamedResult,
+} from '../../release/sigstore/releaseCheck.ts';
 import { readContent } from '../../store/store.ts';
 import type { Contents } from './contents.ts';
 import type { Origin } from './origin.ts';
@@ -18,13 +22,9 @@ export function checkContents(
 ): Promise<NamedResult[]> {
   if (imagePolicies.length === 0) return Promise.resolve([]);
   context.log('info', 'checking the sigstore signatures');
-  const reader = {
-    readManifest: (_image: unknown, tagOrDigest: string) => {
-      const digest = isDigest(tagOrDigest) ? tagOrDigest : tags.get(tagOrDigest);
-      return Promise.resolve(digest && manifests.get(digest)?.manifest);
-    },
-    readPayload: ({ reference }: (typeof images)[number], descriptor: Parameters<typeof readContent>[1]) =>
-      readContent(origin.sourceOf(reference), descriptor, descriptor.size),
+  const reader: ImageReader = {
+    readManifest: finderIn(manifests, (tag) => tags.get(tag)),
+    readPayload: ({ reference }, descriptor) => readContent(origin.sourceOf(reference), descriptor, descriptor.size),
   };
   return checkReleaseImages(images, imagePolicies, reader, context.signal);
 }

@@ -3,8 +3,9 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
 import { parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
-import type { Digest } from '../../oci/digest.ts';
+import { isDigest, type Digest } from '../../oci/digest.ts';
 import type { Reference } from '../../oci/reference.ts';
+import type { StoredManifests } from '../../store/imageGraph.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import { judgeImage, type PolicyResult } from './imageSignatures.ts';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
@@ -112,6 +113,17 @@ export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageR
         return parseManifest(bytes, `${tagOrDigest} in ${source.name}`);
       }),
     readPayload: (image, descriptor) => ifPresent(() => readContent(sourceOf(image), descriptor, descriptor.size)),
+  };
+}
+
+/** Finds manifests among those that were read before, and attachments by their tags. */
+export function finderIn(
+  manifests: StoredManifests,
+  digestOfTag: (tag: string) => Digest | undefined,
+): ImageReader['readManifest'] {
+  return (_image, tagOrDigest) => {
+    const digest = isDigest(tagOrDigest) ? tagOrDigest : digestOfTag(tagOrDigest);
+    return Promise.resolve(digest && manifests.get(digest)?.manifest);
   };
 }
 
