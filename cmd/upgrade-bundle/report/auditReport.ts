@@ -2,7 +2,7 @@ import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
-import { formatPage } from './page.ts';
+import { formatFacts, formatPage } from './page.ts';
 
 /** When and by what a bundle was verified. */
 export interface AuditContext {
@@ -44,13 +44,7 @@ function describeBundle(report: VerifyReport, name: string): Markup {
     ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),
     ...Object.entries(provenance?.versions ?? {}).map(([part, version]): [string, string] => [part, version]),
   ];
-  return markup`<dl>
-    ${rows.map(
-      ([term, value]) =>
-        markup`<dt>${term}</dt>
-          <dd>${value}</dd>`,
-    )}
-  </dl>`;
+  return formatFacts(rows);
 }
 
 function describeKeys({ signatures, policies }: VerifyReport): Markup {

@@ -40,6 +40,17 @@ export function formatPage({ title, header, main, footer }: PageParts): string {
 `.text;
 }
 
+/** Formats facts as a list of terms and values. */
+export function formatFacts(rows: readonly (readonly [term: string, value: string | Markup])[]): Markup {
+  return markup`<dl>
+    ${rows.map(
+      ([term, value]) =>
+        markup`<dt>${term}</dt>
+          <dd>${value}</dd>`,
+    )}
+  </dl>`;
+}
+
 function hashOf(text: string): string {
   return `sha256-${createHash('sha256').update(text).digest('base64')}`;
 }

@@ -3,7 +3,7 @@ import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts'
 import { shellWord } from '../../../lib/shellWord.ts';
 import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
-import { formatPage } from './page.ts';
+import { formatFacts, formatPage } from './page.ts';
 
 /** This many of the shared blobs are in the table. */
 const blobLimit = 20;
@@ -68,13 +68,7 @@ function describeFacts({ size, digest, form, release, previous, signatures }: In
     ['Signed by', signers.size === 0 ? 'the bundle names no signer' : [...signers].join(', ')],
     ['Updates', previous.length === 0 ? 'from any version' : `from ${previous.join(', ')}`],
   ];
-  return markup`<dl>
-    ${rows.map(
-      ([term, value]) =>
-        markup`<dt>${term}</dt>
-          <dd>${value}</dd>`,
-    )}
-  </dl>`;
+  return formatFacts(rows);
 }
 
 function listImages(images: readonly InspectedImage[], formatBytes: FormatBytes): Markup {
