@@ -23,7 +23,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/server', 'server'],
   ['lib/registry/auth', 'credentials tokens'],
   ['lib/registry', 'mirrors registries relay transport'],
-  ['lib/copy', 'copy copyFailure tally'],
+  ['lib/copy', 'copy copyFailure releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy releaseCheck'],
   ['lib/release', 'documents load provenance release version'],

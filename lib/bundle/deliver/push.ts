@@ -1,5 +1,6 @@
 import type { Context } from '../../context.ts';
 import { copyImages, type Image } from '../../copy/copy.ts';
+import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
@@ -38,7 +39,7 @@ export interface PushResult {
 /**
  * Pushes all images of a bundle into one repository: the release, its components, the extra images and the sigstore
  * attachments, with the tags of the signed payload. Existing content is skipped. It reads and checks all manifests
- * first; a corrupt blob fails only the images that need it. At the end it resolves every tag, because some registries
+ * first; a corrupt blob fails only the images that need it, and the release, which is tagged last. At the end it resolves every tag, because some registries
  * lose content. Throws `incomplete` for missing tags, and what copyImages throws.
  */
 export async function pushBundle(
@@ -53,14 +54,16 @@ export async function pushBundle(
     bundle,
     gatherContents(images, () => bundle.content),
   );
-  const copies = listCopies(images, contents, signed.tags, bundle);
+  const copies = listCopies(images, contents, signed, bundle);
   const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
   for (const { root } of copies.slice(0, 1)) await destination.exists(root);
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
-  await withHint(bundle, copyImages(copies, destination, { concurrency, mountFrom: () => mountFrom }, counting));
+  const copy = (wanted: readonly Image[]): Promise<void> =>
+    copyImages(wanted, destination, { concurrency, mountFrom: () => mountFrom }, counting);
+  await withHint(bundle, copyReleasesLast([{ images: copies, copy }]));
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
@@ -78,9 +81,9 @@ export async function pushBundle(
 function listCopies(
   images: readonly BundleImage[],
   contents: Contents,
-  tags: ReadonlyMap<string, Digest>,
+  { tags, release }: Pick<SignedBundle, 'tags' | 'release'>,
   bundle: Bundle,
-): Image[] {
+): OrderedImage[] {
   // Several components may be the same image, which has the name of the first.
   const names = new Map(images.toReversed().map(({ name, reference }) => [reference.digest, name]));
   const attachments = new Map<Digest, string>();
@@ -93,8 +96,8 @@ function listCopies(
     const { manifests } = contents;
     const root = manifests.get(digest)?.descriptor;
     const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
-    const isAttachment = attachments.has(digest);
-    return root ? [{ name, source: bundle.content, root, manifests, tags: own, isAttachment }] : [];
+    const kind = { isAttachment: attachments.has(digest), isRelease: digest === release.digest };
+    return root ? [{ name, source: bundle.content, root, manifests, tags: own, ...kind }] : [];
   });
 }
 

@@ -1,5 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { copyImages, type CopyOptions, type Image } from '../../copy/copy.ts';
+import { copyImages, type CopyOptions } from '../../copy/copy.ts';
+import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
 import { isPluginError } from '../../errors.ts';
@@ -61,8 +62,7 @@ export async function planMirror(images: readonly MirrorImage[], context: Contex
 
 /**
  * Copies what was planned: lists with all that is in them, and sigstore attachments by their tags. Skips what is present, and mounts what
- * another repository of the same registry or directory has. Release images come last, and only if all else is there: a tag of a
- * release promises its components. Throws what copyImages throws.
+ * another repository of the same registry or directory has, and copies release images last. Throws what copyImages throws.
  */
 export async function runMirror(
   groups: readonly MirrorGroup[],
@@ -83,20 +83,24 @@ export async function runMirror(
   const copies = groups.map(listCopies);
   const tally = new CopyTally(copies, context.onEvent);
   const filled = new Set<MirrorGroup>();
-  for (const isRelease of [false, true]) {
-    for (const [index, { group, store }] of stores.entries()) {
-      const wanted = copies[index]?.filter((copy) => copy.isRelease === isRelease) ?? [];
-      if (wanted.length === 0) continue;
-      const neighbours = neighboursOf(group, [...filled]);
-      const counting = { ...context, onEvent: tally.listenTo(index) };
-      const { concurrency } = options;
-      const moverOf = moversOf(store, group, options, counting);
-      const copying = { concurrency, mountFrom: () => neighbours, moverOf };
-      await copyImages(wanted, store, copying, counting);
-      await store.close();
-      filled.add(group);
-    }
-  }
+  const { concurrency } = options;
+  await copyReleasesLast(
+    stores.map(({ group, store }, index) => ({
+      images: copies[index] ?? [],
+      copy: async (wanted) => {
+        const neighbours = neighboursOf(group, [...filled]);
+        const counting = { ...context, onEvent: tally.listenTo(index) };
+        const copying = {
+          concurrency,
+          mountFrom: () => neighbours,
+          moverOf: moversOf(store, group, options, counting),
+        };
+        await copyImages(wanted, store, copying, counting);
+        await store.close();
+        filled.add(group);
+      },
+    })),
+  );
   const all = groups.flatMap(({ images }) => images);
   return {
     images: all.length,
@@ -134,7 +138,7 @@ function keyOf(place: Place): string {
   return place.kind === 'directory' ? `${place.root} ${place.repository}` : formatPlace(place);
 }
 
-function listCopies({ images }: MirrorGroup): (Image & { readonly isRelease: boolean })[] {
+function listCopies({ images }: MirrorGroup): OrderedImage[] {
   return images.flatMap(({ image, graph: { root, manifests, attachments } }) => {
     const { name, source, target, isRelease = false } = image;
     return [
@@ -146,8 +150,6 @@ function listCopies({ images }: MirrorGroup): (Image & { readonly isRelease: boo
         manifests,
         tags: [tag],
         isAttachment: true,
-        // The signature of a release promises nothing.
-        isRelease: false,
       })),
     ];
   });

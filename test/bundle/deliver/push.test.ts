@@ -247,6 +247,12 @@ describe('pushBundle', () => {
       expect(error.hint).to.contain('proxy');
     });
 
+    it('tags the release after everything else', async () => {
+      await push(bundle.path, registry.host, 'a/b');
+      const written = registry.requests.filter(({ method, path }) => method === 'PUT' && path.includes('/manifests/'));
+      expect(written.at(-1)?.path).to.equal(`/v2/a/b/manifests/${bundle.release.tag}`);
+    });
+
     it('goes on where it was interrupted', async () => {
       const context = makeContext((event) => {
         if (event.kind === 'stored' && (stored += 1) === 8) context.interrupt();
@@ -270,8 +276,9 @@ describe('pushBundle', () => {
       expect(error.hint).to.contain('verify');
       expect(registry.content.blobs.has(layer)).to.equal(false);
       const tags = [...(pushed()?.tags.keys() ?? [])];
-      expect(tags).to.include(bundle.release.tag).and.not.include(`${bundle.release.tag}-rhel-coreos-8`);
-      expect(tags).to.have.length(8);
+      // The tag of a release promises its components.
+      expect(tags).to.not.include(bundle.release.tag).and.not.include(`${bundle.release.tag}-rhel-coreos-8`);
+      expect(tags).to.have.length(7);
     });
 
     it('names corrupt and missing manifests by their images before anything moves', async () => {

@@ -1,0 +1,27 @@
+import type { Image } from './copy.ts';
+
+/** An image to copy that may be the image of a release. */
+export interface OrderedImage extends Image {
+  readonly isRelease?: boolean;
+}
+
+/** The images for one store, and the function that copies some of them. */
+interface StoreCopy<Copied extends OrderedImage> {
+  readonly images: readonly Copied[];
+  readonly copy: (images: readonly Copied[]) => Promise<void>;
+}
+
+/**
+ * Copies images to stores, release images last, and only if everything else is there: a tag of a release promises its
+ * components. Throws what `copy` throws.
+ */
+export async function copyReleasesLast<Copied extends OrderedImage>(
+  stores: readonly StoreCopy<Copied>[],
+): Promise<void> {
+  for (const isRelease of [false, true]) {
+    for (const { images, copy } of stores) {
+      const wanted = images.filter((image) => (image.isRelease ?? false) === isRelease);
+      if (wanted.length > 0) await copy(wanted);
+    }
+  }
+}
