@@ -49,6 +49,15 @@ export default defineConfig(
     },
   },
   {
+    files: ['lib/**', 'cmd/**'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        { selector: 'TSAsExpression > TSAsExpression', message: 'Check the value, or give it the right type.' },
+      ],
+    },
+  },
+  {
     files: ['cmd/**', 'test/**', '.config/**'],
     rules: { 'no-console': 'off' },
   },

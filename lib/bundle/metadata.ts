@@ -92,6 +92,11 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   } catch (cause) {
     throw invalid(where, `is not JSON: ${messageOf(cause)}`, cause);
   }
+  checkMetadata(value, where);
+  return value;
+}
+
+function checkMetadata(value: unknown, where: string): asserts value is BundleMetadata {
   if (!isRecord(value)) throw invalid(where, 'is not an object');
   if (value['formatVersion'] !== 1) {
     const has = value['formatVersion'];
@@ -113,7 +118,6 @@ export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   ) {
     throw invalid(where, 'has malformed signatures');
   }
-  return value as unknown as BundleMetadata;
 }
 
 const version = /^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$/;

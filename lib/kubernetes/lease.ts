@@ -6,9 +6,12 @@ import { isPluginError, messageOf } from '../errors.ts';
 import type { Clock } from '../http/retry.ts';
 import type { Cluster } from './client.ts';
 import { fieldsOf, type StoredObject } from './fields.ts';
-import type { JsonOf } from './openshift.ts';
 
-type LeaseSpec = JsonOf<V1LeaseSpec>;
+/** A Lease's spec as JSON has it: times are strings. */
+type LeaseSpec = Omit<V1LeaseSpec, 'acquireTime' | 'renewTime'> & {
+  readonly acquireTime?: string;
+  readonly renewTime?: string;
+};
 
 interface StoredLease extends StoredObject {
   readonly spec?: LeaseSpec;

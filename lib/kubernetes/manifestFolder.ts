@@ -88,12 +88,17 @@ async function checkFile(file: string, root?: string): Promise<void> {
 }
 
 function checkObject(object: UnknownObject, file: string): KubernetesObject {
+  checkIdentity(object, file);
+  return object;
+}
+
+function checkIdentity(object: UnknownObject, file: string): asserts object is KubernetesObject {
   const { apiVersion, kind, metadata } = object;
   const name = isFields(metadata) ? metadata['name'] : undefined;
   const lacking = Object.entries({ apiVersion, kind, 'metadata.name': name })
     .filter(([, value]) => typeof value !== 'string' || value === '')
     .map(([field]) => field);
-  if (lacking.length === 0) return object as unknown as KubernetesObject;
+  if (lacking.length === 0) return;
   throw new PluginError(
     'invalid-file',
     `${file} has something that is no Kubernetes object: no ${lacking.join(', no ')}`,

@@ -54,20 +54,31 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
       return [];
     }
   };
-  const names = Object.keys(kinds) as (keyof typeof kinds)[];
-  const [workloads, ...lists] = await Promise.all([
+  const lists = new Map<string, readonly StoredObject[]>();
+  const [workloads] = await Promise.all([
     Promise.all(workloadKinds.map(([apiVersion, kind]) => list(apiVersion, kind))),
-    ...names.map((name) => list(kinds[name][0], kinds[name][1])),
+    ...Object.entries(kinds).map(async ([name, [apiVersion, kind]]) => lists.set(name, await list(apiVersion, kind))),
   ]);
-  const listing = Object.fromEntries(names.map((name, index) => [name, lists[index] ?? []])) as unknown as Listing;
+  const listed = (name: keyof typeof kinds): readonly StoredObject[] => lists.get(name) ?? [];
+  const nodes = listed('nodes');
   return {
-    ...listing,
+    nodes,
+    operators: listed('operators'),
+    versions: listed('versions'),
+    featureGates: listed('featureGates'),
+    digestMirrors: listed('digestMirrors'),
+    contentPolicies: listed('contentPolicies'),
+    pools: listed('pools'),
+    kubeletConfigs: listed('kubeletConfigs'),
+    pinnedSets: listed('pinnedSets'),
+    poolNodes: listed('poolNodes'),
+    catalogs: listed('catalogs'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
     // A node that is down keeps those waiting who ask it.
     free: await askForSpace(
       cluster,
-      listing.nodes.filter((node) => readNode(node).ready),
+      nodes.filter((node) => readNode(node).ready),
     ),
     findings,
   };

@@ -89,9 +89,14 @@ function decompress(body: Buffer): Buffer {
 
 function inflate(content: Buffer, run: typeof inflateSync): Buffer {
   const options = { maxOutputLength: inflatedLimit, info: true };
-  const { buffer, engine } = run(content, options) as unknown as { buffer: Buffer; engine: { bytesWritten: number } };
-  if (engine.bytesWritten !== content.length) throw new Error('trailing data');
-  return buffer;
+  const result: unknown = run(content, options);
+  if (!hasEngine(result) || result.engine.bytesWritten !== content.length) throw new Error('trailing data');
+  return result.buffer;
+}
+
+// The types of Node.js do not know the result of `info: true`.
+function hasEngine(result: unknown): result is { buffer: Buffer; engine: { bytesWritten: number } } {
+  return typeof result === 'object' && result !== null && 'engine' in result;
 }
 
 // Literal data is a format octet, a file name with its length, four octets of date, and the document.
