@@ -37,6 +37,30 @@ describe('a bundle of a release with an image policy', () => {
     expect(result.policies?.every(({ outcome }) => outcome === 'verified')).to.equal(true);
   });
 
+  it('is created with one request for each signature', async () => {
+    const { requests, release } = await make({ files: imagePolicyFiles() });
+    const blobs = requests.filter((path) => path.includes('/blobs/'));
+    // The files of the release are read first, and fetched into the bundle later.
+    const again = blobs.filter((path, index) => blobs.indexOf(path) !== index);
+    expect(again.filter((path) => !path.includes(release.releaseRepository))).to.deep.equal([]);
+  });
+
+  it('keeps the signatures in a delta bundle, which is checked without its base', async () => {
+    const files = imagePolicyFiles();
+    // Another release with the same components.
+    const base = await make({ files: { ...files, 'more.yaml': '{}' } });
+    try {
+      const { path, keyFile, key, release } = await make({ files, base: base.path });
+      const trust = { ...believeAll, keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false };
+      const opened = await openBundle(path, makeContext());
+      const { policies } = await verifyBundle(opened, { trust, assumeBase: true }, makeContext());
+      await opened.close();
+      expect(policies.map(({ outcome }) => outcome)).to.deep.equal(Array(release.images.size + 1).fill('verified'));
+    } finally {
+      await base.remove();
+    }
+  });
+
   it('is not created if an image has none, and the error names it', async () => {
     const error = await failureOf(
       make({ files: imagePolicyFiles(), attachments: (name) => name !== 'etcd', components: ['etcd', 'cli'] }),

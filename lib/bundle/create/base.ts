@@ -1,5 +1,6 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { attachedTo } from '../../oci/attachment.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
@@ -42,11 +43,19 @@ export async function readBase(
   return base;
 }
 
-/** Removes the blobs that a base has from some contents, and returns both. */
+/**
+ * Removes the blobs that a base has from some contents, and returns both. Payloads of sigstore signatures stay, which are small: the signatures
+ * of a delta bundle can be checked without its base.
+ */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };
+  const payloads = new Set(
+    [...contents.tags].flatMap(([tag, digest]) =>
+      attachedTo(tag) ? (contents.manifests.get(digest)?.manifest.layers ?? []).map((layer) => layer.digest) : [],
+    ),
+  );
   const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest]) =>
-    base.blobs.has(digest) ? 'same' : 'other',
+    base.blobs.has(digest) && !payloads.has(digest) ? 'same' : 'other',
   );
   const blobs = same.map(([, { descriptor }]) => ({ digest: descriptor.digest, size: descriptor.size }));
   return { contents: { ...contents, blobs: new Map(other) }, left: { ...base, blobs } };

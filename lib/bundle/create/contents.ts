@@ -26,6 +26,8 @@ export interface Contents {
   readonly blobs: ReadonlyMap<Digest, StoredBlob>;
   /** The tags of the bundle’s repository, those of sigstore attachments included. */
   readonly tags: ReadonlyMap<string, Digest>;
+  /** Blobs that were read already: payloads of sigstore signatures. */
+  readonly payloads?: ReadonlyMap<Digest, Buffer>;
 }
 
 /**

@@ -6,25 +6,42 @@ import {
   type ImageReader,
   type NamedResult,
 } from '../../release/sigstore/releaseCheck.ts';
+import type { Digest } from '../../oci/digest.ts';
 import { readContent } from '../../store/store.ts';
 import type { Contents } from './contents.ts';
 import type { Origin } from './origin.ts';
 
+/** Most bytes of payloads that are kept for the bundle. Those of a release have 60 KB. */
+const keptLimit = 16 * 1024 * 1024;
+
 /**
  * Checks the images of a bundle against the image policies of its release, before large blobs are fetched. Only the signatures are read from
- * the origin. Throws what that does.
+ * the origin, each once: the returned contents have them. Throws what the origin does.
  */
-export function checkContents(
-  { images, manifests, tags }: Contents,
+export async function checkContents(
+  contents: Contents,
   { imagePolicies }: Pick<Release, 'imagePolicies'>,
   origin: Origin,
   context: Context,
-): Promise<NamedResult[]> {
-  if (imagePolicies.length === 0) return Promise.resolve([]);
+): Promise<{ readonly contents: Contents; readonly policies: readonly NamedResult[] }> {
+  if (imagePolicies.length === 0) return { contents, policies: [] };
   context.log('info', 'checking the sigstore signatures');
+  const { images, manifests, tags } = contents;
+  const payloads = new Map<Digest, Buffer>();
+  let room = keptLimit;
   const reader: ImageReader = {
     readManifest: finderIn(manifests, (tag) => tags.get(tag)),
-    readPayload: ({ reference }, descriptor) => readContent(origin.sourceOf(reference), descriptor, descriptor.size),
+    readPayload: async ({ reference }, descriptor) => {
+      const kept = payloads.get(descriptor.digest);
+      if (kept) return kept;
+      const payload = await readContent(origin.sourceOf(reference), descriptor, descriptor.size);
+      if (payload.length <= room) {
+        payloads.set(descriptor.digest, payload);
+        room -= payload.length;
+      }
+      return payload;
+    },
   };
-  return checkReleaseImages(images, imagePolicies, reader, context.signal);
+  const policies = await checkReleaseImages(images, imagePolicies, reader, context.signal);
+  return { contents: { ...contents, payloads }, policies };
 }

@@ -78,9 +78,9 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   }
   context.log('info', `reading the manifests of ${signed.release.images.size + 1 + extraImages.length} images`);
   const gathered = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
-  const policies = await checkContents(gathered, signed.release, origin, context);
+  const { contents: checked, policies } = await checkContents(gathered, signed.release, origin, context);
   requireVerified(policies, formatReference(found.reference), request.trust.allowUnsigned, context);
-  const { contents, left } = leaveOut(gathered, base);
+  const { contents, left } = leaveOut(checked, base);
   const extras = extraImages.map(({ name }) => name);
   const facts = { ...describeRelease(signed, extras, request.tool), ...(left && { base: left }) };
   const { volumeSize } = request;

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
 import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import type { ArchiveDigests } from '../../archive/volumeDigests.ts';
@@ -28,10 +29,13 @@ export async function fillBundle(
       context.onEvent({ kind: 'bytes', digest, bytes: present - done });
       done = present;
     };
-    await origin.fetchBlob(blob, writer, (present) => {
-      writer.noteProgress(digest, present);
-      count(present);
-    });
+    const bytes = contents.payloads?.get(digest);
+    if (bytes) await writer.push(blob.descriptor, () => Promise.resolve(Readable.from([bytes])));
+    else
+      await origin.fetchBlob(blob, writer, (present) => {
+        writer.noteProgress(digest, present);
+        count(present);
+      });
     count(size);
     context.onEvent({ kind: 'stored', digest, size });
     completeImages(blob);

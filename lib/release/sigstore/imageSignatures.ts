@@ -1,5 +1,6 @@
+import type { Descriptor } from '../../oci/descriptor.ts';
 import type { ImagePolicy } from './imagePolicy.ts';
-import { findSignatureFault, payloadType, type SignatureLayer, type SignedImage } from './sigstoreSignature.ts';
+import { findSignatureFault, payloadType, type SignedImage } from './sigstoreSignature.ts';
 
 /** The result of a policy for an image. */
 export interface PolicyResult {
@@ -11,16 +12,29 @@ export interface PolicyResult {
   readonly reasons: readonly string[];
 }
 
-/** Judges an image by a policy that covers it; of several signatures one has to hold. `layers` are those of its attachment, if it has one. */
-export function judgeImage(image: SignedImage, policy: ImagePolicy, layers: readonly SignatureLayer[]): PolicyResult {
+/**
+ * Judges an image by a policy that covers it. `layers` are those of its attachment, if it has one. Their payloads are read one after the other,
+ * until a signature holds. `readPayload` returns undefined for one that an older delta bundle leaves out.
+ */
+export async function judgeImage(
+  image: SignedImage,
+  policy: ImagePolicy,
+  layers: readonly Descriptor[],
+  readPayload: (layer: Descriptor) => Promise<Buffer | undefined>,
+): Promise<PolicyResult> {
   const { trust, identity } = policy;
   if (trust.kind === 'unsupported') return { image, policy, outcome: 'unchecked', reasons: [trust.reason] };
-  const signatures = layers.filter(({ descriptor }) => descriptor.mediaType === payloadType);
   const reasons = new Set<string>();
-  for (const layer of signatures) {
-    const fault = findSignatureFault(layer, image, trust.key.key, identity);
-    if (fault === undefined) return { image, policy, outcome: 'verified', reasons: [] };
-    reasons.add(fault);
+  let isPartial = false;
+  for (const descriptor of layers.filter(({ mediaType }) => mediaType === payloadType)) {
+    const payload = await readPayload(descriptor);
+    const fault = payload && findSignatureFault({ descriptor, payload }, image, trust.key.key, identity);
+    if (payload && fault === undefined) return { image, policy, outcome: 'verified', reasons: [] };
+    if (fault === undefined) isPartial = true;
+    else reasons.add(fault);
+  }
+  if (isPartial) {
+    return { image, policy, outcome: 'unchecked', reasons: ['its signature is in the base of the bundle'] };
   }
   if (reasons.size === 0) return { image, policy, outcome: 'missing', reasons: ['it has no sigstore signature'] };
   return { image, policy, outcome: 'rejected', reasons: [...reasons] };

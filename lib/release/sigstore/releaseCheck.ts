@@ -1,6 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
+import { RequestLimiter } from '../../http/requestLimiter.ts';
 import { attachmentTag } from '../../oci/attachment.ts';
 import { parseManifest, type Descriptor, type Manifest } from '../../oci/descriptor.ts';
 import { isDigest, type Digest } from '../../oci/digest.ts';
@@ -9,7 +10,7 @@ import type { StoredManifests } from '../../store/imageGraph.ts';
 import { readContent, type ContentSource } from '../../store/store.ts';
 import { judgeImage, type PolicyResult } from './imageSignatures.ts';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
-import { payloadLimit, payloadType, type SignatureLayer } from './sigstoreSignature.ts';
+import { payloadLimit, payloadType } from './sigstoreSignature.ts';
 
 /** An image of a release, by the name of its component, under the reference by which a cluster pulls it. */
 export interface NamedImage {
@@ -20,7 +21,7 @@ export interface NamedImage {
 /** Reads the images and attachments that are to be judged; undefined for content that is absent. */
 export interface ImageReader {
   readManifest(image: NamedImage, tagOrDigest: string): Promise<Manifest | undefined>;
-  /** Reads a layer, whose size is within the limit; undefined for one that a delta bundle leaves out. */
+  /** Reads a layer, whose size is within the limit; undefined for one that an older delta bundle leaves out. */
   readPayload(image: NamedImage, descriptor: Descriptor): Promise<Buffer | undefined>;
 }
 
@@ -29,8 +30,12 @@ export interface NamedResult extends PolicyResult {
   readonly name: string;
 }
 
-/** Most signatures of one image; each costs a fraction of a millisecond. */
+/** Most signatures of one image, and most bytes of their payloads; a signature costs a fraction of a millisecond. */
 const signatureLimit = 1000;
+const payloadsLimit = 16 * 1024 * 1024;
+
+/** How many images are judged at a time: each may have a payload of 4 MiB in memory. */
+const concurrency = 16;
 
 /**
  * Checks images against the policies of a payload that clusters enforce by default. Of a list, each image in it is checked, because a node
@@ -43,32 +48,41 @@ export async function checkReleaseImages(
   signal: AbortSignal,
 ): Promise<NamedResult[]> {
   const enforced = policies.filter((policy) => policy.namespace === undefined && isEnforcedByDefault(policy));
+  const limiter = new RequestLimiter(concurrency);
   const results = await Promise.all(
     images.map(async (image) => {
       const covering = policiesFor(image.reference, enforced);
       if (covering.length === 0) return [];
       const digests = await listInstances(image, reader);
       const judged = digests.map(async (digest) => {
-        const layers = await readLayers(image, digest, reader);
-        checkInterrupted(signal);
-        const subject = { reference: image.reference, digest };
-        const isPartial = layers.includes(undefined);
-        const present = layers.filter((layer) => layer !== undefined);
-        return covering.map((policy): NamedResult => {
-          const result = judgeImage(subject, policy, present);
-          if (!isPartial || result.outcome === 'verified') return { name: image.name, ...result };
-          return {
-            name: image.name,
-            ...result,
-            outcome: 'unchecked',
-            reasons: ['its signature is in the base of the bundle'],
-          };
-        });
+        const release = await limiter.take('plain', signal);
+        try {
+          checkInterrupted(signal);
+          return await judgeInstance(image, digest, covering, reader);
+        } finally {
+          release();
+        }
       });
       return (await Promise.all(judged)).flat();
     }),
   );
   return results.flat();
+}
+
+async function judgeInstance(
+  image: NamedImage,
+  digest: Digest,
+  policies: readonly ImagePolicy[],
+  reader: ImageReader,
+): Promise<NamedResult[]> {
+  const layers = await readLayers(image, digest, reader);
+  const subject = { reference: image.reference, digest };
+  const results: NamedResult[] = [];
+  for (const policy of policies) {
+    const result = await judgeImage(subject, policy, layers, (layer) => reader.readPayload(image, layer));
+    results.push({ name: image.name, ...result });
+  }
+  return results;
 }
 
 /**
@@ -142,22 +156,15 @@ async function listInstances(image: NamedImage, reader: ImageReader): Promise<re
   return instances.length > 0 ? instances.map(({ digest }) => digest) : [image.reference.digest];
 }
 
-async function readLayers(
-  image: NamedImage,
-  digest: Digest,
-  reader: ImageReader,
-): Promise<(SignatureLayer | undefined)[]> {
+async function readLayers(image: NamedImage, digest: Digest, reader: ImageReader): Promise<readonly Descriptor[]> {
   const tag = attachmentTag(digest);
   const attachment = await reader.readManifest(image, tag);
   const layers = (attachment?.layers ?? []).filter(({ mediaType }) => mediaType === payloadType);
   const large = layers.find(({ size }) => size > payloadLimit);
-  if (large || layers.length > signatureLimit) {
-    const words = large ? `a signature of ${large.size} bytes` : `${layers.length} signatures`;
+  const total = layers.reduce((sum, { size }) => sum + size, 0);
+  if (large || layers.length > signatureLimit || total > payloadsLimit) {
+    const words = large ? `a signature of ${large.size} bytes` : `${layers.length} signatures of ${total} bytes`;
     throw new PluginError('too-large', `${image.name}: the attachment ${tag} has ${words}`);
   }
-  const read = async (descriptor: Descriptor): Promise<SignatureLayer | undefined> => {
-    const payload = await reader.readPayload(image, descriptor);
-    return payload && { descriptor, payload };
-  };
-  return Promise.all(layers.map(read));
+  return layers;
 }

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { mediaTypes, parseManifest } from '../../../lib/oci/descriptor.ts';
+import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
 import { readImagePolicy, type ImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { judgeImage } from '../../../lib/release/sigstore/imageSignatures.ts';
@@ -114,11 +114,12 @@ describe('judgeImage', () => {
     );
   }
 
-  function ours(manifest: Buffer | undefined, policy: ImagePolicy, payloads: readonly string[]): string {
+  async function ours(manifest: Buffer | undefined, policy: ImagePolicy, payloads: readonly string[]): Promise<string> {
     const image = { reference: { registry: host, repository: 'team/app' }, digest };
     const layers = manifest ? parseManifest(manifest, 'the attachment').layers : [];
-    const content = layers.map((descriptor, index) => ({ descriptor, payload: Buffer.from(payloads[index] ?? '') }));
-    return judgeImage(image, policy, content).outcome;
+    const content = new Map(payloads.map((payload) => [digestOf(Buffer.from(payload)), Buffer.from(payload)]));
+    const readPayload = (layer: Descriptor) => Promise.resolve(content.get(layer.digest));
+    return (await judgeImage(image, policy, layers, readPayload)).outcome;
   }
 
   /** What skopeo does with the same policy. */
@@ -146,7 +147,7 @@ describe('judgeImage', () => {
   ): Promise<void> {
     const manifest = attach(signatures);
     const payloads = signatures.map(({ payload }) => payload);
-    expect(ours(manifest, policy, payloads)).to.equal(expected);
+    expect(await ours(manifest, policy, payloads)).to.equal(expected);
     if (hasJudge) expect(await skopeoAccepts(policy, signedIdentity), 'skopeo').to.equal(expected === 'verified');
   }
 
@@ -269,6 +270,11 @@ describe('judgeImage', () => {
       await compare(signatures, policy, expected, { type: 'remapIdentity', ...remap });
     });
   }
+
+  it('leaves an image unchecked if its signature is in the base of a delta bundle', async () => {
+    const manifest = attach([signed(statement())]);
+    expect(await ours(manifest, policyWith(), [])).to.equal('unchecked');
+  });
 
   it('takes ECDSA and Ed25519 keys', async () => {
     for (const { publicKey, privateKey } of [other, generateKeyPairSync('ed25519')]) {

@@ -41,6 +41,8 @@ export interface TestBundle {
   readonly folder: string;
   readonly release: TestRelease;
   readonly result: CreateResult;
+  /** The paths that were asked of the registry, in order. */
+  readonly requests: readonly string[];
   /** The key that signed the release. */
   readonly key: SigningKey;
   /** The key’s armored public half. */
@@ -75,13 +77,14 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
   );
   await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
 
-  const result = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize, base });
+  const { result, requests } = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize, base });
   let unpacked = 0;
   return {
     path: result.path,
     folder,
     release,
     result,
+    requests,
     key,
     keyFile,
     unpack: async () => {
@@ -104,7 +107,7 @@ async function create(made: {
   signed: boolean;
   volumeSize: number | undefined;
   base: string | undefined;
-}): Promise<CreateResult> {
+}): Promise<Pick<TestBundle, 'result' | 'requests'>> {
   const { release, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
   const server = await startRegistry();
   for (const images of [release, ...extraImages]) images.addTo(server.content);
@@ -117,7 +120,7 @@ async function create(made: {
   };
   const origin = new RegistryOrigin(access, context);
   try {
-    return await createBundle(
+    const result = await createBundle(
       {
         release: { version: release.version, arch: release.arch, repository: `quay.io/${release.releaseRepository}` },
         extraImages: extraImages.map(({ tagged }) => tagged),
@@ -137,6 +140,7 @@ async function create(made: {
       origin,
       context,
     );
+    return { result, requests: server.requests.map(({ path }) => path) };
   } finally {
     await origin.close();
     await server.stop();
