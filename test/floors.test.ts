@@ -42,7 +42,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
   ['lib/node', 'replica'],
-  ['lib/node/media', 'deviceEvents media medium'],
+  ['lib/node/media', 'deviceEvents hungDevices media medium'],
   ['lib/node/runtime', 'mirror pins storeConfig'],
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
   [

@@ -21,6 +21,8 @@ export interface ProgramOptions {
   readonly gentle?: boolean;
   /** Variables in addition to those of the host. */
   readonly environment?: Readonly<Record<string, string>>;
+  /** How its output becomes text; `latin1` keeps each byte. */
+  readonly encoding?: 'utf8' | 'latin1';
 }
 
 /** What a program is run with. */
@@ -29,6 +31,8 @@ export interface RunOptions {
   readonly signal: AbortSignal;
   /** Its standard input; empty by default. */
   readonly input?: AsyncIterable<Buffer> | undefined;
+  /** How its output becomes text; utf8 by default. */
+  readonly encoding?: ProgramOptions['encoding'];
 }
 
 const folders = ['/usr/bin', '/usr/sbin', '/bin', '/sbin', '/usr/local/bin', '/usr/local/sbin'];
@@ -71,7 +75,8 @@ export async function runProgram(
   const command = commandOnHost(host, program, args);
   context.log('debug', `run: ${[name, ...args].join(' ')}`);
   const environment = { ...host.environment, ...options.environment };
-  return runCommand(options.gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal });
+  const { gentle, encoding } = options;
+  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding });
 }
 
 /**
@@ -80,12 +85,12 @@ export async function runProgram(
  */
 export async function runCommand(
   [command = '', ...args]: readonly string[],
-  { environment, signal, input }: RunOptions,
+  { environment, signal, input, encoding }: RunOptions,
 ): Promise<ProgramResult> {
   checkInterrupted(signal);
   const stdio = [input ? 'pipe' : 'ignore', 'pipe', 'pipe'] as const;
   const child = spawn(command, args, { stdio: [...stdio], env: { ...environment }, signal });
-  const [stdout, stderr] = [collect(child.stdout), collect(child.stderr)];
+  const [stdout, stderr] = [collect(child.stdout, encoding), collect(child.stderr)];
   const writing = input && child.stdin ? pipeline(input, child.stdin) : undefined;
   writing?.catch(() => undefined);
   const code = await new Promise<number>((resolve, reject) => {
@@ -137,9 +142,9 @@ async function gentlePrefix(): Promise<string[]> {
   ];
 }
 
-function collect(stream: Readable | null): () => string {
+function collect(stream: Readable | null, encoding: ProgramOptions['encoding'] = 'utf8'): () => string {
   let text = '';
-  stream?.setEncoding('utf8').on('data', (chunk: string) => {
+  stream?.setEncoding(encoding).on('data', (chunk: string) => {
     if (text.length < outputLimit) text += chunk;
   });
   return () => text;

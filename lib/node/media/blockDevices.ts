@@ -15,6 +15,8 @@ export interface BlockDevice {
   readonly mountpoint: string | undefined;
   /** It has partitions, or another device is built on it. */
   readonly divided: boolean;
+  /** It is read over a network, so that reads may never end. */
+  readonly remote: boolean;
 }
 
 /** The signatures on a device. */
@@ -48,6 +50,10 @@ export const mountOptions: Readonly<Record<string, readonly string[]>> = {
 
 const labels = /^(?:OCPUPG|upgrade_)/;
 
+/** Transports of lsblk, and names of the kernel, of disks that are read over a network. */
+const remoteTransports = /^(?:iscsi|fc|fcoe|tcp|rdma)$/;
+const remoteNames = /^(?:nbd|rbd|drbd)\d/;
+
 interface ListedDevice {
   readonly name?: unknown;
   readonly kname?: unknown;
@@ -66,27 +72,30 @@ interface ListedDevice {
  */
 export function parseBlockDevices(json: string): BlockDevice[] {
   const { blockdevices = [] } = parseJson(json) as { blockdevices?: readonly ListedDevice[] };
-  const devices = blockdevices.flatMap((listed) => readDevice(listed, false));
+  const devices = blockdevices.flatMap((listed) => readDevice(listed));
   // lsblk lists a device below each disk that it is built on.
   return [...new Map(devices.map((device) => [device.path, device])).values()];
 }
 
-function readDevice(listed: ListedDevice, parentIsRemovable: boolean): BlockDevice[] {
+function readDevice(listed: ListedDevice, parent?: BlockDevice): BlockDevice[] {
   const { children = [] } = listed;
   const type = text(listed.type) ?? '';
   const path = text(listed.name) ?? '';
-  const removable =
-    parentIsRemovable || isSet(listed.rm) || isSet(listed.hotplug) || type === 'rom' || text(listed.tran) === 'usb';
+  const kernelName = (text(listed.kname) ?? path).replace(/^.*\//, '');
+  const transport = text(listed.tran) ?? '';
+  const removable = isSet(listed.rm) || isSet(listed.hotplug) || type === 'rom' || transport === 'usb';
   const device: BlockDevice = {
     path,
-    kernelName: (text(listed.kname) ?? path).replace(/^.*\//, ''),
+    kernelName,
     type,
-    removable,
+    // lsblk says it of the whole disk only.
+    removable: removable || parent?.removable === true,
     size: Number(listed.size ?? 0),
     mountpoint: text(listed.mountpoint),
     divided: children.length > 0,
+    remote: remoteTransports.test(transport) || remoteNames.test(kernelName) || parent?.remote === true,
   };
-  return [device, ...children.flatMap((child) => readDevice(child, removable))];
+  return [device, ...children.flatMap((child) => readDevice(child, device))];
 }
 
 /** Parses the output of `blkid --probe --output export`; empty for a device without signatures. */
@@ -115,9 +124,12 @@ export function firstEntryOf(head: Buffer): string | undefined {
   return name.replace(/\0.*$/s, '').replace(/\p{Cc}/gu, '\u{fffd}');
 }
 
-/** Returns whether a device may be searched: it is not a part of another one in use. */
-export function isOpen({ type, size, divided, mountpoint }: BlockDevice): boolean {
-  return ['disk', 'part', 'rom', 'loop'].includes(type) && size > 0 && !divided && mountpoint !== '[SWAP]';
+/** Returns whether a device may be read: no other program uses it, and it is not read over a network, unless it was named. */
+export function isOpen({ type, size, divided, mountpoint, removable, remote }: BlockDevice, named: boolean): boolean {
+  if (!['disk', 'part', 'rom', 'loop'].includes(type) || size === 0 || divided || mountpoint === '[SWAP]') return false;
+  // A USB drive that the administrator has mounted is searched where it is mounted.
+  const isUsed = mountpoint !== undefined && !removable;
+  return named || !(isUsed || remote);
 }
 
 /**

@@ -11,6 +11,7 @@ import {
   type CandidateDevice,
 } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
+import { HungDevices } from './hungDevices.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runProgram } from '../../machine/programs.ts';
 import {
@@ -39,8 +40,10 @@ export interface MediaOptions {
   readonly host: Host;
   /** A folder of the host, which is created. */
   readonly place: string;
-  /** Devices to search even if they are not removable. */
+  /** Devices to search even if they are not removable, in use, or read over a network. */
   readonly devices: readonly string[];
+  /** The time to wait for each device, in milliseconds. */
+  readonly deviceTimeout?: number;
 }
 
 interface Medium {
@@ -65,13 +68,19 @@ export class Media {
   readonly #options: MediaOptions;
   readonly #mounts: PrivateMounts;
   readonly #context: Context;
+  readonly #hung: HungDevices;
   readonly #known = new Map<string, Medium>();
+  /** The devices of the last search. */
+  #searched: readonly string[] = [];
+  /** The findings at the end of the last search. */
+  #reported: ReadonlyMap<string, Standing> = new Map();
   #conflict = '';
 
   private constructor(options: MediaOptions, mounts: PrivateMounts, context: Context) {
     this.#options = options;
     this.#mounts = mounts;
     this.#context = context;
+    this.#hung = new HungDevices(options.deviceTimeout, context);
   }
 
   /** Prepares the search. Throws `busy` if another run searches, and `not-writable` without the right to mount. */
@@ -86,20 +95,26 @@ export class Media {
 
   /** Files and devices of the last search that look like a bundle and cannot be used. */
   get rejected(): Rejected[] {
-    return [...this.#known.values()].flatMap(({ findings }) => findings.rejected);
+    const hung = this.#searched.flatMap((path): Rejected[] => {
+      const reason = this.#hung.reasonFor(path);
+      return reason === undefined ? [] : [{ device: path, path, reason, hint: undefined }];
+    });
+    return [...this.#known.values()].flatMap(({ findings }) => findings.rejected).concat(hung);
   }
 
   /**
-   * Searches all devices, and returns the changes since the last search. Throws `not-found` without lsblk, and
-   * `interrupted`.
+   * Searches all devices, and returns the changes since the last search. Skips a device that does not answer until it does; what is
+   * found on it later is part of a later search. Throws `not-found` without lsblk, and `interrupted`.
    */
   async look(): Promise<MediaEvent[]> {
-    const before = this.#all();
-    const devices = (await this.#list()).filter(isOpen);
-    const paths = new Set(devices.map(({ path }) => path));
-    for (const medium of this.#known.values()) if (!paths.has(medium.device.path)) await this.#forget(medium);
-    for (const device of devices) await this.#lookAt(device);
+    const devices = (await this.#list()).filter((device) => isOpen(device, this.#isNamed(device)));
+    this.#searched = devices.map(({ path }) => path);
+    const gone = [...this.#known.values()].filter(({ device }) => !this.#searched.includes(device.path));
+    for (const medium of gone) await this.#forget(medium);
+    for (const device of devices) await this.#hung.attempt(device.path, () => this.#lookAt(device));
+    const before = this.#reported;
     const after = this.#all();
+    this.#reported = after;
     return [
       ...[...before].flatMap(([key, event]) =>
         event.event === 'found' && !after.has(key) ? [{ ...event, event: 'removed' } satisfies MediaEvent] : [],
@@ -136,7 +151,11 @@ export class Media {
     // Without any device, older versions print nothing.
     if (code !== 0 && stderr !== '') throw new PluginError('not-readable', `lsblk failed: ${stderr.trim()}`);
     try {
-      return stdout.trim() === '' ? [] : parseBlockDevices(stdout);
+      const devices = stdout.trim() === '' ? [] : parseBlockDevices(stdout);
+      // Mounts of this program do not count as use.
+      return devices.map((device) =>
+        this.#known.get(device.path)?.isMounted ? { ...device, mountpoint: undefined } : device,
+      );
     } catch (cause) {
       throw new PluginError('not-readable', `lsblk printed what cannot be read: ${messageOf(cause)}`, { cause });
     }
@@ -144,23 +163,21 @@ export class Media {
 
   async #lookAt(device: BlockDevice): Promise<void> {
     const known = this.#known.get(device.path);
-    const { host, devices } = this.#options;
-    // Mounts of this program do not count as use.
-    const seen = known?.isMounted ? { ...device, mountpoint: undefined } : device;
-    const head = await readHead(pathOnHost(host, device.path));
+    const { host } = this.#options;
+    const head = await readHead(host, device.path, this.#context);
     const probe = await this.#probe(device);
-    const candidate = classify(seen, head, probe, devices.includes(device.path));
+    const candidate = classify(device, head, probe, this.#isNamed(device));
     const sys = pathOnHost(host, '/sys');
     const sequence = await readSequence(device, sys);
     // A tar may still be being written to the device. An unreadable device is not read again.
     const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
-    const fingerprint = JSON.stringify([device.size, sequence, writes, seen.mountpoint, probe, digestOf(head)]);
+    const fingerprint = JSON.stringify([device.size, sequence, writes, device.mountpoint, probe, digestOf(head)]);
     const folder = this.#folderOf(device, known);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
     if (known?.fingerprint === changed && (folder === undefined || files)) return;
     if (known) await this.#forget(known);
-    await this.#examine(seen, candidate, fingerprint);
+    await this.#examine(device, candidate, fingerprint);
   }
 
   async #examine(device: BlockDevice, candidate: CandidateDevice, fingerprint: string): Promise<void> {
@@ -205,15 +222,21 @@ export class Media {
   }
 
   async #forget(medium: Medium): Promise<void> {
-    if (medium.isMounted) await this.#mounts.release(medium.device.kernelName);
     this.#known.delete(medium.device.path);
+    if (!medium.isMounted) return;
+    const { kernelName } = medium.device;
+    await this.#hung.attempt(this.#mounts.pathOf(kernelName), () => this.#mounts.release(kernelName));
+  }
+
+  #isNamed({ path }: BlockDevice): boolean {
+    return this.#options.devices.includes(path);
   }
 
   #all(): Map<string, Standing> {
-    const events: Standing[] = [...this.#known.values()].flatMap(({ findings: { bundles, rejected } }) => [
-      ...bundles.map((bundle): Standing => ({ event: 'found', ...bundle })),
-      ...rejected.map((each): Standing => ({ event: 'rejected', ...each })),
-    ]);
+    const events: Standing[] = [
+      ...this.bundles.map((bundle): Standing => ({ event: 'found', ...bundle })),
+      ...this.rejected.map((each): Standing => ({ event: 'rejected', ...each })),
+    ];
     return new Map(events.map((event) => [JSON.stringify(event), event]));
   }
 

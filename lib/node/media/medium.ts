@@ -1,5 +1,4 @@
-import { constants } from 'node:fs';
-import { open, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { metadataPath, type BundleMetadata } from '../../bundle/metadata.ts';
@@ -10,6 +9,8 @@ import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import { RootFolder } from '../../files/rootFolder.ts';
+import type { Host } from '../../machine/host.ts';
+import { runProgram } from '../../machine/programs.ts';
 import { parseVolumeName } from '../../archive/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
@@ -62,19 +63,15 @@ export interface MediumSource {
 /** The size of the beginning of a device that identifies a bundle, in bytes. */
 const headSize = 64 * 1024;
 
-/** Reads the beginning of a device; nothing if the drive is empty. `path` is for this process. */
-export async function readHead(path: string): Promise<Buffer> {
-  // Otherwise a drive would close its open tray.
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => undefined);
-  if (!file) return Buffer.alloc(0);
-  try {
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(headSize), 0, headSize, 0);
-    return buffer.subarray(0, bytesRead);
-  } catch {
-    return Buffer.alloc(0);
-  } finally {
-    await file.close();
-  }
+/**
+ * Reads the beginning of a device of a host; nothing if the drive is empty. Another process reads it, because a read of a hung device would
+ * block a thread of this one. Throws `not-found` without dd, and `interrupted`.
+ */
+export async function readHead(host: Host, path: string, context: Context): Promise<Buffer> {
+  // Without nonblock, a drive would close its open tray.
+  const args = [`if=${path}`, `bs=${headSize}`, 'count=1', 'iflag=nonblock,fullblock', 'status=none'];
+  const { stdout } = await runProgram(host, 'dd', args, context, { encoding: 'latin1' });
+  return Buffer.from(stdout, 'latin1');
 }
 
 /**

@@ -4,9 +4,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { DeviceEvents } from '../../node/media/deviceEvents.ts';
+import { HungDevices } from '../../node/media/hungDevices.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { Media, type MediaOptions } from '../../node/media/media.ts';
-import { examineFiles, listFiles, type Findings, type FoundBundle, type Rejected } from '../../node/media/medium.ts';
+import {
+  examineFiles,
+  listFiles,
+  readHead,
+  type Findings,
+  type FoundBundle,
+  type Rejected,
+} from '../../node/media/medium.ts';
 
 /** Where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {
@@ -30,11 +38,14 @@ export class AgentMedia {
   readonly #media: Media | undefined;
   readonly #events: DeviceEvents | undefined;
   readonly #context: Context;
+  readonly #hung: HungDevices;
+  /** By the path of the folder, or of the named device or file. */
   readonly #examined = new Map<string, Examined>();
+  #searched: readonly string[] = [];
   readonly #warned = new Set<string>();
 
   private constructor(
-    { host, folders }: AgentMediaOptions,
+    { host, folders, deviceTimeout }: AgentMediaOptions,
     media: Media | undefined,
     events: DeviceEvents | undefined,
     context: Context,
@@ -44,6 +55,7 @@ export class AgentMedia {
     this.#media = media;
     this.#events = events;
     this.#context = context;
+    this.#hung = new HungDevices(deviceTimeout, context);
   }
 
   /** Prepares the search. Throws `busy` if another process searches. */
@@ -63,24 +75,23 @@ export class AgentMedia {
    */
   async find(named?: string): Promise<readonly FoundBundle[]> {
     await this.#updateMedia();
-    if (named !== undefined) return this.#findAt(named);
-    const places = await Promise.all(
-      this.#folders.map(async (folder) => {
-        const path = pathOnHost(this.#host, folder);
-        const files = await listFiles(path).catch((error: unknown) => {
-          this.#warnOnce(messageOf(error));
-          return new Map<string, string>();
-        });
-        return this.#examine(path, files.keys(), [...files].join());
-      }),
-    );
-    return [...(this.#media?.bundles ?? []), ...places.flat()];
+    this.#searched = named === undefined ? this.#folders : [named];
+    const found = named === undefined ? [...(this.#media?.bundles ?? [])] : [];
+    for (const path of this.#searched) {
+      const search = (): Promise<void> => (named === undefined ? this.#searchFolder(path) : this.#searchAt(path));
+      await this.#hung.attempt(path, search);
+      const hung = this.#hung.reasonFor(path);
+      if (hung !== undefined) this.#warnOnce(hung);
+      found.push(...(this.#examined.get(path)?.findings.bundles ?? []));
+    }
+    return found;
   }
 
   /** Why files and devices of the last search that look like a bundle cannot be used. */
   get problems(): readonly string[] {
-    const inFolders = [...this.#examined.values()].flatMap(({ findings }) => findings.rejected);
-    return [...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem);
+    const inFolders = this.#searched.flatMap((path) => this.#examined.get(path)?.findings.rejected ?? []);
+    const hung = this.#searched.flatMap((path) => this.#hung.reasonFor(path) ?? []);
+    return [...[...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem), ...hung];
   }
 
   /** Waits for a number of milliseconds, a device event, or the signal. */
@@ -108,30 +119,44 @@ export class AgentMedia {
     }
   }
 
-  async #findAt(named: string): Promise<readonly FoundBundle[]> {
+  async #searchFolder(folder: string): Promise<void> {
+    const path = pathOnHost(this.#host, folder);
+    const files = await listFiles(path).catch((error: unknown) => {
+      this.#warnOnce(messageOf(error));
+      return new Map<string, string>();
+    });
+    await this.#examine(folder, path, files.keys(), [...files].join());
+  }
+
+  async #searchAt(named: string): Promise<void> {
     const path = pathOnHost(this.#host, named);
     // Devices have links such as /dev/disk/by-label. Files of a medium may link to any file.
     const isInDev = resolve('/', named).startsWith('/dev/');
     const found = await (isInDev ? stat : lstat)(path).catch(() => undefined);
-    if (!found) return [];
-    const device = isInDev && found.isBlockDevice() ? path : dirname(path);
-    const fingerprint = `${named} ${found.size} ${found.mtimeMs}`;
-    return this.#examine(dirname(path), [basename(path)], fingerprint, device);
+    if (!found) {
+      this.#examined.delete(named);
+      return;
+    }
+    const isDevice = isInDev && found.isBlockDevice();
+    // In another process, before this one reads the device.
+    if (isDevice) await readHead(this.#host, named, this.#context);
+    const fingerprint = `${found.size} ${found.mtimeMs}`;
+    await this.#examine(named, dirname(path), [basename(path)], fingerprint, isDevice ? path : dirname(path));
   }
 
+  /** Examines the files of a folder, and keeps the findings by the searched path. */
   async #examine(
+    searched: string,
     folder: string,
     names: Iterable<string>,
     fingerprint: string,
     device = folder,
-  ): Promise<readonly FoundBundle[]> {
-    const known = this.#examined.get(folder);
-    if (known?.fingerprint === fingerprint) return known.findings.bundles;
+  ): Promise<void> {
+    if (this.#examined.get(searched)?.fingerprint === fingerprint) return;
     const findings = await examineFiles(folder, names, { device }, this.#context);
     for (const rejected of findings.rejected) this.#warnOnce(describeProblem(rejected));
     // A file that is still being written changes, and is examined again.
-    this.#examined.set(folder, { fingerprint, findings });
-    return findings.bundles;
+    this.#examined.set(searched, { fingerprint, findings });
   }
 
   /** Logs each message once. */

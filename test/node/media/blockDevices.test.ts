@@ -45,12 +45,35 @@ describe('parseBlockDevices', () => {
       '/dev/sdc',
       '/dev/sr0',
     ]);
-    expect(devices.filter(isOpen).map(({ kernelName }) => kernelName)).to.deep.equal([
-      'nvme0n1p1',
-      'sdb1',
-      'sdc',
-      'sr0',
-    ]);
+    const open = devices.filter((device) => isOpen(device, false));
+    expect(open.map(({ kernelName }) => kernelName)).to.deep.equal(['sdb1', 'sdc', 'sr0']);
+  });
+
+  it('leaves disks alone that are in use or read over a network, unless they are named', () => {
+    const disk = { type: 'disk', size: 5 };
+    const child = { name: '/dev/x1', kname: '/dev/x1', type: 'part', size: 5 };
+    const cases: readonly (readonly [name: string, listed: object, unnamed: boolean, named: boolean])[] = [
+      ['sda', { tran: 'sata' }, true, true],
+      ['sda', { tran: 'sata', mountpoint: '/var' }, false, true],
+      ['sda', { tran: 'usb', mountpoint: '/run/media/usb' }, true, true],
+      ['sda', { mountpoint: '[SWAP]' }, false, false],
+      ['sda', { children: [{ ...child, type: 'raid1' }] }, false, false],
+      ['sda', { children: [{ ...child, type: 'lvm' }] }, false, false],
+      ['sda', { tran: 'iscsi' }, false, true],
+      ['sda', { tran: 'fc' }, false, true],
+      ['nvme1n1', { tran: 'tcp' }, false, true],
+      ['rbd0', {}, false, true],
+      ['nbd3', {}, false, true],
+    ];
+    for (const [name, listed, ...expected] of cases) {
+      const json = { blockdevices: [{ ...disk, name: `/dev/${name}`, kname: `/dev/${name}`, ...listed }] };
+      const [device] = parseBlockDevices(JSON.stringify(json));
+      const found = [false, true].map((named) => device && isOpen(device, named));
+      expect(found, JSON.stringify([name, listed])).to.deep.equal(expected);
+    }
+    const network = { ...disk, name: '/dev/sda', kname: '/dev/sda', tran: 'iscsi', children: [child] };
+    const [, part] = parseBlockDevices(JSON.stringify({ blockdevices: [network] }));
+    expect(part && isOpen(part, false)).to.equal(false);
   });
 
   it('reads what older ones print: texts for numbers and truths', () => {
@@ -59,7 +82,7 @@ describe('parseBlockDevices', () => {
     expect(parseBlockDevices(json)).to.deep.equal([
       {
         ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', removable: true, size: 1000 },
-        ...{ mountpoint: undefined, divided: false },
+        ...{ mountpoint: undefined, divided: false, remote: false },
       },
     ]);
     expect(parseBlockDevices('{"blockdevices": []}')).to.deep.equal([]);
@@ -87,7 +110,7 @@ describe('parseProbe', () => {
 describe('classify', () => {
   const stick: BlockDevice = {
     ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
-    ...{ mountpoint: undefined, divided: false },
+    ...{ mountpoint: undefined, divided: false, remote: false },
   };
   const disk = { ...stick, removable: false };
   const empty = Buffer.alloc(512);

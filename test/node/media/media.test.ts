@@ -42,9 +42,12 @@ describe('media', () => {
     await removeFolder(folder);
   });
 
-  const openMedia = async (context = makeContext(), devices: string[] = []): Promise<Media> => {
+  const openMedia = async (context = makeContext(), devices: string[] = [], deviceTimeout?: number): Promise<Media> => {
     const host = { root: '/', environment: { ...process.env, PATH: sticks.path } };
-    const media = await Media.open({ host, place, devices }, context);
+    const media = await Media.open(
+      { host, place, devices, ...(deviceTimeout !== undefined && { deviceTimeout }) },
+      context,
+    );
     opened.push(media);
     return media;
   };
@@ -328,6 +331,31 @@ describe('media', () => {
     expect(events[0]).to.include({ path });
     await media.close();
     await runSuccessfully('umount', [mine]);
+  });
+
+  it('does not wait for a device that hangs, and finds it when it answers', async () => {
+    const answer = join(folder, 'answer');
+    await runSuccessfully('mkfifo', [answer]);
+    const [hung, good] = [
+      await sticks.plug(await sticks.makeExt4(await gather(one))),
+      await sticks.plug(await sticks.makeExt4(await gather(other))),
+    ];
+    const hang = `#!/bin/sh\ncase "$*" in *${hung.device}*) read -r _ <'${answer}';; esac\nexec /usr/sbin/blkid "$@"\n`;
+    await writeFile(join(folder, 'bin', 'blkid'), hang, { mode: 0o755 });
+    const context = makeContext();
+    const media = await openMedia(context, [], 200);
+    const events: string[] = [];
+    const lookUntil = async (event: string): Promise<void> => {
+      while (!events.includes(event)) events.push(...brief(await look(media)));
+    };
+    await lookUntil(`found ${good.device} 4.12.5`);
+    expect(events).to.include(`rejected ${hung.device} ${basename(hung.device)}`);
+    const reasons = media.rejected.map(({ reason }) => reason);
+    expect(reasons).to.include(`${hung.device} does not answer: it is skipped until it does`);
+    await writeFile(answer, '\n');
+    await lookUntil(`found ${hung.device} 4.12.4`);
+    expect(media.bundles).to.have.length(2);
+    while (media.rejected.length > 0) await look(media);
   });
 
   it('lets one run look at a time, and tidies up after one that was killed', async () => {

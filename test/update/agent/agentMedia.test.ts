@@ -1,10 +1,12 @@
-import { copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { runSuccessfully } from '../../support/peers.ts';
 
 describe('AgentMedia', () => {
   let bundle: TestBundle;
@@ -58,6 +60,20 @@ describe('AgentMedia', () => {
     await copyFile(bundle.path, named);
     await copyFile(bundle.path, join(folder, 'sticks/upgrade-a.tar'));
     expect((await media.find(named)).map(({ path }) => path)).to.deep.equal([named]);
+  });
+
+  it('does not wait for a named device that hangs', async function () {
+    const device = (await readdir('/sys/class/block')).map((name) => `/dev/${name}`).find((path) => existsSync(path));
+    if (device === undefined) return this.skip();
+    const answer = join(folder, 'answer');
+    await runSuccessfully('mkfifo', [answer]);
+    await writeFile(join(folder, 'dd'), `#!/bin/sh\nread -r _ <'${answer}'\n`, { mode: 0o755 });
+    const host = { root: '/', environment: { PATH: folder } };
+    const options = { host, place: join(folder, 'no-folder/media'), devices: [], folders: [], deviceTimeout: 100 };
+    const hung = await AgentMedia.open(options, context);
+    expect(await hung.find(device)).to.deep.equal([]);
+    expect(hung.problems).to.deep.equal([`${device} does not answer: it is skipped until it does`]);
+    await writeFile(answer, '\n');
   });
 
   it('waits until it is told to go on', async () => {
