@@ -90,6 +90,23 @@ function readLiterals(path: string, text: string): string[] {
   return found.filter((each) => /[a-z]+,? [a-z]+/i.test(each));
 }
 
+/** The paragraphs of the comments of a source file. */
+function readComments(path: string, text: string): string[] {
+  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  const visit = (node: ts.Node): void => {
+    const parts = node.getChildren(source).filter((child) => !ts.isJSDoc(child));
+    if (parts.length === 0) found.push(text.slice(node.pos, node.getStart(source)));
+    parts.forEach(visit);
+  };
+  visit(source);
+  return found
+    .flatMap((trivia) => trivia.split(/\/\*+|\*\/|\n\s*(?:\*\s*)?\n|\n[\s*/]*- /))
+    .map((part) => part.replace(/^\s*(?:\/\/+|\*) ?/gm, '').replace(/`[^`]*`/g, 'CODE'))
+    .map((part) => part.replace(/\s+/g, ' ').trim())
+    .filter(Boolean);
+}
+
 /** The text of a literal, or of a sum of them; expressions in it are `CODE`. */
 function textOf(node: ts.Node): string | undefined {
   if (ts.isStringLiteralLike(node)) return node.text;
@@ -164,6 +181,22 @@ describe('the words of the pages', () => {
   });
 });
 
+/** The folders whose comments are checked; in the end all of them. */
+const checked = ['lib/update'];
+
+describe('the words of comments', () => {
+  it('are plain, in sentences of at most 30 words', () => {
+    const found = checked
+      .flatMap((folder) => list(`${folder}/**/*.{ts,js,mjs}`))
+      .flatMap((path) => {
+        const paragraphs = readComments(path, read(path));
+        const problems = [...paragraphs.flatMap(avoided), ...paragraphs.flatMap(longSentences)];
+        return problems.map((problem) => `${path}: ${problem}`);
+      });
+    expect(found, found.join('\n')).to.be.empty;
+  });
+});
+
 describe('the words of helps and messages', () => {
   const problems = new Map<string, string[]>();
   before(() => {
@@ -197,6 +230,14 @@ describe('the check of words', () => {
     const page = '# A stick\n\nWhoever\nreads.\n\n- in vain\n\n| anew |\n';
     const { paragraphs, cells } = readPage(page);
     expect([...paragraphs, ...cells].flatMap(avoided)).to.have.length(4);
+  });
+
+  it('finds words in comments of each kind, but not in code', () => {
+    const source =
+      '/** In vain, `anew`. */\nexport function f() {\n  // Anew\n  // once\n  // more.\n  f(/* whoever */); // Sticks.\n}';
+    const found = readComments('a.ts', `${source}\nconst text = '// in vain';\n`);
+    expect(found).to.deep.equal(['In vain, CODE.', 'Anew once more.', 'whoever', 'Sticks.']);
+    expect(found.flatMap(avoided)).to.have.length(5);
   });
 
   it('finds long sentences, and literals of sources but not what they import', () => {

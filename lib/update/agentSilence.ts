@@ -2,12 +2,12 @@ import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { readRenewal, reportKind } from './nodeReport.ts';
 
-/** Three times as long as agents are ever silent, in milliseconds. */
+/** Three times the longest pause between two reports of an agent, in milliseconds. */
 const limit = 15 * 60_000;
 
 /**
- * Describes that no agent of a cluster has reported within the last 15 minutes, by the Leases of the agents; undefined if one has, or if the user may not
- * read the Leases.
+ * Returns a message if no agent of a cluster has reported within the last 15 minutes, by the Leases of the agents.
+ * Undefined if an agent has, or if the user may not read the Leases.
  */
 export async function describeSilence(cluster: Cluster, now = Date.now()): Promise<string | undefined> {
   const { apiVersion, kind, ...selection } = reportKind;

@@ -15,17 +15,17 @@ import { writeAtomically } from '../files/atomicWrite.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { keepContent, KeptContent } from './keptContent.ts';
 
-/** Facts about a bundle whose digest and signature are verified: enough to update a cluster with it. */
+/** Facts about a bundle whose digest and signature are verified. They are enough to update a cluster with it. */
 export interface BundleFacts {
   /** The digest of the whole file. */
   readonly digest: Digest;
-  /** Agrees with the signed release. */
+  /** The metadata, which agrees with the signed release. */
   readonly metadata: BundleMetadata;
   /** The valid signatures of the release, and of the images in a multi-architecture release. */
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
 }
 
-/** The bytes from which facts can be verified again without the bundle. */
+/** The bytes by which facts can be verified again without the bundle. */
 interface Evidence {
   readonly digest: Digest;
   readonly metadata: Buffer;
@@ -34,9 +34,9 @@ interface Evidence {
 }
 
 /**
- * Verifies the signature of the release in a bundle with this digest, and that its metadata agrees with the release.
- * Writes the bytes of that proof to a file that only root can read. Throws what checkRelease throws, `not-writable` and
- * `disk-full`.
+ * Verifies the signature of the release in a bundle with this digest, and that the metadata agrees with the release.
+ * Writes the bytes of that proof to a file that only root can read. Throws the errors of checkRelease, `not-writable`
+ * and `disk-full`.
  */
 export async function gatherFacts(
   bundle: Bundle,
@@ -57,7 +57,7 @@ export async function gatherFacts(
 
 /**
  * Reads the facts of a bundle from the file that gatherFacts wrote on this node, and verifies the chain of trust again.
- * Undefined if there is no such file, or if another account can access it. Throws what checkRelease throws.
+ * Undefined if there is no such file, or if another account can access it. Throws the errors of checkRelease.
  */
 export async function recallFacts(
   file: string,

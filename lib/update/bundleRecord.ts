@@ -19,16 +19,16 @@ const { apiVersion, kind } = upgradeBundleKind;
 
 /** A request to update with a bundle. */
 export interface BundleRequest {
-  /** The name of its UpgradeBundle, unless the agents have detected the bundle under another name. */
+  /** The name of the UpgradeBundle, unless the agents have detected the bundle under another name. */
   readonly name: string;
-  /** The digest of the whole bundle, which is allowed. */
+  /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
-  /** A device or file on some node. */
+  /** A device or a file on any node. */
   readonly file?: string | undefined;
-  /** Stop before the update itself starts; undefined leaves the field as it is. */
+  /** Stop before the update itself starts. Undefined keeps the field. */
   readonly hold?: boolean | undefined;
   readonly store?: UpgradeBundle['spec']['store'] | undefined;
-  /** Digests of the extra images to load; undefined leaves the field as it is. */
+  /** Digests of the extra images to load. Undefined keeps the field. */
   readonly allowExtraImages?: readonly Digest[] | undefined;
 }
 
@@ -38,7 +38,7 @@ export interface RecordChange {
   readonly outcome: 'created' | 'configured' | 'unchanged';
 }
 
-/** Reads all UpgradeBundles, sorted by name. Throws `not-served`, with what to do, if the kind is not installed. */
+/** Reads all UpgradeBundles, sorted by name. Throws `not-served` with a hint if the kind is not installed. */
 export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
   try {
     return (await cluster.list(apiVersion, kind)) as UpgradeBundle[];
@@ -51,14 +51,16 @@ export async function listRecords(cluster: Cluster): Promise<UpgradeBundle[]> {
   }
 }
 
-/** Yields all UpgradeBundles, and again after each change, until the signal is aborted; see Cluster.watch. */
+/** Yields all UpgradeBundles, and again after each change, until the signal is aborted. See Cluster.watch. */
 export async function* watchRecords(cluster: Cluster): AsyncGenerator<readonly UpgradeBundle[]> {
-  // Throws the error with what to do if the kind is not installed.
+  // Throws the error with its hint if the kind is not installed.
   await listRecords(cluster);
   for await (const objects of cluster.watch(apiVersion, kind)) yield objects as UpgradeBundle[];
 }
 
-/** Returns the UpgradeBundle with a name; without a name the active one, else the newest. Throws `not-found`. */
+/**
+ * Returns the UpgradeBundle with a name. Without a name, returns the active one, else the newest. Throws `not-found`.
+ */
 export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | undefined): UpgradeBundle {
   const names = bundles.map(({ metadata }) => metadata.name).join(', ');
   if (name !== undefined) {
@@ -78,8 +80,9 @@ export function chooseRecord(bundles: readonly UpgradeBundle[], name: string | u
 }
 
 /**
- * Allows a bundle by its digest: creates its UpgradeBundle, or completes the one of that name that an agent proposed. A wrong digest is corrected as long as
- * nothing has been verified. Keeps fields that are not requested. Throws `conflict` if another update is running, or if the record is that of another bundle.
+ * Allows a bundle by its digest: creates its UpgradeBundle, or completes the one of that name that an agent proposed.
+ * Corrects a wrong digest until a bundle is verified. Keeps fields that are not requested. Throws `conflict` if another
+ * update is running, or if the record belongs to another bundle.
  */
 export async function allowBundle(
   cluster: Cluster,
@@ -97,7 +100,7 @@ export async function allowBundle(
   if (found && hasEnded(found)) throw ended(found);
   const isWrong = found?.spec.bundle.digest !== undefined && found.spec.bundle.digest !== digest;
   if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
-  // A digest cannot be changed: the record is created again.
+  // A digest cannot be changed, so the record is created again.
   if (found && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } }, { dryRun });
   const before = isWrong ? undefined : found;
   const stated = {
@@ -115,7 +118,7 @@ export async function allowBundle(
   return { bundle: after, outcome: isSame(before, after) ? 'unchanged' : 'configured' };
 }
 
-/** Lets a held update start. Throws `conflict` if it has ended. */
+/** Starts an update that `hold` stopped. Throws `conflict` if it has ended. */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   if (hasEnded(bundle)) throw ended(bundle);
   const after = await change(cluster, bundle, { spec: { hold: false } });
@@ -123,14 +126,14 @@ export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Pro
 }
 
 /**
- * Asks the controller to abort an update, which leaves the cluster as it was. If the version operator refuses the release, clears its request first. Throws
- * `conflict` with what to do instead if the update has begun or has ended.
+ * Asks the controller to abort an update, which leaves the cluster unchanged. First clears the request if the version
+ * operator refuses the release. Throws `conflict` with a hint if the update has begun or has ended.
  */
 export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   if (phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle))) throw begun(bundle);
   if (hasEnded(bundle)) throw ended(bundle);
   try {
-    // Only this version of the object: the update may have started since.
+    // Change only this version of the object: the update may have started meanwhile.
     const metadata = { annotations: { [abortAnnotation]: 'true' }, resourceVersion: versionOf(bundle) };
     const after = await change(cluster, bundle, { metadata });
     return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
@@ -140,13 +143,13 @@ export async function abortUpdate(cluster: Cluster, bundle: UpgradeBundle): Prom
   }
 }
 
-/** Clears the request that the version operator refuses. Returns whether no request for the release is left. */
+/** Clears the request if the version operator refuses it. Returns whether no request for the release is left. */
 async function clearRefused(cluster: Cluster, { status }: UpgradeBundle): Promise<boolean> {
   const version = await cluster.read(clusterVersionReference);
   if (!version || status?.release === undefined) return false;
   if (!isRefused(version, status.release))
     return !isRequested(version, status.release) && !isInstalled(version, status.release);
-  // Only this version of the object: the release may have been accepted since.
+  // Change only this version of the object: the release may have been accepted meanwhile.
   const { resourceVersion } = version.metadata;
   await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate: null } });
   return true;
@@ -175,8 +178,8 @@ export async function awaitAbort(
 }
 
 /**
- * Removes the records of updates that have ended; agents then remove their copies. `name` chooses one. Returns the
- * names. Throws `conflict` if the update is running.
+ * Removes the records of updates that have ended, or only the record with `name`. Agents then remove their copies.
+ * Returns the names. Throws `conflict` if the update is running.
  */
 export async function cleanRecords(
   cluster: Cluster,

@@ -1,7 +1,7 @@
 import { listOf, textOf, type Fields } from '../kubernetes/fields.ts';
 import { nameSome } from '../failures.ts';
 
-/** In the order in which they become true. */
+/** The types of conditions, in the order in which they become true. */
 const types = [
   'Verified',
   'Ready',
@@ -43,7 +43,7 @@ export function mergeConditions(
       observedGeneration,
     });
   }
-  // In a fixed order, so that the writer notices changes.
+  // A fixed order, so that the writer detects changes.
   return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 

@@ -4,10 +4,10 @@ import { parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { readContent, verifyStream, type ContentSource } from '../store/store.ts';
 
-/** The largest content to keep, in bytes: layers with the manifests of a release have a few megabytes. */
+/** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
 const largest = 256 * 1024 * 1024;
 
-/** Content in memory, by digest. Every read verifies it. */
+/** Content in memory, by digest. Each read verifies it. */
 export class KeptContent implements ContentSource {
   readonly name: string;
   readonly #contents: ReadonlyMap<Digest, Buffer>;
@@ -43,7 +43,7 @@ export class KeptContent implements ContentSource {
   }
 }
 
-/** Wraps a source, and puts a copy of all content that is read through it into `contents`. */
+/** Wraps a source, and adds a copy of all content that is read through it to `contents`. */
 export function keepContent(source: ContentSource, contents: Map<Digest, Buffer>): ContentSource {
   const keep = async (descriptor: Descriptor): Promise<Readable> => {
     const bytes = contents.get(descriptor.digest) ?? (await readContent(source, descriptor, largest));

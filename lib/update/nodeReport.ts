@@ -7,14 +7,16 @@ import { fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';
 
-/** The report of the agent of one node. */
+/** The report of one node’s agent. */
 export interface NodeReport {
   /** The uid of the UpgradeBundle that the report is about. */
   readonly bundle: string;
   readonly progress: NodeProgress;
-  /** The URL for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it. */
+  /**
+   * The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it.
+   */
   readonly origin?: string | undefined;
-  /** The bundle that it offers to other nodes. */
+  /** The digest of the bundle that the node offers to other nodes. */
   readonly offers?: Digest | undefined;
   /** The bundle that the node has found while no UpgradeBundle is active. */
   readonly proposal?: Proposal | undefined;
@@ -30,8 +32,8 @@ const { group } = upgradeBundleApi;
 const annotation = `${group}/report`;
 const labels = { offers: `${group}/offers`, part: `${group}/part` } as const;
 /**
- * The number of parts into which nodes are divided by their names. A node that needs one of many holders reads a part
- * of them.
+ * The number of parts into which nodes are divided by their names. A node that needs one of many holders reads only a
+ * part of them.
  */
 const parts = 16;
 const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
@@ -39,8 +41,8 @@ const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
 const longest = 4000;
 
 /**
- * The kind of the reports: each agent writes a Lease of its own, as kubelets do. In one shared object, each change of
- * one node would be sent to all nodes.
+ * The kind of the reports. Each agent writes a Lease of its own, as kubelets do, because each change of a shared object
+ * would be sent to all nodes.
  */
 export const reportKind = {
   apiVersion: 'coordination.k8s.io/v1',
@@ -49,7 +51,7 @@ export const reportKind = {
   labelSelector: labels.part,
 } as const;
 
-/** Returns the Lease that has a report, with the present time. */
+/** Returns the Lease with a report and the present time. */
 export function formatNodeReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
@@ -69,7 +71,7 @@ export function formatNodeReport({ bundle, progress, origin, offers, proposal }:
       labels: { [labels.part]: partOf(node), ...(offers !== undefined && { [labels.offers]: markOf(offers) }) },
       annotations: { [annotation]: JSON.stringify(said) },
     },
-    // A MicroTime has six digits.
+    // A MicroTime has six decimals.
     spec: { holderIdentity: node, renewTime: new Date().toISOString().replace('Z', '000Z') },
   };
 }
@@ -88,7 +90,7 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   return { bundle, origin: textOf(origin), progress, ...(proposal && { proposal }) };
 }
 
-/** Returns the node of a Lease, and when it was renewed, by the clock of the node. */
+/** Returns the node of a Lease, and the time of its renewal by the clock of the node. */
 export function readRenewal(lease: KubernetesObject): { readonly node: string; readonly renewed: string } {
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
   return { node: textOf(holderIdentity) ?? '', renewed: textOf(renewTime) ?? '' };
@@ -100,7 +102,7 @@ export function selectOffers(digest: Digest, which: 'all' | 'some'): string {
   return which === 'all' ? offering : `${offering},${labels.part}=${Math.floor(Math.random() * parts)}`;
 }
 
-/** Returns the name of a node’s Lease. Names of nodes and of objects have at most 253 characters. */
+/** Returns the name of a node’s Lease. Kubernetes limits the names of nodes and objects to 253 characters. */
 function leaseName(node: string): string {
   return node.length <= 240 ? `agent-${node}` : `agent-${hexOf(digestOf(node))}`;
 }
@@ -114,7 +116,7 @@ function markOf(digest: Digest): string {
   return hexOf(digest).slice(0, 32);
 }
 
-/** Objects are named after it, so only a version and an architecture are valid. */
+/** Parses a proposal. Its values become names of objects, so only a version and an architecture are valid. */
 function parseProposal(value: unknown): Proposal | undefined {
   const { version, arch } = fieldsOf(value);
   const known = architectures.find((each) => each === arch);

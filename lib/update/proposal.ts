@@ -10,8 +10,8 @@ import { parseReport, type Proposal } from './nodeReport.ts';
 import { upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 
 /**
- * Chooses the bundle that a node proposes: the only one on its media, except bases of deltas. Undefined if there is
- * none, or if they differ.
+ * Chooses the bundle that a node proposes: the only one on its media, except base releases of deltas. Undefined if
+ * there is none, or if they differ.
  */
 export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefined {
   const meant = withoutBases(found);
@@ -23,7 +23,7 @@ export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefi
 
 /**
  * Creates the UpgradeBundle of a bundle that an agent has found, unless the cluster has one or runs that version. It
- * has no digest, so it waits until an administrator allows one. Throws what creating it throws.
+ * has no digest, so it waits until an administrator allows one. Throws the errors of creating it.
  */
 export async function recordProposal(
   cluster: Cluster,
@@ -37,7 +37,7 @@ export async function recordProposal(
   const proposed = reports
     .flatMap((lease) => parseReport(lease) ?? [])
     .flatMap(({ proposal, progress }) => (proposal ? [{ ...proposal, node: progress.name }] : []));
-  // A USB drive that is still inserted after the update does not ask for another update.
+  // A USB drive that is still inserted after the update must not propose it again.
   const first = proposed.find((each) => each.version !== running && !known.has(upgradeBundleName(each)));
   if (!first) return;
   const name = upgradeBundleName(first);

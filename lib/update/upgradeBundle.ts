@@ -31,7 +31,7 @@ export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] a
 /** See `nodePhases`. */
 export type NodePhase = (typeof nodePhases)[number];
 
-/** The image store of the nodes: chosen by the version of the cluster, their main store, or an additional store. */
+/** The image store of the nodes. `auto` chooses it by the storage configuration of each node. */
 export const stores = ['auto', 'main', 'additional'] as const;
 
 /** The progress of one node. */
@@ -47,7 +47,7 @@ export interface NodeProgress {
   readonly message?: string;
 }
 
-/** The record of a bundle in the cluster: what is allowed, and how far the update is. */
+/** The record of a bundle in the cluster: what is allowed, and the progress of the update. */
 export interface UpgradeBundle extends KubernetesObject {
   readonly metadata: KubernetesObject['metadata'] & {
     readonly uid?: string;
@@ -58,9 +58,9 @@ export interface UpgradeBundle extends KubernetesObject {
   };
   readonly spec: {
     readonly bundle: {
-      /** A device or a file on a node; by default each medium is searched. */
+      /** A device or a file on a node; by default all media are searched. */
       readonly file?: string;
-      /** The digest of the whole file. Without it the phase stays `Detected`. */
+      /** The digest of the whole file. Without it, the phase stays `Detected`. */
       readonly digest?: string;
     };
     /** Stop before the update itself starts. */
@@ -76,11 +76,11 @@ export interface UpgradeBundle extends KubernetesObject {
 export interface UpgradeBundleStatus {
   readonly phase?: Phase;
   readonly version?: string;
-  /** The release image by digest. */
+  /** The release image, by digest. */
   readonly release?: string;
-  /** The number of nodes that have all images, and of all nodes: `2/3`. */
+  /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
   readonly nodesReady?: string;
-  /** The part of the images of all nodes that is loaded: `64%`. */
+  /** The percentage of the images of all nodes that are loaded: `64%`. */
   readonly progress?: string;
   /** The control plane node that may load now. */
   readonly turn?: string;
@@ -90,11 +90,11 @@ export interface UpgradeBundleStatus {
 }
 
 /**
- * Returns the active UpgradeBundle: the oldest with an allowed digest, else the oldest. Completed, failed and deleted ones
- * do not count. Undefined if there is none.
+ * Returns the active UpgradeBundle: the oldest with an allowed digest, else the oldest. Ignores UpgradeBundles that are
+ * completed, failed or being deleted. Undefined if there is none.
  */
 export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
-  // What agents propose does not block what an administrator allows.
+  // A proposal of an agent must not block a bundle that an administrator allows.
   const ageOf = ({ metadata: { creationTimestamp = '', name }, spec }: UpgradeBundle): string =>
     `${spec.bundle.digest === undefined ? 1 : 0} ${creationTimestamp} ${name}`;
   return bundles.filter(isActive).sort((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1))[0];
@@ -121,28 +121,28 @@ export function isAtLeast(bundle: UpgradeBundle, least: Phase): boolean {
   return phase !== 'Failed' && phases.indexOf(phase) >= phases.indexOf(least);
 }
 
-/** Sums up the reports of nodes, for the columns of `oc get`. */
+/** Summarizes the reports of nodes for the columns of `oc get`. */
 export function summarizeNodes(
   nodes: readonly NodeProgress[],
 ): Required<Pick<UpgradeBundleStatus, 'nodesReady' | 'progress'>> {
   const ready = nodes.filter(({ phase }) => phase === 'Loaded' || phase === 'Pinned').length;
   const [loaded, total] = [nodes.map((node) => node.imagesLoaded), nodes.map((node) => node.imagesTotal)].map(sum);
-  // Rounded down: 100% only if all images are loaded.
+  // Rounded down, so that it is 100% only if all images are loaded.
   const percent = total === undefined || total === 0 ? 0 : Math.floor(((loaded ?? 0) / total) * 100);
   return { nodesReady: `${ready}/${nodes.length}`, progress: `${percent}%` };
 }
 
 /**
- * Returns whether a node may load the images of a bundle now. Control plane nodes load one at a time, when
- * `status.turn` names them. Other nodes load from the phase Loading on, also if they join after the update.
+ * Returns whether a node may load the images of a bundle now. Control plane nodes load one at a time, if `status.turn`
+ * names them. Other nodes load from the phase Loading on, also if they join after the update.
  */
 export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
   return isAtLeast(bundle, 'Loading') && (!node.controlPlane || bundle.status?.turn === node.name);
 }
 
 /**
- * Returns whether a node may fetch the bundle now: if it may load it. Before, if `status.turn` names it, because the
- * leading controller learns about the bundle from its own node only.
+ * Returns whether a node may fetch the bundle now: if it may load it. Earlier, only the node in `status.turn` may,
+ * because the leading controller reads the bundle’s facts on its own node.
  */
 export function mayFetch(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
   return mayLoad(bundle, node) || (needsFacts(bundle) && bundle.status?.turn === node.name);

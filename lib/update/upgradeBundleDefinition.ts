@@ -38,7 +38,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
             column(bundleColumns.nodesReady, '.status.nodesReady'),
             column('Progress', '.status.progress'),
             { ...column('Age', '.metadata.creationTimestamp'), type: 'date' },
-            // Agents read this column often; people see it with -o wide.
+            // Agents read this column often. Users see it with `-o wide`.
             { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
             { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
             { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
@@ -63,7 +63,10 @@ function rule(expression: string, message: string): Schema {
   return { rule: expression, message };
 }
 
-/** Returns a rule that holds while the object has no phase or one of these. `self` is the old or the new object. */
+/**
+ * Returns a rule that is true if the object has no phase, or one of these. `self` is the new object, `oldSelf` the old
+ * one.
+ */
 function duringPhases(self: 'self' | 'oldSelf', allowed: readonly Phase[]): string {
   const listed = allowed.map((phase) => `'${phase}'`).join(', ');
   return `!has(${self}.status) || !has(${self}.status.phase) || ${self}.status.phase in [${listed}]`;
@@ -176,7 +179,7 @@ const root: Schema = {
   required: ['spec'],
   properties: { apiVersion: { type: 'string' }, kind: { type: 'string' }, metadata: { type: 'object' }, spec, status },
   [rulesField]: [
-    // On the object: a rule on the status would not see that it is removed.
+    // A rule on the object, because a rule on the status does not run if the status is removed.
     rule(
       "!has(oldSelf.status) || !has(oldSelf.status.phase) || oldSelf.status.phase != 'Completed' || " +
         "(has(self.status) && has(self.status.phase) && self.status.phase == 'Completed')",

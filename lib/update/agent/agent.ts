@@ -8,13 +8,13 @@ import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 
-/** The settings of an agent. */
+/** Settings of a node agent. */
 export interface AgentSettings {
-  /** The name of its node. */
+  /** The name of the agent’s node. */
   readonly node: string;
   readonly media: AgentMediaOptions;
   readonly server: AgentServerOptions;
-  /** The folder for copies of bundles and their facts, as a path of this process. */
+  /** The folder for copies of bundles and their facts, as a path in the file system of this process. */
   readonly folder: string;
   readonly trust: VerifyTrust;
   /** Bytes to leave free on the file system of the images; by default 16 GiB, or 15 % of it if that is more. */
@@ -24,9 +24,10 @@ export interface AgentSettings {
 }
 
 /**
- * Runs the agent of one node until the signal is aborted: finds bundles, verifies the allowed one, offers it to other
- * nodes, loads its images and reports. Never runs content of a bundle. May be killed at any point: the state is in the
- * cluster and on the disk. Throws `busy` if another agent runs, and what listening throws; retries later failures.
+ * Runs the agent of one node until the signal is aborted. The agent finds bundles, verifies the allowed one, offers it
+ * to other nodes, loads its images and reports. It never runs content of a bundle. It may be killed at any point,
+ * because its state is in the cluster and on the disk. Throws `busy` if another agent runs, and the errors of
+ * listening; retries later failures.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
   const { node, media: where, server: listen, folder, trust, floor, interval } = options;

@@ -13,7 +13,7 @@ import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
 
-/** How many images are loaded in parallel: the node has other work. */
+/** The number of images that are loaded in parallel. It is low because the node has other work. */
 const concurrency = 2;
 
 /** The images of bundles in the image store of a node. */
@@ -34,12 +34,12 @@ export class AgentImages {
     return (await measureDisk(pathOnHost(this.#host, main.graphRoot), this.#floor)).free;
   }
 
-  /** Does work that fills a folder of this process, and ends it with `disk-full` at the floor. */
+  /** Runs work that fills a folder of this process. Ends it with `disk-full` at the floor. */
   stayAboveFloor<T>(folder: string, context: Context, work: (context: Context) => Promise<T>): Promise<T> {
     return stayAboveFloor(folder, this.#floor, context, work);
   }
 
-  /** Counts the images of a bundle, and those of them that the store has completely. A corrupt store has none. */
+  /** Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. */
   async count(facts: BundleFacts, wanted: WantedStore): Promise<{ loaded: number; total: number }> {
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
@@ -48,12 +48,15 @@ export class AgentImages {
     return { loaded: lacks.filter((lack) => lack === undefined).length, total: images.length };
   }
 
-  /** Loads the images of a verified bundle, which stays open. Throws what loadBundle throws, and `disk-full` at the floor. */
+  /**
+   * Loads the images of a verified bundle, which stays open. Throws the errors of loadBundle, and `disk-full` at the
+   * floor.
+   */
   async load(verified: Bundle, facts: BundleFacts, wanted: WantedStore, context: Context): Promise<void> {
     const storage = await this.#openStorage();
     const { kind, graphRoot } = chooseStore(storage, wanted);
     const expected = imagesOf(facts);
-    // Extra images that are not allowed stay in the bundle.
+    // Extra images are loaded only if they are allowed.
     const options = {
       ...{ storage, store: { kind, path: graphRoot }, concurrency },
       images: expected.map(({ name }) => name),
@@ -72,11 +75,14 @@ export class AgentImages {
     });
   }
 
-  /** Pins the images in CRI-O, so that the kubelet never removes them. Throws what writePins throws, and `command-failed`. */
+  /**
+   * Pins the images in CRI-O, so that the kubelet never removes them. Throws the errors of writePins, and
+   * `command-failed`.
+   */
   async pin(facts: BundleFacts, context: Context): Promise<void> {
     const names = imagesOf(facts).map(({ name }) => name);
     await writePins(this.#host, names, facts.metadata.release);
-    // Even if the list was complete: the process that wrote it may have ended before this.
+    // Reload even if the list did not change: the process that wrote it may have ended before its reload.
     await this.#reload('the images are not pinned', context);
   }
 
@@ -85,7 +91,10 @@ export class AgentImages {
     return readPinnedReleases(this.#host);
   }
 
-  /** Unpins the images of releases, except those pinned for other releases too. Throws what unpinReleases throws, and `command-failed`. */
+  /**
+   * Unpins the images of releases, except images that other releases pin too. Throws the errors of unpinReleases, and
+   * `command-failed`.
+   */
   async unpin(releases: readonly string[], context: Context): Promise<void> {
     const { changed } = await unpinReleases(this.#host, releases);
     if (changed) await this.#reload('images of earlier releases stay pinned', context);

@@ -1,13 +1,13 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 
-/** Pauses after failed jobs, in milliseconds: each is twice as long as the one before. */
+/** The pauses after failed jobs, in milliseconds. Each pause is twice as long as the one before. */
 const pauses = { first: 5000, longest: 5 * 60_000 };
 
 /** The kinds of jobs. */
 export type JobKind = 'verify' | 'fetch' | 'load' | 'pin';
 
-/** The running job of a node: one at a time, which may take an hour. */
+/** The job of a node. One job runs at a time, and may take an hour. */
 export class AgentJob {
   readonly #context: Context;
   #running:
@@ -21,17 +21,17 @@ export class AgentJob {
     this.#context = context;
   }
 
-  /** Kind of the running job; undefined if none runs. */
+  /** The kind of the running job; undefined if none runs. */
   get kind(): JobKind | undefined {
     return this.#running?.kind;
   }
 
-  /** Description of the running job. */
+  /** A description of the running job; undefined if none runs. */
   get name(): string | undefined {
     return this.#running?.name;
   }
 
-  /** Why the last job failed, with what to do; undefined after a success. */
+  /** The error of the last job, with its hint; undefined after a success. */
   get failure(): string | undefined {
     return this.#failure?.message;
   }
@@ -44,8 +44,8 @@ export class AgentJob {
   }
 
   /**
-   * Starts a job, unless one is running or the pause after a failure is not over. An error of `work` is its failure.
-   * `work` returns false if it had no result and a retry is not urgent.
+   * Starts a job, unless one is running or the pause after a failure is not over. Keeps an error of `work` as the
+   * failure. `work` returns false if it had no result and a retry is not urgent.
    */
   start(kind: JobKind, name: string, work: (context: Context) => Promise<unknown>): void {
     if (this.#running || (this.#failure && performance.now() < this.#failure.retryAt)) return;
@@ -76,7 +76,7 @@ export class AgentJob {
     await this.#running?.done;
   }
 
-  /** Forgets the last failure, so that a job may start at once. */
+  /** Forgets the last failure, so that a job may start immediately. */
   clearFailure(): void {
     this.#failure = undefined;
     this.#failures = 0;

@@ -16,7 +16,7 @@ import { servesPins } from '../../preflight/pinnedImageSets.ts';
 import { chooseProposal } from '../proposal.ts';
 import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
-/** What an AgentLoop works with. */
+/** Options of an AgentLoop. */
 export interface AgentLoopOptions {
   /** The name of the node. */
   readonly node: string;
@@ -36,7 +36,7 @@ export class AgentLoop {
   #node: AgentNode | undefined;
   #facts: NodeFacts | undefined;
   #lastFailure = '';
-  /** The completed updates after which old images were unpinned. */
+  /** The uids of the completed updates after which old images were unpinned. */
   #unpinnedAfter = '';
 
   constructor(cluster: Cluster, options: AgentLoopOptions, context: Context) {
@@ -83,7 +83,7 @@ export class AgentLoop {
     }
     if (!active) {
       await this.#discard(bundles);
-      // The controller creates an UpgradeBundle from it, which waits until its digest is allowed.
+      // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
       await this.#report.propose(chooseProposal(found), await this.#describeFound(found));
       await this.#unpin(bundles);
       return;
@@ -98,7 +98,7 @@ export class AgentLoop {
     await this.#report.send(active, await this.#node.describe(active, facts), this.#node.offered);
   }
 
-  /** Removes copies that no node may ask for: their update is completed, or their object is deleted. */
+  /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
   async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
     const wanted = bundles.filter(({ metadata, status }) => {
       return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
@@ -118,7 +118,7 @@ export class AgentLoop {
       const version = await this.#cluster.read(clusterVersionReference);
       const needed = version && listNeededReleases(version);
       if (!needed) return;
-      // Compared by digest, because a mirror may name the same release.
+      // Compare digests, because a mirror may give the same release another name.
       const kept = new Set(needed.map(digestIn));
       const rest = pinned.filter((release) => !kept.has(digestIn(release)));
       if (rest.length > 0) this.#context.log('info', `the images of ${rest.join(', ')} are no longer pinned`);
@@ -149,7 +149,7 @@ export class AgentLoop {
     return { name, controlPlane, pinsByCluster: await servesPins(this.#cluster) };
   }
 
-  /** Nodes do not all check at the same moment. */
+  /** Returns a random pause, so that the nodes do not all check at the same moment. */
   #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }

@@ -16,21 +16,21 @@ import {
   type Rejected,
 } from '../../node/media/medium.ts';
 
-/** Where an agent searches for bundles. */
+/** The places where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {
-  /** Folders of the host, in addition to the media. */
+  /** Folders of the host that are searched in addition to the media. */
   readonly folders: readonly string[];
 }
 
-/** The findings in a folder, which are valid until it changes. */
+/** The findings in a folder. They are valid until the folder changes. */
 interface Examined {
   readonly fingerprint: string;
   readonly findings: Findings;
 }
 
 /**
- * The bundles on the media of a node and in configured folders. None is verified. If the agent may not mount media,
- * only the folders count.
+ * The bundles on the media of a node and in configured folders. None of them is verified. Only the folders are searched
+ * if the agent may not mount media.
  */
 export class AgentMedia {
   readonly #host: Host;
@@ -87,7 +87,7 @@ export class AgentMedia {
     return found;
   }
 
-  /** Why files and devices of the last search that look like a bundle cannot be used. */
+  /** Descriptions of files and devices in the last search that look like a bundle but cannot be used. */
   get problems(): readonly string[] {
     const inFolders = this.#searched.flatMap((path) => this.#examined.get(path)?.findings.rejected ?? []);
     const hung = this.#searched.flatMap((path) => this.#hung.reasonFor(path) ?? []);

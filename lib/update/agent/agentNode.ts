@@ -21,7 +21,7 @@ import {
   type NodeState,
 } from './nodeState.ts';
 
-/** What a node works with. */
+/** The components that a node agent works with. */
 export interface AgentTools {
   readonly cache: BundleCache;
   readonly images: Pick<AgentImages, keyof AgentImages>;
@@ -32,8 +32,9 @@ export interface AgentTools {
 }
 
 /**
- * Does the work of one node for one allowed bundle: verifies it on a medium, offers it to other nodes, fetches it from one of them,
- * loads and pins its images. `advance` starts the next task. The task follows from the disk, so the process may end at any point.
+ * Does the work of one node for one allowed bundle: gets it from a medium or from another node, offers it to other
+ * nodes, loads its images and pins them. `advance` starts the next task. The task follows from the disk, so the process
+ * may end at any point.
  */
 export class AgentNode {
   readonly digest: Digest;
@@ -42,7 +43,7 @@ export class AgentNode {
   readonly #job: AgentJob;
   readonly #media: MediaStates;
   #state: NodeState = initialState;
-  /** The phase, and the allowed extra images, at the last count of images. */
+  /** The phase and the allowed extra images for which the images were last counted. */
   #countedFor: string | undefined;
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
@@ -58,7 +59,7 @@ export class AgentNode {
     return this.#media.facts;
   }
 
-  /** The bundle that the node offers to other nodes. */
+  /** The digest of the bundle that the node offers to other nodes; undefined if it offers none. */
   get offered(): Digest | undefined {
     return this.#state.source.kind === 'open' ? this.digest : undefined;
   }
@@ -68,7 +69,10 @@ export class AgentNode {
     return this.#job.ended;
   }
 
-  /** Starts the next task, unless one is running. Reports what cannot be read on the disk and retries it. Throws `interrupted`. */
+  /**
+   * Starts the next task, unless one is running. Reports content of the disk that cannot be read, and retries it.
+   * Throws `interrupted`.
+   */
   async advance(bundle: UpgradeBundle, node: NodeFacts, found: readonly FoundBundle[]): Promise<void> {
     await this.#updateMedia(found);
     if (this.#job.name !== undefined) return;
@@ -84,7 +88,7 @@ export class AgentNode {
     if (task.kind === 'pin') this.#pin(bundle);
   }
 
-  /** Returns what the node reports. */
+  /** Returns the progress that the node reports. */
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
     const free = await this.#tools.images.measureFree().catch((error: unknown) => void faultOf(error));
     const { images, bytes } = this.#state;
@@ -111,7 +115,10 @@ export class AgentNode {
     this.#state = { ...this.#state, ...change };
   }
 
-  /** Opens the copy on the disk, and counts the images again in each phase. Returns the fault of what cannot be read. */
+  /**
+   * Opens the copy on the disk, and counts the images again in each phase. Returns the message of an error in reading
+   * them.
+   */
   async #recall(bundle: UpgradeBundle): Promise<string | undefined> {
     const { cache, images } = this.#tools;
     let fault: string | undefined;
@@ -185,7 +192,7 @@ export class AgentNode {
         await images.load(cached.bundle, facts, bundle.spec.store, { ...context, onEvent });
       } catch (error) {
         if (!isContentFault(error) || (await cache.isWhole(cached, context))) throw error;
-        // Another node may have it whole.
+        // Another node may have the complete bundle.
         if (medium !== undefined) {
           await this.#closeBundle({ kind: 'unreadable', error });
           this.#media.set(medium, 'unreadable');
@@ -215,10 +222,10 @@ export class AgentNode {
     this.#tools.server.offer(cached.bundle, this.digest);
   }
 
-  /** Notices media that come and go, and that the medium with the bundle was removed. */
+  /** Compares the media with those of the last call, and closes the bundle if its medium was removed. */
   async #updateMedia(found: readonly FoundBundle[]): Promise<void> {
     if (this.#media.update(found)) {
-      // A fault of the earlier media says nothing about these.
+      // A fault of the earlier media says nothing about the present ones.
       this.#job.clearFailure();
       if (this.#state.source.kind === 'unreadable') this.#set({ source: { kind: 'none' } });
     }
@@ -246,7 +253,7 @@ export function describe({ version, arch, path, device }: FoundBundle): string {
   return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
 }
 
-/** Errors that a corrupt bundle, or a corrupt medium, may cause. */
+/** Error codes that a corrupt bundle or a corrupt medium may cause. */
 const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'digest-mismatch',
   'size-mismatch',

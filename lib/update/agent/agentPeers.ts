@@ -7,11 +7,11 @@ import { clientTlsOf, derivePreSharedKey } from '../../http/preSharedKey.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
 
-/** Retries little: another node may have the bundle too. */
+/** Few retries, because another node may have the bundle too. */
 const patience = { attempts: 2, baseDelay: 300, longestWait: 0 };
-/** The number of nodes to ask before the next check of the cluster. */
+/** The largest number of nodes to ask before the next check of the cluster. */
 const mostAsked = 4;
-/** The number of parts of the nodes to search. */
+/** The largest number of parts of the nodes to search. */
 const mostLooks = 3;
 
 /** Returns the path under which agents serve a bundle to each other. */
@@ -19,13 +19,13 @@ export function peerPath(digest: Digest): string {
   return `/bundles/${hexOf(digest)}.tar`;
 }
 
-/** Opens connections to agents that have the same token. `name` is the user agent. */
+/** Opens connections to agents that have the same token. `name` is the User-Agent. */
 export function connectToPeers(token: string, name?: string): Connections {
   const certificates = clientTlsOf(derivePreSharedKey(token));
   return new Connections({ certificates, ...(name !== undefined && { userAgent: name }) });
 }
 
-/** The other agents of a cluster, as a source of bundles. */
+/** The other agents of a cluster, as sources of bundles. */
 export class AgentPeers {
   readonly #cluster: Cluster;
   readonly #node: string;
@@ -39,8 +39,8 @@ export class AgentPeers {
 
   /**
    * Fetches a bundle from any node into a folder, and returns its path; undefined if no node offers it now. Resumes an
-   * interrupted transfer, from any node. Throws `busy`, `disk-full`, `not-writable`, `interrupted`, and what asking the
-   * cluster throws.
+   * interrupted transfer, also from another node. Throws `busy`, `disk-full`, `not-writable`, `interrupted`, and the
+   * errors of the cluster.
    */
   async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
     return this.#ask(digest, context, (origin) => {
@@ -49,7 +49,7 @@ export class AgentPeers {
     });
   }
 
-  /** Asks the nodes that offer the bundle, in random order, until one has an answer. */
+  /** Asks the nodes that offer the bundle, in random order, until one of them answers. */
   async #ask<T>(
     digest: Digest,
     context: Context,
@@ -67,7 +67,7 @@ export class AgentPeers {
     return undefined;
   }
 
-  /** Yields a few of the nodes that offer a bundle. If many do, reads only parts of the nodes. */
+  /** Yields a few of the nodes that offer a bundle. Reads only some parts of the nodes if many of them offer it. */
   async *#chooseHolders(digest: Digest): AsyncGenerator<Holder> {
     const given = new Set<string>();
     for (let look = 0; look < mostLooks; look += 1) {
@@ -88,7 +88,7 @@ export class AgentPeers {
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
     return leases.flatMap((lease) => {
       const { origin, progress } = parseReport(lease) ?? {};
-      // An agent of an earlier version serves plain HTTP, until the DaemonSet has replaced it.
+      // An agent of an earlier version serves plain HTTP, until the DaemonSet replaces it.
       if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
       return [{ name: progress.name, origin }];
     });
@@ -101,7 +101,7 @@ interface Holder {
   readonly origin: string;
 }
 
-/** Errors that the other node did not cause. */
+/** Error codes that the other node did not cause. */
 const ownFaults: ReadonlySet<ErrorCode> = new Set(['interrupted', 'busy', 'disk-full', 'not-writable', 'internal']);
 
 function shuffle<T>(items: readonly T[]): T[] {

@@ -5,32 +5,32 @@ import { formatNodeReport, type NodeReport, type Proposal } from '../nodeReport.
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
 /**
- * Returns the pause between two reports while only numbers change, in milliseconds: at most ten reports a second from
- * all nodes.
+ * Returns the pause between two reports if only numbers change, in milliseconds. All nodes together send at most ten
+ * reports a second.
  */
 export function reportPause(nodes: number): number {
   return Math.max(3000, nodes * 100);
 }
 
-/** The longest pause between two reports, in milliseconds, as a sign that the agent runs. */
+/** The longest pause between two reports, in milliseconds. A report shows that the agent runs. */
 const heartbeat = 5 * 60_000;
 /** The smallest change of the free space to report, in bytes. */
 const coarse = 2 ** 30;
 
-/** Reports the progress of a node, in a Lease of its own. */
+/** Reports the progress of a node, in the node’s own Lease. */
 export class AgentReport {
   readonly #cluster: Cluster;
   readonly #origin: string | undefined;
   #sent: NodeReport | undefined;
   #sentAt = -Infinity;
 
-  /** `origin` is the address of this agent for other agents. */
+  /** `origin` is the URL of this agent for other agents. */
   constructor(cluster: Cluster, origin: string | undefined) {
     this.#cluster = cluster;
     this.#origin = origin;
   }
 
-  /** Writes the report of the node about an UpgradeBundle if it has changed. Throws what asking the cluster throws. */
+  /** Writes the report of the node about an UpgradeBundle if it has changed. Throws the errors of the cluster. */
   async send(bundle: UpgradeBundle, progress: NodeProgress, offers: Digest | undefined): Promise<void> {
     const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers };
     const age = performance.now() - this.#sentAt;
@@ -42,8 +42,8 @@ export class AgentReport {
   }
 
   /**
-   * Writes which bundle the node has found while no UpgradeBundle is active, if it has changed. Throws what asking the
-   * cluster throws.
+   * Writes the bundle that the node has found, if it has changed. Used while no UpgradeBundle is active. Throws the
+   * errors of the cluster.
    */
   async propose(proposal: Proposal | undefined, progress: NodeProgress): Promise<void> {
     if (this.#sent?.bundle === '' && isDeepStrictEqual(this.#sent.proposal, proposal)) return;
@@ -57,7 +57,7 @@ export class AgentReport {
   }
 }
 
-/** The parts whose changes are reported at once. */
+/** Returns the parts of a report whose changes are reported immediately. */
 function urgentPart({ bundle, offers, progress: { phase, message } }: NodeReport): object {
   return { bundle, offers, phase, message };
 }

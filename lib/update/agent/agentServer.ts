@@ -13,20 +13,23 @@ import {
 } from '../../server/server.ts';
 import { peerPath } from './agentPeers.ts';
 
-/** The number of nodes to which one node sends its bundle at a time. Other nodes fetch it from those. */
+/**
+ * The largest number of nodes to which one node sends its bundle at a time. Other nodes fetch it from these nodes
+ * later.
+ */
 const mostUploads = 2;
 /** The limits for a client. A client that is disconnected resumes its transfer, here or at another node. */
 const limits = { idleTimeout: 30_000, minimumRate: 64 * 1024, maximumTime: 60 * 60_000 };
 /** The name of the Service of all agents. */
 const serviceName = 'bundle';
 
-/** The address and the secret of an agent’s server. */
+/** Settings of an agent’s server. */
 export interface AgentServerOptions {
   readonly host: string;
   readonly port: number;
-  /** The secret of all agents. It is never sent: the TLS key is derived from it. */
+  /** The secret of all agents. It is never sent; the TLS key is derived from it. */
   readonly token: string;
-  /** The executable of this agent, for nodes that have none yet. */
+  /** The executable of this agent, for nodes that do not have it yet. */
   readonly executable?: ServedExecutable | undefined;
   readonly limits?: NonNullable<ServeOptions['limits']>;
   /** Called for each request for a bundle. */
@@ -35,10 +38,10 @@ export interface AgentServerOptions {
 
 /** The executable of an agent, and its port. */
 export interface ServedExecutable {
-  /** Its SHA-256 in hex digits. */
+  /** The SHA-256 of the executable, in hex digits. */
   readonly digest: string;
   readonly path: string;
-  /** Serves plain HTTP: the executable is not secret, and curl, which fetches it, cannot use a pre-shared key. */
+  /** The port for plain HTTP. The executable is not secret, and curl, which fetches it, cannot use a pre-shared key. */
   readonly port: number;
 }
 
@@ -55,7 +58,7 @@ export class AgentServer {
     this.#program = program;
   }
 
-  /** Starts the server. Throws what serveContent throws. */
+  /** Starts the server. Throws the errors of serveContent. */
   static async open(options: AgentServerOptions, context: Context): Promise<AgentServer> {
     const files = new Map<string, ServedFile>();
     const { executable, token, ...listen } = options;
@@ -85,7 +88,7 @@ export class AgentServer {
     return host === '0.0.0.0' || host === '::' ? undefined : url;
   }
 
-  /** Offers a verified bundle with the digest, and no other. */
+  /** Offers a verified bundle with this digest, and withdraws the bundle that was offered before. */
   offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
     this.withdraw();
     if (chunks) this.#files.set(peerPath(digest), { size, chunks, maxClients: mostUploads });

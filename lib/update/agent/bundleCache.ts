@@ -18,7 +18,7 @@ export interface CachedBundle {
 
 /**
  * The folder in which a node keeps copies of bundles from other nodes, and the facts of verified bundles. A copy gets
- * its final name only if its digest is right.
+ * its final name only if its digest matches.
  */
 export class BundleCache {
   readonly #folder: string;
@@ -35,14 +35,14 @@ export class BundleCache {
   }
 
   /**
-   * Reads the facts of a bundle that this node verified before, and verifies the signature again. The bundle itself may
-   * be gone. Throws what recallFacts throws.
+   * Reads the facts of a bundle that this node verified before, and verifies the signature again. Does not need the
+   * bundle itself. Throws the errors of recallFacts.
    */
   recall(digest: Digest, context: Context): Promise<BundleFacts | undefined> {
     return recallFacts(this.#factsPath(digest), digest, this.#trust, context);
   }
 
-  /** Opens the copy of a bundle; undefined if there is none. Throws what verifying the signature throws. */
+  /** Opens the copy of a bundle; undefined if there is none. Throws the errors of verifying the signature. */
   async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
     const found = await stat(path).catch(() => undefined);
@@ -51,13 +51,13 @@ export class BundleCache {
 
   /**
    * Reads a bundle on a medium completely, and verifies its digest and the signature of its release. Throws
-   * `digest-mismatch`, `interrupted`, and what reading it and checking signatures throw.
+   * `digest-mismatch`, `interrupted`, and the errors of reading it and of checking signatures.
    */
   async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
     return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
-  /** Reads a bundle completely, and returns whether its digest is still right. Throws `interrupted`. */
+  /** Reads a bundle completely, and returns whether its digest still matches. Throws `interrupted`. */
   async isWhole({ bundle, facts }: CachedBundle, context: Context): Promise<boolean> {
     try {
       await checkBundleDigest(bundle, facts.digest, context);

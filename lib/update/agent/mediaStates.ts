@@ -5,13 +5,13 @@ import type { BundleFacts } from '../bundleFacts.ts';
 /** The state of a medium. `unreadable`: it has the allowed bundle, but cannot be read to its end or is corrupt. */
 export type MediumState = 'verified' | 'another' | 'unreadable';
 
-/** The states of the media of one node for one allowed bundle, by path and by what the media say about themselves. */
+/** The states of the media of one node for one allowed bundle, by path and by the identity that the media state. */
 export class MediaStates {
   /** The verified facts about the allowed bundle; undefined until they are known. */
   facts: BundleFacts | undefined;
   readonly #digest: Digest;
   readonly #states = new Map<string, Exclude<MediumState, 'unreadable'>>();
-  /** By object: a medium that changes is another object, and is read again. */
+  /** Keyed by object: a changed medium is another object, and is read again. */
   readonly #unreadable = new WeakSet<FoundBundle>();
   #present = '';
 
@@ -19,7 +19,7 @@ export class MediaStates {
     this.#digest = digest;
   }
 
-  /** Forgets removed media. Returns whether any medium came or went since the last call. */
+  /** Forgets removed media. Returns whether a medium was inserted or removed since the last call. */
   update(found: readonly FoundBundle[]): boolean {
     const keys = new Set(found.map(keyOf));
     for (const key of this.#states.keys()) if (!keys.has(key)) this.#states.delete(key);
@@ -29,14 +29,17 @@ export class MediaStates {
     return isChanged;
   }
 
-  /** Returns the state of a medium; undefined for one that has to be verified. */
+  /** Returns the state of a medium; undefined if the medium is not verified yet. */
   stateOf(found: FoundBundle): MediumState | undefined {
     if (this.facts && identityOf(this.facts.metadata) !== found.identity) return 'another';
     if (found.digest !== undefined && found.digest !== this.#digest) return 'another';
     return this.#unreadable.has(found) ? 'unreadable' : this.#states.get(keyOf(found));
   }
 
-  /** Finds another bundle than the allowed one; its possible base release is not reported. */
+  /**
+   * Finds a bundle that is not the allowed one. Ignores a bundle that may be the base release of the allowed delta
+   * bundle.
+   */
   findOther(found: readonly FoundBundle[]): FoundBundle | undefined {
     const expected = found.filter((each) => this.stateOf(each) !== 'another');
     const isBase = ({ version, arch }: FoundBundle): boolean =>
@@ -44,7 +47,7 @@ export class MediaStates {
     return found.find((each) => !expected.includes(each) && !isBase(each));
   }
 
-  /** Returns whether a medium has the allowed bundle by all that it says: if its digest differs, it is corrupt. */
+  /** Returns whether a medium states that it has the allowed bundle. If its digest differs, the medium is corrupt. */
   isExpected(found: FoundBundle): boolean {
     return found.digest === this.#digest || this.facts !== undefined;
   }

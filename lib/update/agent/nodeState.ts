@@ -4,36 +4,38 @@ import { isAtLeast, mayFetch, mayLoad, type NodePhase, type UpgradeBundle } from
 import type { AgentJob } from './agentJob.ts';
 import type { CachedBundle } from './bundleCache.ts';
 
-/** The name of a node, and what the cluster lets it do. */
+/** The name of a node, and its role in the cluster. */
 export interface NodeFacts {
   readonly name: string;
   readonly controlPlane: boolean;
-  /** The cluster has PinnedImageSets, so the node pins nothing itself. */
+  /** Whether the cluster has PinnedImageSets. The node itself then pins nothing. */
   readonly pinsByCluster: boolean;
 }
 
-/** Where a node has the allowed bundle. */
+/** The place where a node has the allowed bundle. */
 export type BundleSource =
   | { readonly kind: 'none' }
   /** The medium with the bundle was removed while the node needed it. */
   | { readonly kind: 'removed'; readonly message: string }
   /** A medium has the bundle, but cannot be read to its end or is corrupt. */
   | { readonly kind: 'unreadable'; readonly error: PluginError }
-  /** Verified, open and offered to other nodes; `medium` is undefined for a copy on the node’s own disk. */
+  /**
+   * The bundle is verified, open and offered to other nodes. `medium` is undefined for a copy on the node’s own disk.
+   */
   | { readonly kind: 'open'; readonly cached: CachedBundle; readonly medium: FoundBundle | undefined };
 
-/** What a node knows about the allowed bundle and its images. */
+/** The knowledge of a node about the allowed bundle and its images. */
 export interface NodeState {
   readonly source: BundleSource;
-  /** Images that the store has, and images of the bundle; both 0 until they are counted. */
+  /** The number of images in the store, and of images in the bundle; both 0 until they are counted. */
   readonly images: { readonly loaded: number; readonly total: number };
-  /** Bytes of the bundle that the node has, or has fetched so far. */
+  /** Bytes of the bundle that the node has fetched so far, or of the whole bundle. */
   readonly bytes: number;
-  /** The node itself pinned the images. */
+  /** Whether the node itself has pinned the images. */
   readonly isPinned: boolean;
-  /** Why the node does not load: its own copy cannot be read. */
+  /** The reason why the node does not load images: it cannot read its own copy. */
   readonly obstacle: string | undefined;
-  /** Another bundle that is inserted and ignored. */
+  /** Another bundle that is inserted and ignored, as a message. */
   readonly other?: string | undefined;
 }
 
@@ -46,7 +48,7 @@ export const initialState: NodeState = {
   obstacle: undefined,
 };
 
-/** One thing for a node to do. */
+/** The next task of a node. */
 export type NodeTask =
   | { readonly kind: 'idle' }
   | { readonly kind: 'verify'; readonly medium: FoundBundle }
@@ -54,7 +56,7 @@ export type NodeTask =
   | { readonly kind: 'load'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'pin' };
 
-/** Chooses what a node does next. `unverified` is a medium that may have the bundle. */
+/** Chooses the next task of a node. `unverified` is a medium that may have the bundle. */
 export function chooseTask(
   { source, images, isPinned, obstacle }: NodeState,
   unverified: FoundBundle | undefined,
@@ -84,7 +86,7 @@ export function nodePhase(
   return job.kind === 'fetch' || job.kind === 'load' ? 'Loading' : 'Waiting';
 }
 
-/** Returns what a node reports in words: its failure or its job, and a medium that it still needs. */
+/** Returns the messages that a node reports: its failure or its job, and a medium that it still needs. */
 export function nodeMessages(
   { images, source, obstacle, other }: NodeState,
   job: Pick<AgentJob, 'name' | 'failure'>,

@@ -11,8 +11,8 @@ import {
 const { apiVersion, kind } = upgradeBundleKind;
 
 /**
- * Reads UpgradeBundles without the reports of all nodes, which are most of their size: their columns each time, and
- * their spec once for each generation.
+ * Reads UpgradeBundles without the reports of all nodes, which are most of their size. Reads the columns each time, and
+ * the spec once for each generation.
  */
 export class UpgradeBundleReader {
   readonly #cluster: Cluster;
@@ -23,8 +23,8 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles; their status has `phase`, `turn` and `nodesReady` only. Throws what asking the cluster
-   * throws.
+   * Returns all UpgradeBundles. Their status has `phase`, `turn` and `nodesReady` only. Throws the errors of the
+   * cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
     const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
@@ -51,7 +51,7 @@ export class UpgradeBundleReader {
 /** The columns of an UpgradeBundle. */
 interface Row {
   readonly name: string;
-  /** Changes with the object, except with its status. */
+  /** Changes each time the object changes, except its status. */
   readonly key: string;
   readonly status: UpgradeBundleStatus;
 }
@@ -73,7 +73,7 @@ function statusOf({ phase, turn, nodesReady }: Fields): UpgradeBundleStatus {
   };
 }
 
-/** Returns an UpgradeBundle without its status, and without fields that grow with the status. */
+/** Returns an UpgradeBundle without its status, and without the fields that grow with the status. */
 function trim({ metadata, status: _status, ...bundle }: UpgradeBundle): UpgradeBundle {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
   return { ...bundle, metadata: kept };

@@ -6,8 +6,8 @@ import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage
 import { agentNamespace } from '../upgradeBundle.ts';
 
 /**
- * Has agents and controllers run in the image of the machine config daemon, which an update replaces: the old image is in no later bundle, and nothing pins it.
- * The controllers come last, because that ends this process.
+ * Keeps agents and controllers on the image of the machine config daemon. An update replaces that image: the old one is
+ * in no later bundle, and nothing pins it. The controllers are changed last, because that ends this process.
  */
 export class AgentImage {
   readonly #cluster: Cluster;
@@ -22,7 +22,7 @@ export class AgentImage {
     this.#context = context;
   }
 
-  /** Compares the images if it is time for it, and changes those that differ. Throws what the cluster refuses. */
+  /** Compares the images if the interval is over, and changes images that differ. Throws the errors of the cluster. */
   async follow(): Promise<void> {
     if (performance.now() < this.#checked + this.#interval) return;
     const daemon = await this.#cluster.read(machineConfigDaemon);

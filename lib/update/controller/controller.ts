@@ -8,20 +8,20 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import { controlRollout } from './rollout.ts';
 import { type RolloutOptions } from './observation.ts';
 
-/** What a controller works with. */
+/** Settings of a controller. */
 export interface ControllerSettings {
-  /** The name of its node. */
+  /** The name of the controller’s node. */
   readonly node: string;
-  /** The folder in which the agent of the node keeps what it knows about bundles. */
+  /** The folder in which the agent of the node keeps the facts about bundles. */
   readonly folder: string;
   readonly trust: VerifyTrust;
-  /** Milliseconds between two looks at the cluster, more or less. */
+  /** The average pause between two checks of the cluster, in milliseconds. */
   readonly interval: number;
 }
 
 /**
- * Leads updates from one node of the control plane, while it has the Lease, until the signal ends it. It learns about a bundle from what the agent of its own node has verified,
- * and verifies that again. It can be killed at any point.
+ * Leads updates from one control plane node while it holds the Lease, until the signal is aborted. Reads the facts of a
+ * bundle that the agent of its own node has verified, and verifies them again. May be killed at any point.
  */
 export async function runController(
   cluster: Cluster,

@@ -7,16 +7,16 @@ import { listOwnSets, ownership, pinnedImageSetKind } from '../../preflight/pinn
 import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];
-/** The next update has begun, and the cluster still runs the release before it. */
+/** The phases in which the next update has begun and the cluster still runs the release before it. */
 const preparing: readonly Phase[] = ['Loading', 'Loaded', 'Pinned', 'Held'];
 
 /**
- * Restores pauses that belong to no UpgradeBundle at work, and removes pins of releases that the cluster does not need. A controller that was
- * killed, or an UpgradeBundle that was deleted, may have left both.
+ * Restores pauses that belong to no active UpgradeBundle, and removes pins of releases that the cluster does not need.
+ * A killed controller or a deleted UpgradeBundle may have left both.
  */
 export async function garbageCollect(cluster: Cluster, bundles: readonly UpgradeBundle[]): Promise<void> {
   const active = activeBundle(bundles);
-  // A bundle that is about to load has paused before it says so.
+  // The controller pauses before it writes the phase Loading.
   const pauses = active && [...pausing, 'Verified'].includes(active.status?.phase);
   await restoreNodeChanges(cluster, pauses ? active.metadata.name : undefined);
   const version = await cluster.read(clusterVersionReference);
@@ -26,8 +26,8 @@ export async function garbageCollect(cluster: Cluster, bundles: readonly Upgrade
 }
 
 /**
- * Tells which releases have to stay pinned: the running one, the requested one and, until the next update begins, the previous one, so that the
- * cluster can be rolled back. Undefined while the version operator installs a release.
+ * Returns a test for releases that must stay pinned: the running one, the requested one and, until the next update
+ * begins, the previous one for a rollback. Undefined while the version operator installs a release.
  */
 export function listPinnedReleases(
   version: StoredObject,
@@ -42,7 +42,7 @@ export function listPinnedReleases(
   return (release) => release !== undefined && digests.has(digestIn(release));
 }
 
-/** Deletes those of our PinnedImageSets that are meant. */
+/** Deletes our PinnedImageSets that match a condition. */
 export async function removePins(
   cluster: Cluster,
   isMeant: (set: { bundle: string | undefined; release: string | undefined }) => boolean,

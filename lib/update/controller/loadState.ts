@@ -5,20 +5,22 @@ import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
-/** How far the nodes of a cluster are with loading. */
+/** The progress of all nodes of a cluster in loading images. */
 export interface LoadState {
-  /** An entry for every node that the cluster has; those that said nothing yet wait. */
+  /** An entry for each node of the cluster. A node without a report waits. */
   readonly nodes: readonly NodeProgress[];
-  /** Those of them that something is known of. */
+  /** The entries of nodes that have reported. */
   readonly known: readonly NodeProgress[];
-  /** Every node has all images. */
+  /** Whether every node has all images. */
   readonly done: boolean;
-  /** Whose turn it is among the control plane. */
+  /** The control plane node that may load now. */
   readonly turn: string | undefined;
   readonly condition: BundleCondition;
 }
 
-/** Puts together what nodes report, and what they do not: nodes that the cluster no longer has do not count. */
+/**
+ * Combines the reports of nodes with the nodes of the cluster. Ignores reports of nodes that the cluster no longer has.
+ */
 export function readLoadState(
   { status }: Pick<UpgradeBundle, 'status'>,
   objects: readonly KubernetesObject[],
@@ -27,7 +29,7 @@ export function readLoadState(
   const nodes = objects.map(readNode).filter(({ labels }) => labels['kubernetes.io/os'] !== 'windows');
   const waiting = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   const entries = nodes.map(({ name }) => reports.get(name)?.progress ?? { name, ...waiting });
-  // Who has everything may be silent: it boots, for instance.
+  // A node that has everything may be silent, for example while it boots.
   const silent = entries.filter((entry) => !hasAll(entry) && !reports.get(entry.name)?.heard).map(({ name }) => name);
   const control = entries.filter((_, index) => nodes[index] && isControlPlane(nodes[index]));
   const done = entries.length > 0 && entries.every(hasAll);
@@ -45,8 +47,8 @@ function hasAll({ phase }: NodeProgress): boolean {
 }
 
 /**
- * Whose turn it is: whoever has it keeps it until everything is loaded or something failed. Those that failed come again after the
- * others, and those that say nothing last.
+ * Returns the control plane node that may load next. The present one keeps its turn until it has all images, fails or
+ * becomes silent. Failed nodes come after the others, and silent nodes last.
  */
 function nextTurn(
   control: readonly NodeProgress[],
@@ -58,7 +60,7 @@ function nextTurn(
   if (holder && holder.phase !== 'Failed' && !silent.has(holder.name)) return holder.name;
   const rank = ({ name, phase }: NodeProgress): string => {
     const order = silent.has(name) ? 2 : phase === 'Failed' ? 1 : 0;
-    // Among several that failed, the turn goes round.
+    // Failed nodes take turns.
     return `${order}${present !== undefined && name <= present ? '1' : '0'}${name}`;
   };
   return left.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;

@@ -2,16 +2,16 @@ import { digestIn } from '../../oci/reference.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { fieldsOf, textOf } from '../../kubernetes/fields.ts';
 
-/** An image that nodes tried to pull, and in vain. */
+/** An image that nodes failed to pull. */
 export interface MissingImage {
   readonly image: string;
-  /** A pod that needs it: `namespace/name`. */
+  /** A pod that needs the image: `namespace/name`. */
   readonly pod: string;
-  /** The bundle has it: it is not missed, but pulled all the same. */
+  /** Whether the bundle has the image. It is then not missing, but a pod still pulls it. */
   readonly bundled: boolean;
 }
 
-/** Finds the images that nodes tried to pull in vain since some moment, by what kubelets tell. */
+/** Finds the images that nodes failed to pull since a moment, by the events of kubelets. */
 export async function findMissingImages(
   cluster: Cluster,
   images: readonly string[],

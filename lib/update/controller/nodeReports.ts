@@ -2,27 +2,33 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { parseReport, readRenewal } from '../nodeReport.ts';
 import type { NodeProgress } from '../upgradeBundle.ts';
 
-/** After how many milliseconds without a word an agent is taken for one that is not there: three times as long as agents are ever silent. */
+/**
+ * The time after which a silent agent counts as missing, in milliseconds: three times the longest pause between two
+ * reports.
+ */
 export const silenceLimit = 15 * 60_000;
 
-/** What is known of a node. */
+/** The last report of a node. */
 export interface KnownProgress {
   readonly progress: NodeProgress;
-  /** Its agent has said so within the limit; a node that is away says nothing, whatever it said before. */
+  /** Whether the agent has reported within the limit. A node that is switched off does not. */
   readonly heard: boolean;
 }
 
-/** What agents say, and how long ago they said it by the clock of whoever reads this. */
+/** The reports of agents, and their ages by the clock of this process. */
 export class NodeReports {
   readonly #heard = new Map<string, { readonly renewed: string; readonly at: number }>();
 
-  /** Reads the Leases of all agents, for an UpgradeBundle by its uid: what is known of nodes, by their names. `now` is in milliseconds. */
+  /**
+   * Reads the Leases of all agents. Returns the reports about the UpgradeBundle with a uid, by the names of the nodes.
+   * `now` is in milliseconds.
+   */
   read(leases: readonly StoredObject[], bundle: string, now = performance.now()): Map<string, KnownProgress> {
     const known = new Map<string, KnownProgress>();
     for (const lease of leases) {
       const { node, renewed } = readRenewal(lease);
       const before = this.#heard.get(node);
-      // The clocks of nodes do not matter.
+      // Measured with the own clock, because the clocks of nodes may differ.
       const at = before?.renewed === renewed ? before.at : now;
       this.#heard.set(node, { renewed, at });
       const report = parseReport(lease);

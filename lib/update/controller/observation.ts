@@ -8,36 +8,39 @@ import type { LeaseOptions } from '../../kubernetes/lease.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
-/** What one look at the cluster has found. */
+/** The state of the cluster in one round of the controller. */
 export interface Observation {
   readonly cluster: Cluster;
   readonly bundle: UpgradeBundle;
-  /** Other UpgradeBundles that are not done either, by name. */
+  /** The names of other UpgradeBundles that are active too. */
   readonly rivals: readonly string[];
   readonly site: Site;
   readonly load: LoadState;
-  /** What is known of the bundle; asked when it is needed. */
+  /** Reads the facts of the bundle, when they are needed. */
   readonly facts: () => Promise<AllowedFacts | undefined>;
-  /** Pauses what would replace, remove or add nodes. */
+  /** Pauses objects that would replace, remove or add nodes. */
   readonly pause: () => Promise<void>;
-  /** Restores what was paused. */
+  /** Restores the paused objects. */
   readonly restore: () => Promise<void>;
-  /** The images that nodes tried to pull in vain. */
+  /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }
 
 /**
- * How to control the rollout of bundles. Nodes load when `mayLoad` says so; it is the controller that decides, by the phase and,
- * for the control plane, by whose turn it is.
+ * Settings for the rollout of bundles. Nodes load if `mayLoad` returns true. The controller decides that by the phase
+ * and, for the control plane, by the turn.
  */
 export interface RolloutOptions {
-  /** Who this is, for the Lease: the name of the node. */
+  /** The identity of this controller in the Lease: the name of its node. */
   readonly identity: string;
-  /** Where the Lease is. */
+  /** The namespace of the Lease. */
   readonly namespace: string;
-  /** Reads the facts of the bundle with a digest that this node has verified; undefined if it has not yet. */
+  /** Reads the facts of the bundle with this digest; undefined if this node has not verified it yet. */
   readBundle(digest: Digest): Promise<BundleFacts | undefined>;
-  /** Milliseconds after which the cluster is looked at even if it did not change, and whether somebody leads by those who do not; default 15 s. It is looked at no more than 15 times as often. */
+  /**
+   * The longest pause between two rounds if the cluster does not change, and between two checks of the Lease by the
+   * other controllers, in milliseconds; default 15 s. The shortest pause is a 15th of it.
+   */
   readonly pace?: number;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
 }

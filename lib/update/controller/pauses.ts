@@ -3,19 +3,27 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { type Fields, fieldsAt, fieldsOf, textOf } from '../../kubernetes/fields.ts';
 import { parseJson } from '../../oci/syntax.ts';
 
-/** On what we paused: for which UpgradeBundle, and how it was before, as JSON of a merge patch. */
+/**
+ * The annotations of a paused object: the UpgradeBundle for which it is paused, and its state before, as JSON of a
+ * merge patch.
+ */
 const pausedFor = 'upgrade-bundle.openshift.io/paused-for';
 const before = 'upgrade-bundle.openshift.io/before';
 
-/** What can be paused: what replaces, removes or adds nodes by itself, and what updates them. */
+/**
+ * The groups of objects that can be paused: `nodes` for objects that replace, remove or add nodes, and `pools` for the
+ * pools that update them.
+ */
 type Scope = 'nodes' | 'pools';
 
-/** Something that would come in between, and how it is kept from doing so. */
+/** A kind of object that can be paused. */
 interface Pausable {
   readonly scope: Scope;
   readonly apiVersion: string;
   readonly kind: string;
-  /** The patch that pauses an object, and the one that takes that back; undefined for one that does nothing now. */
+  /**
+   * Returns the patch that pauses an object, and the patch that restores it; undefined if the object needs no pause.
+   */
   readonly pause: (
     object: StoredObject,
     nodes: number,
@@ -35,7 +43,7 @@ const pausables: readonly Pausable[] = [
   },
   {
     ...{ scope: 'nodes', apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' },
-    // It has no pause: no node more than there are, and none less.
+    // A ClusterAutoscaler has no pause. These limits keep the number of nodes.
     pause: ({ spec }, nodes) => {
       const { scaleDown, resourceLimits } = fieldsOf(spec);
       const { enabled } = fieldsOf(scaleDown);
@@ -62,14 +70,14 @@ const pausables: readonly Pausable[] = [
 ];
 
 /**
- * Pauses whatever replaces, removes or adds nodes by itself, and notes on each object how it was. What is paused already stays as it
- * is: what we did not pause is not ours to restore. `nodes` is how many there are.
+ * Pauses objects that replace, remove or add nodes, and records on each object its state before. Skips objects that are
+ * already paused, because they are not ours to restore. `nodes` is the present number of nodes.
  */
 export async function pauseNodeChanges(cluster: Cluster, bundle: string, nodes: number): Promise<void> {
   await pauseAll(cluster, 'nodes', bundle, nodes);
 }
 
-/** Pauses the pools of nodes in the same way: none of them is updated before images are pinned there. */
+/** Pauses the pools of nodes in the same way, so that no pool is updated before images are pinned on its nodes. */
 export async function pausePools(cluster: Cluster, bundle: string): Promise<void> {
   await pauseAll(cluster, 'pools', bundle, 0);
 }
@@ -84,20 +92,20 @@ async function pauseAll(cluster: Cluster, scope: Scope, bundle: string, nodes: n
   }
 }
 
-/** Whether something is paused by us. */
+/** Returns whether we paused an object. */
 export function isPaused(object: StoredObject): boolean {
   return noteOf(object, pausedFor) !== undefined;
 }
 
 /**
- * Restores what was paused, but for what was paused for one UpgradeBundle that goes on, and gives the objects. Whatever has been changed since is
- * restored too.
+ * Restores all paused objects except those of one UpgradeBundle that continues, and returns them. Also overwrites
+ * changes made since the pause.
  */
 export async function restoreNodeChanges(cluster: Cluster, except?: string): Promise<readonly StoredObject[]> {
   return await restoreAll(cluster, ['nodes', 'pools'], except);
 }
 
-/** Restores the pools alone. */
+/** Restores only the pools. */
 export async function restorePools(cluster: Cluster): Promise<void> {
   await restoreAll(cluster, ['pools'], undefined);
 }
@@ -130,7 +138,7 @@ async function listPausables(cluster: Cluster, scopes: readonly Scope[]) {
   return lists.flat();
 }
 
-/** The change and its note are one write: no crash comes between them. */
+/** Writes the change and its annotations in one request, so that a crash cannot separate them. */
 async function patchWith(
   cluster: Cluster,
   kind: { apiVersion: string; kind: string },

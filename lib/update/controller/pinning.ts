@@ -11,10 +11,13 @@ import {
 } from '../../preflight/pinnedImageSets.ts';
 import type { Observation } from './observation.ts';
 
-/** What pinning has to know of the cluster and the bundle. */
+/** The observations that pinning needs. */
 export type Pinnable = Pick<Observation, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
 
-/** Pins the images by sets of the machine config operator, or sees whether the agents have, where there is no such kind. */
+/**
+ * Pins the images by PinnedImageSets. If the cluster does not serve that kind, checks whether the agents have pinned
+ * them.
+ */
 export async function pinImages(look: Pinnable): Promise<BundleCondition> {
   const waiting = (reason: string, message: string): BundleCondition => ({
     type: 'Pinned',
@@ -37,7 +40,7 @@ export async function pinImages(look: Pinnable): Promise<BundleCondition> {
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
 }
 
-/** Makes the sets of a bundle where they are not as they should be, and reads how far the nodes are with them. */
+/** Applies the PinnedImageSets of a bundle if they differ, and reads the progress of the nodes. */
 export async function applySets(
   { cluster, bundle, site, load: state }: Pinnable,
   facts: BundleFacts,

@@ -13,7 +13,7 @@ import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
 import type { NodeProgress } from '../upgradeBundle.ts';
 import { checkPath, checkState } from '../../preflight/versionCheck.ts';
 
-/** What of a cluster decides about an update, as it is now. */
+/** The present objects of a cluster that decide about an update. */
 export interface Site {
   readonly clusterVersion: StoredObject;
   readonly operators: readonly StoredObject[];
@@ -24,8 +24,8 @@ export interface Site {
 }
 
 /**
- * Finds what blocks an update with a bundle, by the checks of preflight: version path, operators, pools, nodes; their architecture and, as they
- * report it themselves, their space where `reports` are given, which is before anything is loaded.
+ * Finds obstacles to an update with a bundle, by the checks of preflight: version path, operators, pools, nodes and
+ * their architecture. Also checks the free space of nodes if `reports` are given, which is before the nodes load.
  */
 export async function findObstacles(
   cluster: Cluster,
@@ -49,7 +49,7 @@ export async function findObstacles(
   return findings.filter(({ severity }) => severity === 'blocker');
 }
 
-/** One line about what blocks: `clusterversion/version runs 4.19.3, from which …`. */
+/** Returns one line about an obstacle: `clusterversion/version runs 4.19.3, from which …`. */
 export function describeObstacle({ subject, message }: Finding): string {
   return `${formatSubject(subject)} ${message}`;
 }

@@ -10,8 +10,8 @@ import type { RolloutOptions } from './observation.ts';
 const usualPace = 15_000;
 
 /**
- * Leads UpgradeBundles through their phases, whenever it has the Lease `controller`, until the signal is aborted. All that it knows is in the cluster:
- * it may end at any moment, and another one goes on.
+ * Leads UpgradeBundles through their phases while it holds the Lease `controller`, until the signal is aborted. All
+ * state is in the cluster, so it may end at any moment and another controller continues.
  */
 export async function controlRollout(cluster: Cluster, options: RolloutOptions, context: Context): Promise<void> {
   const { identity, namespace, lease, pace: acquirePeriod = usualPace } = options;
@@ -52,7 +52,7 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
     for (;;) {
       bell = new AbortController();
       const moved = view.complete && (await look());
-      // What nodes report comes in many small changes: they are looked at together.
+      // Reports of nodes arrive as many small changes: handle them together.
       await sleep(pace / 15, undefined, { signal }).catch(() => undefined);
       if (!moved)
         await sleep(pace, undefined, { signal: AbortSignal.any([signal, bell.signal]) }).catch(() => undefined);

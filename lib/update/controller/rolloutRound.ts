@@ -35,7 +35,7 @@ import {
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';
 
-/** The kinds that the controller has to know of. */
+/** The kinds that the controller watches. */
 export const watchedKinds = [
   upgradeBundleKind,
   { apiVersion: config, kind: 'ClusterVersion' },
@@ -48,17 +48,17 @@ export const watchedKinds = [
 ] as const;
 
 /**
- * How often the status is written anew while only what nodes say has changed, in milliseconds. It names all of them: a cluster that is ten times as large writes it
- * a tenth as often.
+ * Returns the shortest pause between two writes of the status for reports only, in milliseconds. The status lists all
+ * nodes: a cluster that is ten times as large writes it a tenth as often.
  */
 function statusPause(nodes: number): number {
   return nodes * 40;
 }
 
-/** Of what all nodes say there is room for so many characters in the status: the cluster keeps objects of up to 1.5 MB. */
+/** The characters for messages of all nodes in the status. The API server refuses objects of over 1.5 MB. */
 const roomForWords = 200_000;
 
-/** One leader’s work: looks at the cluster, does what is next, and writes down where the rollout is. */
+/** The rounds of the leading controller: each observes the cluster, takes the next step and writes the status. */
 export class Rollout {
   readonly #cluster: Cluster;
   readonly #view: ClusterView;
@@ -66,7 +66,7 @@ export class Rollout {
   readonly #context: Context;
   readonly #facts = new Map<Digest, BundleFacts>();
   #trouble: string | undefined;
-  /** The one that is at work, as it was read last. */
+  /** The active UpgradeBundle, as it was last read. */
   #bundle: UpgradeBundle | undefined;
   readonly #reports = new NodeReports();
   readonly #agentImage: AgentImage;
@@ -83,13 +83,13 @@ export class Rollout {
     this.#agentImage = new AgentImage(cluster, options.pace ?? 15_000, context);
   }
 
-  /** Takes a step where there is one; whether a phase has changed. Throws what asking the cluster throws. */
+  /** Takes the next step, if there is one. Returns whether a phase has changed. Throws the errors of the cluster. */
   async reconcile(): Promise<boolean> {
     this.#trouble = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     await this.#agentImage.follow();
     const active = activeBundle(seen);
-    // What was seen may be older than what was written last.
+    // The watched object may be older than the last write.
     const fresh = active && ((await this.#cluster.read(active)) as UpgradeBundle | undefined);
     const others = seen.filter((each) => each !== active);
     await this.#tidy(fresh ? [fresh, ...others] : others);
@@ -103,7 +103,7 @@ export class Rollout {
     const { digest } = bundle.spec.bundle;
     const reports = this.#reports.read(leases, bundle.metadata.uid ?? '');
     const isAllowed = digest !== undefined && isDigest(digest);
-    // Only this node tells about the bundle. It has to get it before the others do.
+    // The controller learns about the bundle from its own node only, so this node fetches it first.
     const lacksFacts = isAllowed && needsFacts(bundle) && !(await this.#read(digest));
     const load = readLoadState(bundle, site.nodes, reports);
     const look: Observation = {
@@ -123,7 +123,7 @@ export class Rollout {
     return await this.#note(look, await takeStep(look));
   }
 
-  /** What agents say. A node that the cluster no longer has says nothing: what it said last is removed. */
+  /** Returns the reports of agents. Deletes reports of nodes that the cluster no longer has. */
   async #listReports(): Promise<readonly StoredObject[]> {
     const nodes = new Set(this.#view.list('Node').map(({ metadata }) => metadata.name));
     const leases = this.#view.list(reportKind.kind);
@@ -135,7 +135,7 @@ export class Rollout {
     return leases.filter(isOfNode);
   }
 
-  /** Where the update is about to begin, or has begun, only what the cluster says at this moment will do. */
+  /** Reads ClusterVersion; at the beginning of an update from the cluster, because the watched copy may be old. */
   async #readVersion(bundle: UpgradeBundle): Promise<StoredObject | undefined> {
     const [known] = this.#view.list('ClusterVersion');
     return known && ['Pinned', 'Held', 'Upgrading'].includes(phaseOf(bundle)) ? await this.#cluster.read(known) : known;
@@ -164,7 +164,7 @@ export class Rollout {
     }
   }
 
-  /** Pauses or restores once in each phase: whatever appears in between is paused with the next. */
+  /** Pauses or restores once in each phase. Objects that appear meanwhile are paused in the next phase. */
   async #pause({ metadata: { name, uid }, status }: UpgradeBundle, nodes: number | undefined): Promise<void> {
     const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'}`;
     if (this.#paused === during) return;
@@ -194,7 +194,7 @@ export class Rollout {
     this.#tidied = of;
   }
 
-  /** Writes down why the last look failed, where the cluster takes that. */
+  /** Writes to the status why the last round failed, if the cluster accepts it. */
   async tellTrouble(words: string): Promise<void> {
     const { metadata, status = {} } = this.#bundle ?? {};
     if (!metadata) return;
@@ -210,7 +210,7 @@ export class Rollout {
       });
   }
 
-  /** Writes down what is another now. The event goes first: the phase, once written, is not written again. */
+  /** Writes changes to the status. The event goes first, because a written phase is not written again. */
   async #note({ bundle, load }: Observation, step: Step): Promise<boolean> {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
@@ -233,7 +233,7 @@ export class Rollout {
     const isNew = phase !== status.phase;
     if (isNew) await this.#tell(bundle, step);
     const { name, resourceVersion } = metadata;
-    // Whatever else stands there goes, entries of nodes that are gone included, whoever has written them.
+    // Remove all other fields, also entries of nodes that are gone.
     const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
     const patch = { metadata: { resourceVersion }, status: { ...nothing, ...own } };
     const reference = { ...upgradeBundleKind, metadata: { name } };
@@ -241,7 +241,7 @@ export class Rollout {
       await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
     } catch (error) {
       if (!isPluginError(error, 'conflict')) throw error;
-      // It has changed since it was read, and is looked at again for that.
+      // The object has changed since it was read. The next round reads it again.
       this.#context.log('debug', messageOf(error));
       return false;
     }
@@ -250,7 +250,7 @@ export class Rollout {
     return isNew;
   }
 
-  /** An event about an object that is in no namespace has to be in `default`. Its name keeps it from being told twice. */
+  /** Creates an event: in `default`, because the object has no namespace. Its name prevents a second event. */
   async #tell({ apiVersion, kind, metadata }: UpgradeBundle, { phase, conditions }: Step): Promise<void> {
     const { name, uid, resourceVersion } = metadata;
     const now = new Date().toISOString().replace(/\.\d+/, '');
@@ -275,14 +275,14 @@ export class Rollout {
   }
 }
 
-/** Why the controller cannot go on, or that it goes on again. */
+/** Returns the condition that says why the controller is stalled, or that it continues. */
 function describeStall({ conditions }: UpgradeBundleStatus, trouble: string | undefined): BundleCondition[] {
   if (trouble !== undefined) return [{ type: 'Stalled', status: 'True', reason: 'Failing', message: trouble }];
   const isKnown = listOf(conditions).some(({ type }) => type === 'Stalled');
   return isKnown ? [{ type: 'Stalled', status: 'False', reason: 'Progressing', message: 'the rollout continues' }] : [];
 }
 
-/** What is written down at once when it changes. */
+/** Returns the parts of a status whose changes are written immediately. */
 function gist({ phase, version, release, turn, observedGeneration, conditions }: UpgradeBundleStatus): object {
   const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
   return { phase, version, release, turn, observedGeneration, states };

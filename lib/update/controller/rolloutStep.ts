@@ -17,7 +17,7 @@ import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
 import type { Observation } from './observation.ts';
 
-/** Where the rollout is after a step, and why. */
+/** The phase of the rollout after a step, and the reasons. */
 export interface Step {
   readonly phase: Phase;
   readonly conditions: readonly BundleCondition[];
@@ -26,8 +26,8 @@ export interface Step {
 }
 
 /**
- * Does what is next in the phase in which an UpgradeBundle is, as far as the cluster lets it, and says which phase it is in then. Doing it
- * again changes nothing: whatever was done is seen in the cluster, and nothing is remembered anywhere else.
+ * Takes the next step of an UpgradeBundle if the cluster allows it, and returns its new phase. A repeated step changes
+ * nothing: all state is in the cluster.
  */
 export async function takeStep(look: Observation): Promise<Step> {
   const { bundle, site } = look;
@@ -37,7 +37,7 @@ export async function takeStep(look: Observation): Promise<Step> {
   const begun = isSent || (['Pinned', 'Held'].includes(phase) && release !== undefined && isUnderWay(site, release));
   const aborted = bundle.metadata.annotations?.[abortAnnotation] === 'true';
   if (aborted && !begun) return await abort(look);
-  // Of a controller that ended between its last two writes.
+  // An earlier controller ended between its last two writes.
   if (begun && phase !== 'Upgrading')
     return { phase: 'Upgrading', conditions: [updated('Updating', 'the update has begun')] };
   const taken = await steps[phase](look);
@@ -91,7 +91,7 @@ async function begin(look: Observation): Promise<Step> {
 }
 
 async function load(look: Observation): Promise<Step> {
-  // By a controller that came later, or after a pause in which nodes came.
+  // Pause again: the controller may be new, or nodes may have joined during a pause.
   await look.pause();
   return { phase: look.load.done ? 'Loaded' : 'Loading', conditions: [look.load.condition] };
 }
@@ -121,7 +121,8 @@ async function update(look: Observation): Promise<Step> {
     const obstacle = await findObstacle(look, { space: false });
     if (obstacle) return stay(look, obstacle);
     await look.pause();
-    // Nodes take the operating system from their own storage only where images are pinned, which the target can, and this cluster cannot yet.
+    // Nodes take the operating system from their own storage only if its images are pinned. The
+    // target release can pin them, but this cluster cannot yet.
     if (!(await servesPins(cluster)) && takesLocalSystem(version)) await pausePools(cluster, bundle.metadata.name);
     for (const { object } of signatureManifests({ release: facts.metadata, signatures: facts.signatures }))
       await cluster.apply(object, { manager: 'controller', force: true });
@@ -167,14 +168,16 @@ async function abort(look: Observation): Promise<Step> {
   };
 }
 
-/** A merge patch leaves what else stands there: what would force the update, or ask for another architecture, is taken out. */
+/**
+ * Requests an update. A merge patch keeps other fields, so this one removes a forced update and another architecture.
+ */
 async function requestUpdate(
   cluster: Cluster,
   { metadata: { resourceVersion } }: StoredObject,
   { version, release }: { version: string; release: string },
 ): Promise<void> {
   const desiredUpdate = { image: release, version, force: false, architecture: null };
-  // Of the cluster that was found ready, and no other.
+  // Change only the version of the object that was found ready.
   await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate } });
 }
 
@@ -211,7 +214,10 @@ async function describeMissing(look: Observation, { metadata }: BundleFacts): Pr
   return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];
 }
 
-/** Whether nothing requests the release any more, as after `oc adm upgrade --clear`: the cluster is as it was. */
+/**
+ * Returns whether the request for the release is gone, as after `oc adm upgrade --clear`. The cluster is then
+ * unchanged.
+ */
 function isWithdrawn({ clusterVersion }: Site, release = ''): boolean {
   const { desiredUpdate } = fieldsOf(clusterVersion['spec']);
   return (desiredUpdate ?? null) === null && !isInstalled(clusterVersion, release);

@@ -3,14 +3,14 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { conditionsOf, fieldsOf } from '../../kubernetes/fields.ts';
 import { readNode } from '../../preflight/node.ts';
 
-/** How far the cluster itself has come with an update. */
+/** The progress of the cluster itself in an update. */
 export interface UpdateProgress {
   readonly done: boolean;
   readonly reason: string;
   readonly message: string;
 }
 
-/** Reads how far an update is: the version operator first, then the pools, then the nodes. */
+/** Reads the progress of an update: first of the version operator, then of the pools, then of the nodes. */
 export function readProgress(
   clusterVersion: StoredObject,
   release: string,

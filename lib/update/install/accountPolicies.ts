@@ -5,7 +5,7 @@ import { agentNamespace } from '../upgradeBundle.ts';
 import { upgradeBundleApi } from '../upgradeBundle.ts';
 
 const api = 'admissionregistration.k8s.io/v1';
-/** In the token of a pod since Kubernetes 1.30: which node it is on. */
+/** The key in the token of a pod that names its node, since Kubernetes 1.30. */
 const nodeClaim = 'authentication.kubernetes.io/node-name';
 
 interface Limit {
@@ -16,7 +16,7 @@ interface Limit {
   readonly operations: readonly string[];
   readonly namespace?: string;
   readonly variables?: Readonly<Record<string, string>>;
-  /** What must hold, and what to say where it does not. */
+  /** The CEL expressions that must be true, and the messages if they are not. */
   readonly validations: readonly (readonly [expression: string, message: string])[];
 }
 
@@ -109,7 +109,7 @@ const limits: readonly Limit[] = [
     ),
     validations: [
       [
-        // The API server itself counts templates in an annotation.
+        // Annotations are not compared, because the API server itself counts templates in one.
         'object != null && oldObject != null && ' +
           `${fieldOr('object.metadata', 'labels')} == ${fieldOr('oldObject.metadata', 'labels')} && ` +
           'object.spec.template.metadata == oldObject.spec.template.metadata && ' +
@@ -136,8 +136,9 @@ const limits: readonly Limit[] = [
 ];
 
 /**
- * Makes the policies (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) that limit what the accounts of agents and controller write further than roles
- * can. They concern no other account, so that they never hinder anyone else, and refuse where they cannot be evaluated.
+ * Returns the policies (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) that limit the writes of the
+ * agents’ and the controller’s accounts further than roles can. They apply to no other account. They refuse a request
+ * that they cannot evaluate.
  */
 export function accountPolicies(): KubernetesObject[] {
   return limits.flatMap(
@@ -170,7 +171,7 @@ export function accountPolicies(): KubernetesObject[] {
   );
 }
 
-/** Whether two mappings are equal except for one field. */
+/** Returns the expression that two mappings are equal except for one field. */
 function sameBut(part: string, field: string): string {
   const [now, before] = [`variables.object${part}`, `variables.oldObject${part}`];
   return `${now}.all(k, k == '${field}' || (k in ${before} && ${now}[k] == ${before}[k])) && ${before}.all(k, k in ${now})`;

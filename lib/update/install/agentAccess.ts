@@ -2,13 +2,13 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { machineConfigDaemon } from '../../preflight/agentImage.ts';
 import { agentNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
-/** The account of the agents, on every node, and that of the controller, on the control plane only. */
+/** The account of the agents on every node, or of the controllers on the control plane. */
 export type Account = 'agent' | 'controller';
 
 const rbac = 'rbac.authorization.k8s.io';
 const watching = ['list', 'watch'];
 
-/** One right, and what it is needed for. */
+/** One rule of a role. */
 interface Rule {
   readonly apiGroups: readonly string[];
   readonly resources: readonly string[];
@@ -20,25 +20,28 @@ function rule(group: string, resources: readonly string[], verbs: readonly strin
   return { apiGroups: [group], resources, verbs, ...(names && { resourceNames: names }) };
 }
 
-// Containers that see the node’s files and devices.
+// Lets containers access the node’s files and devices.
 const privileged = rule('security.openshift.io', ['securitycontextconstraints'], ['use'], ['privileged']);
 
-/** What an agent needs of the cluster as a whole: to read which bundle is allowed, and what the cluster runs. */
+/** The cluster-wide rules of an agent: to read the allowed bundle, and the versions that the cluster runs. */
 const agentEverywhere: readonly Rule[] = [
   rule(upgradeBundleApi.group, ['upgradebundles'], ['get', 'list']),
   rule('', ['nodes'], ['get']),
   rule('config.openshift.io', ['clusterversions'], ['get'], ['version']),
 ];
 
-/** What it needs in its own namespace: a Lease in which it reports, and those of the others to find them. */
+/**
+ * The rules of an agent in its own namespace: for the Lease with its report, and for the Leases of other agents, to
+ * find them.
+ */
 const agentAtHome: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], ['list', 'create', 'patch']), privileged];
 
-/** What the controller needs of the cluster as a whole. */
+/** The cluster-wide rules of the controller. */
 const controllerEverywhere: readonly Rule[] = [
-  // The record of an update, made without permission for a bundle that an agent has found.
+  // To create the record of a bundle that an agent has found, without allowing it.
   rule(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create']),
   rule(upgradeBundleApi.group, ['upgradebundles/status'], ['patch']),
-  // Guards before the update, and what becomes of it.
+  // To check the cluster before the update, and to follow the update.
   rule('', ['nodes'], watching),
   rule('', ['events'], ['list']),
   rule('config.openshift.io', ['clusterversions'], ['get', ...watching]),
@@ -49,35 +52,41 @@ const controllerEverywhere: readonly Rule[] = [
   // The update itself.
   rule('config.openshift.io', ['clusterversions'], ['patch'], ['version']),
   rule('machineconfiguration.openshift.io', ['pinnedimagesets'], [...watching, 'create', 'patch', 'delete']),
-  // What would replace or add nodes meanwhile is paused, and restored; so are pools before their nodes can pin images.
+  // To pause and restore objects that replace or add nodes, and pools whose nodes cannot pin images yet.
   rule('machine.openshift.io', ['machinehealthchecks'], ['list', 'patch']),
   rule('autoscaling.openshift.io', ['clusterautoscalers'], ['list', 'patch']),
   rule('machineconfiguration.openshift.io', ['machineconfigpools'], ['patch']),
 ];
 
-/** What it needs in its own namespace: the Lease that it holds, and the reports of the agents; those of nodes that are gone are removed. */
+/**
+ * The rules of the controller in its own namespace: for the Lease that it holds, and for the reports of agents. It
+ * deletes reports of nodes that are gone.
+ */
 const controllerAtHome: readonly Rule[] = [
   rule('coordination.k8s.io', ['leases'], ['get', 'update'], ['controller']),
   rule('coordination.k8s.io', ['leases'], [...watching, 'create', 'delete']),
-  // Agents and controllers follow the image of the machine config daemon.
+  // To keep agents and controllers on the image of the machine config daemon.
   rule('apps', ['daemonsets'], ['get', 'patch'], ['agent', 'controller']),
   privileged,
 ];
 
 const daemonImage: readonly Rule[] = [rule('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name])];
 
-/** Where the cluster looks for release signatures. A right to create cannot be bound to names: a policy does that. */
+/**
+ * The rules for the namespace in which the cluster looks for release signatures. RBAC cannot limit `create` to names; a
+ * policy does.
+ */
 const signatures: readonly Rule[] = [rule('', ['configmaps'], ['create', 'patch'])];
 
-/** Where events have to be that are about what is in no namespace. */
+/** The rules for the namespace of events about objects without a namespace. */
 const telling: readonly Rule[] = [rule('', ['events'], ['create'])];
 
-/** What an account is called in requests. */
+/** Returns the user name of an account in requests. */
 export function userOf(account: Account): string {
   return `system:serviceaccount:${agentNamespace}:${account}`;
 }
 
-/** Makes the accounts of the agents and of the controller with their rights: no more than what each does. */
+/** Returns the accounts of the agents and of the controller, with only the rights that they use. */
 export function agentAccess(): KubernetesObject[] {
   return [
     ...accountObjects('agent', agentEverywhere, { [agentNamespace]: agentAtHome }),
@@ -90,7 +99,9 @@ export function agentAccess(): KubernetesObject[] {
   ];
 }
 
-/** What installations before the controller had an account of its own gave to the agents; `install` removes it. */
+/**
+ * The former access of agents, from versions in which the controller had no account of its own. `install` removes it.
+ */
 export const formerAccess: readonly {
   apiVersion: string;
   kind: string;

@@ -3,18 +3,19 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { fieldsOf, listOf, type Fields } from '../../kubernetes/fields.ts';
 import { mirrorFile, mountFolder, nodeStateFolder, pinFile, runFolder } from '../../machine/paths.ts';
 
-/** What agents and their programs leave on a node, besides the images themselves. */
+/** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [nodeStateFolder, runFolder, dirname(mountFolder)];
 
-/** How thoroughly to clean up. */
+/** Options of cleaning up nodes. */
 export interface CleanupOptions {
-  /** Also what keeps images on nodes that CRI-O pins by a list of ours. */
+  /** Also remove our list of images that CRI-O pins. */
   readonly removePins: boolean;
 }
 
 /**
- * What runs on a node in place of its agent: removes everything but the images and, unless that is asked for, their pins; lets the container runtime know what has changed for it, and
- * stays until it is told to go. Nothing on a medium that may still be mounted there is touched.
+ * Returns the script that runs on a node in place of its agent. It removes everything except the images and, unless
+ * `removePins`, their pins. It reloads CRI-O if that changed its configuration, and then waits to be stopped. It
+ * touches no mounted medium.
  */
 function cleanScript({ removePins }: CleanupOptions): string {
   return `for file in ${[mirrorFile, ...(removePins ? [pinFile] : [])].map((file) => `/host${file}`).join(' ')}; do
@@ -30,12 +31,18 @@ exec sleep infinity
 `;
 }
 
-/** A folder that is a mount point stays, empty: the administrator has mounted a disk there. */
+/**
+ * Returns the test whether a folder is an empty mount point. The folder stays, because the administrator mounted a disk
+ * there.
+ */
 function isEmptyMount(folder: string): string {
   return `{ mountpoint -q /host${folder} && [ -z "$(ls -A /host${folder})" ]; }`;
 }
 
-/** Makes of the DaemonSet of the agents one that cleans up after them, with the same name and the same image: so the agents end first. */
+/**
+ * Returns the DaemonSet that cleans up after the agents. It has the name and the image of the agents’ DaemonSet, so
+ * that the agents end first.
+ */
 export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): KubernetesObject {
   const spec = fieldsOf(agents['spec']);
   const template = fieldsOf(spec['template']);

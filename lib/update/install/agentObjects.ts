@@ -16,39 +16,45 @@ import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agent
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
 
-/** What the objects of an installation depend on. */
+/** Settings of the objects of an installation. */
 export interface AgentOptions {
-  /** The image that the agents run in, by digest: one that is on every node already, as that of the machine config daemon is. */
+  /** The image of the agents, by digest. Every node already has it, such as the image of the machine config daemon. */
   readonly image: string;
-  /** What the agents run. Nodes of another architecture have agents that wait. */
+  /** The executables of the agents. An agent on a node of another architecture waits. */
   readonly executables: ExecutableDigests;
-  /** Whom they believe; by default nobody but the Red Hat release key. */
+  /** The trust of the agents; by default only the Red Hat release key. */
   readonly trust?: AgentTrust;
-  /** What to do about workloads that pull at every start; undefined for nothing. */
+  /** The policy for workloads that pull at every start; undefined for none. */
   readonly admission: AdmissionMode | undefined;
-  /** The cluster has ValidatingAdmissionPolicies (Kubernetes 1.30), which limit what the accounts may write; by default it does. */
+  /**
+   * Whether the cluster has ValidatingAdmissionPolicies (Kubernetes 1.30), which limit the writes of the accounts;
+   * default true.
+   */
   readonly policies?: boolean;
-  /** The cluster evaluates the rules of definitions (Kubernetes 1.25). */
+  /** Whether the cluster evaluates the CEL rules of definitions (Kubernetes 1.25). */
   readonly rules: boolean;
 }
 
-/** The label of all agents, and of what belongs to them. */
+/** The label of all agents and of their objects. */
 export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
 
 /** The label of the controllers. */
 const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controller` };
 
-/** The Secret with the token by which agents know each other, under `token`. It is in no file: whoever installs makes one of his own. */
+/**
+ * The Secret with the shared token of the agents, under `token`. Each installation creates a random one, and it is in
+ * no file.
+ */
 export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } as const;
 
 const labels = agentLabels;
 const ownPods = { podSelector: { matchLabels: labels } };
-/** Where agents serve their bundle to each other, by TLS with a key from the token. */
+/** The port on which agents serve their bundle to each other, by TLS with a key from the token. */
 const port = 8080;
 
 /**
- * Makes the objects by which a cluster can update itself from bundles, in the order in which they can be applied. Nothing of
- * it needs a registry: the image is on the nodes, and the executable comes to them by another way.
+ * Returns the objects with which a cluster can update itself from bundles, in the order to apply them. They need no
+ * registry: the image is on the nodes, and `install` uploads the executable.
  */
 export function agentObjects(options: AgentOptions): KubernetesObject[] {
   const { admission, policies = true, rules } = options;
@@ -81,7 +87,7 @@ const namespace: KubernetesObject = {
       ),
       'security.openshift.io/scc.podSecurityLabelSync': 'false',
     },
-    // On every node, whatever the default of the cluster; and on its reserved processors.
+    // On every node, even if the cluster has a default node selector, and on the reserved processors.
     annotations: { 'openshift.io/node-selector': '', 'workload.openshift.io/allowed': 'management' },
   },
 };
@@ -97,7 +103,7 @@ const networkPolicy: KubernetesObject = {
   },
 };
 
-// Without an address of its own: its name leads to all agents, ready or not, since one that loads can serve already.
+// Headless: the name resolves to all agents, ready or not, because an agent that loads can serve already.
 const serviceSpec = {
   clusterIP: 'None',
   publishNotReadyAddresses: true,
@@ -108,7 +114,10 @@ const serviceSpec = {
   ],
 };
 
-/** One controller on each node of the control plane, one of which leads; an agent on every node. */
+/**
+ * Returns the DaemonSet of an account: one controller on each control plane node, of which one leads, or one agent on
+ * every node.
+ */
 function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
   const isAgent = account === 'agent';
   const { keys } = options.trust ?? noTrust;
@@ -155,7 +164,7 @@ const controlPlane = {
   },
 };
 
-// With the keys in the pod itself, agents that have others are others, and are started anew.
+// An annotation of the pod template: if the keys change, the pods restart.
 const keysFile = {
   path: basename(keyringPath),
   fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
@@ -181,7 +190,7 @@ function container(name: Account, { image, trust = noTrust }: AgentOptions) {
 const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
 
 function controllerContainer(options: AgentOptions): object {
-  // The agent of its node brings the executable: it is ready as soon as it runs that.
+  // The agent of its node fetches the executable. The controller is ready when it runs that.
   const isRunning = `[[ $(readlink /proc/1/exe) == *${basename(executablePath)}* ]]`;
   return {
     ...container('controller', options),
@@ -204,7 +213,7 @@ function agentContainer(options: AgentOptions): object {
       { name: 'bundle', containerPort: port, protocol: 'TCP' },
       { name: 'executable', containerPort: executablePort, protocol: 'TCP' },
     ],
-    // An agent serves from its start on: one that does not is waiting for its executable.
+    // An agent serves when it has started. Before that it waits for its executable.
     readinessProbe: { tcpSocket: { port }, periodSeconds: 5 },
     volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],
   };

@@ -10,9 +10,9 @@ import { readTrust, trustArguments, type AgentTrust, type WantedTrust } from './
 import type { Cluster } from '../../kubernetes/client.ts';
 
 /**
- * Makes sure that the agents of a cluster believe what whoever allows a bundle does by `trust`. Without evidence nobody has seen the bundle, and what they
- * do not trust is only said. Where there are no agents, or nobody may look at them, it does nothing. Throws `untrusted` and `unsigned`, with the command by which agents
- * believe it too.
+ * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no
+ * evidence, because the bundle was not read. Does nothing if there are no agents; warns if the user may not read them.
+ * Throws `untrusted` and `unsigned`, with the `install` command that adds the trust.
  */
 export async function checkAgents(
   cluster: Cluster,
@@ -45,7 +45,7 @@ async function refuseWhatAgentsDo(
   context: Context,
 ): Promise<void> {
   const signers = signatures.get(release.digest) ?? [];
-  // Its key is on every node.
+  // The agents always trust the Red Hat release key, and every node has it.
   if (signers.some(({ fingerprint }) => fingerprint === redHatReleaseKey)) return;
   const own = theirs.keys === '' ? [] : [{ name: 'what the agents have', content: theirs.keys }];
   const sources = { system: '', others: [...own, ...release.verification.keys] };
@@ -70,7 +70,7 @@ async function refuseWhatAgentsDo(
   );
 }
 
-/** What makes agents believe more than they do. */
+/** Returns the hint with the `install` command that extends the trust of the agents. */
 function adviseInstall({ fingerprints }: AgentTrust, more: WantedTrust): string {
   const all = [...new Set([...fingerprints, ...more.fingerprints])];
   const words = trustArguments({ ...more, fingerprints: all, keyrings: more.keyrings.map(shellWord) });

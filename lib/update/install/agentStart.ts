@@ -1,27 +1,27 @@
 import { nodeStateFolder } from '../../machine/paths.ts';
 
-/** Where on a node the executable of the agents is. */
+/** The path of the agents’ executable on a node. */
 export const executablePath = `${nodeStateFolder}/bin/oc-adm_upgrade_bundle`;
 
-/** Where the token is by which agents know each other, in a container and in what an agent sees as its root. */
+/** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';
 
-/** Where the keys are that agents were installed with, likewise. */
+/** The path of the keys with which agents were installed, in the same file systems. */
 export const keyringPath = '/run/secrets/oc-upgrade-bundle-keys/keys.asc';
 
-/** Where agents serve their executable, by plain HTTP: it is no secret, and the digest is checked. */
+/** The port on which agents serve their executable by plain HTTP. It is not secret, and clients check its digest. */
 export const executablePort = 8081;
 
-/** The architectures that there are executables for: as Kubernetes names them, and as `uname -m` does. */
+/** The architectures that have executables: the names of Kubernetes, and of `uname -m`. */
 export const machines = { amd64: 'x86_64', arm64: 'aarch64' } as const;
 
-/** An architecture, by the name that Kubernetes has for it. */
+/** An architecture, by its name in Kubernetes. */
 export type NodeArchitecture = keyof typeof machines;
 
 /** The SHA-256 of the executable for each architecture, in hex digits. */
 export type ExecutableDigests = Readonly<Partial<Record<NodeArchitecture, string>>>;
 
-/** The environment of an agent’s container by which it knows its executable. */
+/** Returns the environment variables with the digests of the executables, for an agent’s container. */
 export function describeExecutables(digests: ExecutableDigests): { name: string; value: string }[] {
   return Object.entries(machines).flatMap(([architecture, machine]) => {
     const digest = digests[architecture as NodeArchitecture];
@@ -30,9 +30,10 @@ export function describeExecutables(digests: ExecutableDigests): { name: string;
 }
 
 /**
- * What the container of an agent runs, with no more than bash, coreutils, curl and mount: waits until the node has the executable with the digest that is
- * stated for its architecture, asks the other agents for it meanwhile (`$PEERS/executable/<digest>`, without any secret), and becomes the agent or, by its name ($0), the controller, which has
- * the node’s file system as its root and the secrets of the pod in it, as the machine config daemon does. Its arguments are those of the agent. Nothing that has another digest is ever run.
+ * The script that starts an agent, with bash, coreutils, curl and mount. It waits until the node has the executable
+ * with the digest for its architecture, and asks other agents for it (`$PEERS/executable/<digest>`, without a secret).
+ * Then it runs it as the agent or, by its name ($0), as the controller, with its own arguments. The root directory is
+ * the node’s file system with the secrets of the pod. It never runs another file.
  */
 export const startScript = `set -o pipefail
 file=/host${executablePath}

@@ -6,18 +6,22 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
 import { bringExecutable } from './executableUpload.ts';
 
-/** How long to wait for the agents, in milliseconds. */
+/** The time to wait for the agents, in milliseconds. */
 export interface StartupOptions {
   readonly timeout: number;
-  /** Between two looks; default two seconds. */
+  /** Pause between two checks, in milliseconds; default two seconds. */
   readonly interval?: number;
-  /** How long the nodes are left to fetch the executable from each other before it is brought to each; default a minute. */
+  /**
+   * The time in which nodes may fetch the executable from each other, in milliseconds; default a minute. After it the
+   * executable is uploaded to each node.
+   */
   readonly peerTime?: number;
 }
 
 /**
- * Brings the executable to one node of each architecture, from which the others fetch it, and to those that do not get it so; and waits until an agent is ready on
- * every node. Says as it goes which pods it is waiting for. Throws `not-ready` when the time is up, with every pod that holds it up, and what bringExecutable throws.
+ * Uploads the executable to one node of each architecture, from which the others fetch it, and to nodes that fail to
+ * fetch it. Waits until an agent is ready on every node, and logs the pods that are not ready. Throws `not-ready` with
+ * these pods after the timeout, and the errors of bringExecutable.
  */
 export async function startAgents(
   cluster: Cluster,
@@ -49,17 +53,20 @@ export async function startAgents(
   }
 }
 
-/** What changes in the error of a container runtime at each attempt: times and durations. */
+/** The parts of a container runtime’s error that change at each attempt: times and durations. */
 const changing = /\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+)?|\b\d+(?:\.\d+)?(?:ms|m|s)\b/g;
 
 interface Memory {
   readonly brought: ReadonlySet<string>;
-  /** Since when each pod could have fetched the executable. */
+  /** The time from which each pod could have fetched the executable, in milliseconds. */
   readonly since: Map<string, number>;
   readonly peerTime: number;
 }
 
-/** The pod to bring an executable to: the first of its architecture, then those that have fetched nothing for too long. */
+/**
+ * Returns the pod to upload an executable to: first any pod of its architecture, then pods that have not fetched it for
+ * too long.
+ */
 function choose(
   { pods }: AgentSurvey,
   executable: Executable,

@@ -6,25 +6,28 @@ import type { StoredObject } from '../../kubernetes/fields.ts';
 import { conditionsOf, fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { readNode, type ClusterNode } from '../../preflight/node.ts';
 
-/** An agent’s pod, or the lack of one. */
+/** The pod of an agent on a node, or the lack of one. */
 export interface AgentPod {
   readonly node: string;
-  /** By Go’s name: `amd64`. */
+  /** The architecture by its name in Go: `amd64`. */
   readonly architecture: string;
-  /** Empty where there is none. */
+  /** The name of the pod; empty if there is none. */
   readonly pod: string;
-  /** Its container runs, so that commands can be run in it. */
+  /** Whether its container runs, so that it can run commands. */
   readonly running: boolean;
   readonly ready: boolean;
-  /** What keeps it from being ready. */
+  /** The reason why the pod is not ready. */
   readonly reason: string;
 }
 
-/** The agents of a cluster, as their DaemonSet has them. */
+/** The agents of a cluster. */
 export interface AgentSurvey {
-  /** One for each node, by the nodes’ names. */
+  /** One entry for each node, sorted by the names of the nodes. */
   readonly pods: readonly AgentPod[];
-  /** All nodes have one that is ready, and is of the present template; so have those of the control plane a controller, where these are installed. */
+  /**
+   * Whether every node has an agent that is ready and of the present template, and every control plane node such a
+   * controller, if controllers are installed.
+   */
   readonly complete: boolean;
 }
 
@@ -42,7 +45,7 @@ export const agentSet = {
   metadata: { name: 'agent', namespace: agentNamespace },
 } as const;
 
-/** Looks at the nodes, at the pods of the agents, and at what their DaemonSet says of them. Throws what reading throws. */
+/** Reads the nodes, the pods of the agents, and the status of their DaemonSets. Throws the errors of reading. */
 export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
   const labelSelector = Object.entries(agentLabels)
     .map(([name, value]) => `${name}=${value}`)
@@ -60,7 +63,7 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
   return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
 }
 
-/** Whether all pods of a DaemonSet are of its present template, and ready. */
+/** Returns whether all pods of a DaemonSet are of its present template, and ready. */
 function isSettled({ metadata, status }: StoredObject): boolean {
   const { observedGeneration, ...counted } = fieldsOf(status);
   const names = ['desiredNumberScheduled', 'updatedNumberScheduled', 'numberReady'];

@@ -7,32 +7,35 @@ import { keyringPath } from './agentStart.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../kubernetes/fields.ts';
 import { upgradeBundleApi } from '../upgradeBundle.ts';
 
-/** Whom the agents of a cluster believe about a release, besides the Red Hat release key. */
+/** The trust of the agents of a cluster, in addition to the Red Hat release key. */
 export interface AgentTrust {
-  /** Of the keys that they trust too: upper-case hex, sorted. */
+  /** The fingerprints of the additional trusted keys: upper-case hex, sorted. */
   readonly fingerprints: readonly string[];
-  /** The trusted keys that they were given, armored; empty for none. Others may come out of a payload, or be on the nodes. */
+  /**
+   * The trusted keys with which agents were installed, armored; empty for none. Further keys may be in a payload or on
+   * the nodes.
+   */
   readonly keys: string;
   readonly allowUnsigned: boolean;
 }
 
-/** Whom to make them believe: fingerprints, and files with keys, of which those count that are trusted. */
+/** The trust to give to agents: fingerprints, and files with keys. Only the trusted keys in the files count. */
 export interface WantedTrust {
   readonly fingerprints: readonly string[];
   readonly keyrings: readonly string[];
   readonly allowUnsigned: boolean;
 }
 
-/** Agents that believe nobody else. */
+/** The trust of agents that trust only the Red Hat release key. */
 export const noTrust: AgentTrust = { fingerprints: [], keys: '', allowUnsigned: false };
 
-/** Where the pods of agents have the keys that they are to have in a file. */
+/** The annotation of the pods of agents that has the keys, which are mounted as a file. */
 export const keysAnnotation = `${upgradeBundleApi.group}/keys`;
 
-/** The arguments of an agent, and of `install`, that trust a key and allow unsigned releases. */
+/** The options of an agent, and of `install`, that trust a key and allow unsigned releases. */
 const [fingerprintOption, unsignedOption] = ['--trust-fingerprint=', '--allow-unsigned'] as const;
 
-/** Returns the arguments that give an agent, or `install`, a trust. */
+/** Returns the arguments that give trust to an agent or to `install`. */
 export function trustArguments({ fingerprints, keyrings, allowUnsigned }: WantedTrust): string[] {
   return [
     ...fingerprints.map((fingerprint) => `${fingerprintOption}${fingerprint}`),
@@ -41,12 +44,12 @@ export function trustArguments({ fingerprints, keyrings, allowUnsigned }: Wanted
   ];
 }
 
-/** The options of an agent that believes them. */
+/** Returns the arguments of an agent with this trust. */
 export function describeTrust({ fingerprints, keys, allowUnsigned }: AgentTrust): string[] {
   return trustArguments({ fingerprints, keyrings: keys === '' ? [] : [keyringPath], allowUnsigned });
 }
 
-/** Whom the agents of a DaemonSet believe. */
+/** Reads the trust of the agents from their DaemonSet. */
 export function readTrust(agents: KubernetesObject): AgentTrust {
   const template = fieldsAt(agents, 'spec', 'template');
   const [container] = listOf(fieldsOf(template['spec'])['containers']);
@@ -62,13 +65,14 @@ export function readTrust(agents: KubernetesObject): AgentTrust {
 }
 
 /**
- * Makes of what is wanted what agents are given. Trust is what is wanted now; keys that agents have already need not be given again while they are
- * trusted. Throws `usage` for files without a trusted key and for what is no fingerprint, and what reading the files throws.
+ * Returns the trust to give to agents. It replaces their trust before, but keys that agents already have need not be
+ * given again while they are trusted. Throws `usage` for files without a trusted key and for an invalid fingerprint,
+ * and the errors of reading the files.
  */
 export async function gatherTrust(wanted: WantedTrust, before: AgentTrust, context: Context): Promise<AgentTrust> {
   const { keyrings: files, allowUnsigned } = wanted;
   const fingerprints = [...new Set(wanted.fingerprints.map(parseFingerprint))].filter(isNotUsual).sort();
-  // What is on this machine besides is no wish of anybody’s.
+  // Other keys on this machine are not part of the request.
   const named = await loadKeyring({ files, system: '' }, fingerprints, context);
   const [stranger] = named.untrusted;
   if (named.trusted.length === 0 && stranger) {
@@ -83,7 +87,7 @@ export async function gatherTrust(wanted: WantedTrust, before: AgentTrust, conte
   return { fingerprints, keys: armorTrusted(keyring), allowUnsigned };
 }
 
-/** What an installation changes about whom agents believe, in words; what may come as a surprise is a warning. */
+/** Describes the changes of an installation to the trust of the agents. Changes that may be unexpected are warnings. */
 export function compareTrust(before: AgentTrust, after: AgentTrust): { level: LogLevel; words: string }[] {
   const gained = after.fingerprints.filter((each) => !before.fingerprints.includes(each));
   const lost = before.fingerprints.filter((each) => !after.fingerprints.includes(each));

@@ -4,25 +4,27 @@ import { open } from 'node:fs/promises';
 import { messageOf, PluginError } from '../../errors.ts';
 import type { NodeArchitecture } from './agentStart.ts';
 
-/** The executable that agents are to run, and what nodes it is for. */
+/** An executable for the agents, and the architecture of its nodes. */
 export interface Executable {
   readonly path: string;
   readonly architecture: NodeArchitecture;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** Its SHA-256 in hex digits. */
+  /** The SHA-256 in hex digits. */
   readonly digest: string;
 }
 
 /** The machines of ELF files (`e_machine`), by number. */
 const elfMachines: Readonly<Record<number, NodeArchitecture | undefined>> = { 62: 'amd64', 183: 'arm64' };
 
-/** What is in every executable that `npm run package` makes, and in no single-file script: Node.js itself. */
+/**
+ * The smallest executable that `npm run package` builds, in bytes. It includes Node.js, unlike a single-file script.
+ */
 const smallest = 20 * 1024 * 1024;
 
 /**
- * Reads what an executable is. Throws `not-readable`, and `usage` where it is not one that runs on a node by itself: an executable for Linux which
- * brings its Node.js along.
+ * Reads the header and the digest of an executable. Throws `not-readable`, and `usage` if it is not an executable for
+ * Linux that includes Node.js.
  */
 export async function readExecutable(path: string): Promise<Executable> {
   const { architecture, size } = await readHeader(path).catch((cause: unknown) => {

@@ -8,7 +8,10 @@ import type { Cluster } from '../../kubernetes/client.ts';
 import type { Executable } from './executable.ts';
 import type { PodCommandResult } from '../../kubernetes/podExec.ts';
 
-/** Tells whether the file is there with its digest, else how many bytes of it are: `there`, or a number. Leftovers of others are removed. */
+/**
+ * Prints `there` if the file exists with its digest, else the number of its bytes that exist. Removes partial files of
+ * other digests.
+ */
 const lookScript = `file=$1 digest=$2
 mkdir -p "\${file%/*}" || exit
 if echo "$digest  $file" | sha256sum --check --status 2>/dev/null && [ -x "$file" ]; then
@@ -21,7 +24,7 @@ for other in "$file".*.partial; do
 done
 stat --format=%s "$file.$digest.partial" 2>/dev/null || echo 0`;
 
-/** Puts what it reads behind what is there, and gives the file its name when it is whole and has its digest. */
+/** Appends its input to the partial file, and renames it to its final name if it is complete and has its digest. */
 const takeScript = `file=$1 digest=$2 start=$3 size=$4
 partial=$file.$digest.partial
 [ "$start" = 0 ] && : > "$partial"
@@ -34,14 +37,14 @@ else
   exit 76
 fi`;
 
-/** What takeScript ends with when the input ended too early, and when the bytes are not the right ones. */
+/** The exit codes of takeScript if the input ends too early, and if the digest differs. */
 const exits = { short: 75, corrupt: 76 } as const;
 const chunkSize = 64 * 1024;
 
 /**
- * Brings an executable to the node of an agent’s pod, and tells whether that was necessary. What is on its way has a name of its own, and gets the
- * final one when the node itself has found its digest right. A connection that is cut is made again, and goes on where it was. Throws
- * `digest-mismatch`, `disk-full`, `command-failed`, and what PodExec.run throws.
+ * Uploads an executable to the node of an agent’s pod, and returns whether that was necessary. A partial file has a
+ * name of its own, and gets the final one after the node has verified its digest. A broken connection resumes. Throws
+ * `digest-mismatch`, `disk-full`, `command-failed`, and the errors of PodExec.run.
  */
 export async function bringExecutable(
   cluster: Cluster,
@@ -64,7 +67,7 @@ export async function bringExecutable(
       const start = await look(run, node);
       if (start === 'there') return planned;
       const present = start > size ? 0 : start;
-      // What was sent may have got lost on the way.
+      // Bytes that were sent may not have arrived.
       if (planned) patience.progress(present - arrived);
       arrived = present;
       if (!planned) context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present });

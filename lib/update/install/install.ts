@@ -13,26 +13,29 @@ import { planInstallation, type InstallationOptions } from './installation.ts';
 import { installStore, type StoreChoice } from './storeInstallation.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../kubernetes/serverSideApply.ts';
 
-/** How to install. */
+/** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {
-  /** How long to wait until agents run on every node; undefined not to wait, and not to bring them their executable. */
+  /** Options of waiting until agents run on every node. Undefined does not wait, and does not upload the executable. */
   readonly startup: StartupOptions | undefined;
-  /** What to change on the nodes so that they keep their images, and how long to wait for that; by default nothing. */
+  /** The changes on nodes that keep their images, and the time to wait for them; by default none. */
   readonly store?: StoreChoice | undefined;
 }
 
-/** What an installation has done. */
+/** The result of an installation. */
 export interface InstallResult {
   readonly objects: readonly AppliedObject[];
-  /** What an earlier version had installed and is not needed any more; in a dry run, what would be removed. */
+  /**
+   * Objects of an earlier version that are not needed any more and were removed; in a dry run, the objects to remove.
+   */
   readonly removed: readonly ObjectReference[];
-  /** How many nodes have an agent that is ready; undefined where nobody waited. */
+  /** The number of nodes with a ready agent; undefined if the caller did not wait. */
   readonly nodes?: number;
 }
 
 /**
- * Makes a cluster one that can update itself from bundles: applies the objects, makes the token of the agents where there is none, and brings
- * them their executable. What is there already stays; a second run changes nothing. Throws what planInstallation, installStore, stateObjects and startAgents do.
+ * Installs the agents that let a cluster update itself from bundles: applies the objects, creates the agents’ token if
+ * there is none, and uploads their executable. Existing objects stay, so a second run changes nothing. Throws the
+ * errors of planInstallation, installStore, applyObjects and startAgents.
  */
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
@@ -40,13 +43,13 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   if (!options.store) await warnOfLostImages(cluster, context);
   const sets = objects.filter(({ kind }) => kind === 'DaemonSet');
   const others = objects.filter((object) => !sets.includes(object));
-  // The agents come last: their pods want the token.
+  // The agents come last, because their pods need the token.
   const stated = await applyObjects(cluster, others, options, context);
   const token = await makeToken(cluster, options);
-  // What agents have in its place is there already.
+  // The agents already have the new access.
   const removed = await deleteObjects(cluster, formerAccess, options, context);
   const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
-    // In a dry run there is no namespace for them yet.
+    // In a dry run, their namespace does not exist yet.
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
     throw error;
   });
@@ -68,13 +71,16 @@ async function warnOfLostImages(cluster: Cluster, context: Context): Promise<voi
   context.log('warn', `pools ${names}: ${first.message}. ${first.advice}`);
 }
 
-/** Makes the Secret with the token, unless it is there: it is never replaced, since agents that run know the one that they have. */
+/**
+ * Creates the Secret with the token if it does not exist. Never replaces it, because running agents use the token that
+ * they have.
+ */
 async function makeToken(cluster: Cluster, { dryRun }: ApplyOptions): Promise<AppliedObject[]> {
   const reference = { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret };
   if (await cluster.read(reference)) return [{ object: reference, outcome: 'unchanged' }];
   const object = { ...reference, type: 'Opaque', stringData: { token: randomBytes(32).toString('hex') } };
   if (!dryRun) await cluster.create(object);
-  // Whoever prints it prints no secret.
+  // The result must not contain the token.
   return [asCreated(reference)];
 }
 

@@ -13,24 +13,25 @@ import { machineConfigDaemon, readDaemonImage } from '../../preflight/agentImage
 import { readNode } from '../../preflight/node.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 
-/** What an installation is to be like. */
+/** Settings of an installation. */
 export interface InstallationOptions {
-  /** What the agents run: one for each architecture of the nodes. */
+  /** The executables of the agents: one for each architecture of the nodes. */
   readonly executables: readonly Executable[];
-  /** What to do about workloads that pull at every start; undefined for nothing. */
+  /** The policy for workloads that pull at every start; undefined for none. */
   readonly admission: AdmissionMode | undefined;
-  /** Whom the agents are to believe besides the Red Hat release key; nobody by default. */
+  /** The trust of the agents in addition to the Red Hat release key; by default none. */
   readonly trust?: WantedTrust;
 }
 
 const nobody: WantedTrust = { fingerprints: [], keyrings: [], allowUnsigned: false };
-/** The first Kubernetes that evaluates rules of definitions (CEL) without being told to. */
+/** The first Kubernetes version that evaluates the CEL rules of definitions by default. */
 const firstWithRules = '1.25.0';
 
 /**
- * Makes the objects of an installation for a cluster: with the image that its machine config daemons run, which therefore is on every node, and without
- * what its Kubernetes does not know, which is said; so is what becomes of whom the agents believe. Throws `unsupported` for a cluster without machine config daemons, or with nodes that there is
- * no executable for, and for a policy that is to refuse and that the cluster does not serve; and what gatherTrust and reading throw.
+ * Returns the objects of an installation for a cluster. The agents use the image of its machine config daemons, which
+ * every node has. Logs objects that its Kubernetes does not serve, and changes of the agents’ trust. Throws
+ * `unsupported` for a cluster without machine config daemons, for nodes without an executable, and for `deny` if
+ * policies are not served. Also throws the errors of gatherTrust and of reading.
  */
 export async function planInstallation(
   cluster: Cluster,
@@ -57,7 +58,7 @@ export async function planInstallation(
     context.log('warn', words);
   }
   const image = await findImage(cluster);
-  // Objects alone can be printed without: nodes then wait for an executable.
+  // Printed objects need no executable: nodes then wait for one.
   if (executables.length > 0) await checkArchitectures(cluster, executables);
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
   const agents = await cluster.read(agentSet);

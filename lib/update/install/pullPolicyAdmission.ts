@@ -1,7 +1,10 @@
 import { probeName } from '../../preflight/pullAdmission.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 
-/** What the cluster does about workloads that pull at every start: warns the user who creates one, or refuses it. */
+/**
+ * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a
+ * refusal.
+ */
 export type AdmissionMode = 'warn' | 'deny';
 
 const name = 'oc-upgrade-bundle-pull-policy';
@@ -13,10 +16,10 @@ const resources = [
 ];
 
 /**
- * Makes the policy (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) by which a cluster watches for containers that pull at
- * every start, and its binding. What some controller makes is passed over, because it is the controller’s template that has to change:
- * nothing that runs is kept from being started again. So are containers that were like this before, and, where workloads are
- * refused, OpenShift’s own namespaces. When the policy itself fails, nothing is refused.
+ * Returns the policy (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) against containers that pull at
+ * every start, and its binding. It skips objects that a controller owns, because the owner’s template has to change. So
+ * running workloads can restart. It skips unchanged containers and, if it denies, OpenShift’s own namespaces. If it
+ * fails, it refuses nothing.
  */
 export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
   const policy = {

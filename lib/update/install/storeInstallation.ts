@@ -17,22 +17,23 @@ import {
 import { isSelected, poolRoles, roleLabel, selectorOf } from '../../preflight/pinnedImageSets.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
-/** How long to wait for the machine config operator, in milliseconds. */
+/** The time to wait for the machine config operator, in milliseconds. */
 export interface StoreTimeouts {
   readonly timeout: number;
-  /** Between two looks; default five seconds. */
+  /** Pause between two checks, in milliseconds; default five seconds. */
   readonly interval?: number;
 }
 
-/** What to install on the nodes, and how long to wait for it. */
+/** The changes to the nodes, and the time to wait for them. */
 export interface StoreChoice extends StoreTimeouts {
-  /** An additional store; by default only the setting that keeps images after a power failure. */
+  /** Whether to add an additional store; by default only the setting that keeps images after a power failure. */
   readonly additional: boolean;
 }
 
 /**
- * Makes the nodes keep their images and, if asked for, know an additional store, in the order in which no node is rebooted: the policy, which has to be in force, then the files, for which every
- * pool has to be up to date. Says which pool it is waiting for. Throws what planStore does, and `not-ready` with the pool or the policy that holds it up.
+ * Makes the nodes keep their images and, if requested, use an additional store. The order avoids reboots: first the
+ * policy, which must be in force, then the files, for which every pool must be up to date. Logs the pool that it waits
+ * for. Throws the errors of planStore, and `not-ready` with the pool or the policy that is not ready.
  */
 export async function installStore(
   cluster: Cluster,
@@ -55,9 +56,10 @@ export async function installStore(
 }
 
 /**
- * Removes an additional store from the configuration of the nodes while the policy keeps them from rebooting. The folder of the store stays on the nodes:
- * containers may run from it. Like pins, the setting that keeps images after a power failure stays, with the policy, unless `removePins`. Returns what it has removed.
- * Without timeouts the policy stays. Throws `not-ready` with the pool that is not ready.
+ * Removes an additional store from the configuration of the nodes, while the policy keeps them from rebooting. The
+ * folder of the store stays on the nodes, because containers may run from it. The policy and the setting that keeps
+ * images stay unless `removePins`; the policy also without timeouts. Returns the removed objects. Throws `not-ready`
+ * with the pool that is not ready.
  */
 export async function removeStore(
   cluster: Cluster,
@@ -81,7 +83,7 @@ export async function removeStore(
   if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
   if (gone.length + kept.length === 0 || dryRun || !patience) return gone;
   await awaitThat(() => findLatePool(cluster, kept.length > 0), patience, context);
-  // What we stated, and state no longer, goes; what others have stated stays.
+  // An empty spec removes the fields that we applied. Fields of other managers stay.
   if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
   return gone;
 }
@@ -99,7 +101,7 @@ function describeUnhealthy(pool: StoredObject): string | undefined {
   return undefined;
 }
 
-/** Why the policy is not in force; undefined when it is. */
+/** Returns why the policy is not in force; undefined if it is. */
 async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> {
   const object = await cluster.read(disruptionPolicy);
   const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
@@ -110,7 +112,7 @@ async function findMissingPolicy(cluster: Cluster): Promise<string | undefined> 
   return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
 }
 
-/** Which pool does not have the files yet, or still has them; undefined when all are as they should be. */
+/** Returns the pool that does not have the files yet, or still has them; undefined if all pools are up to date. */
 async function findLatePool(cluster: Cluster, wanted: boolean): Promise<string | undefined> {
   const pools = await listPools(cluster);
   const roles = poolRoles(pools);

@@ -10,8 +10,9 @@ import { isInstalled } from '../releaseState.ts';
 import { findStrandedImages, type StrandedImages } from './strandedImages.ts';
 
 /**
- * Makes sure that no image of the running release is in an additional store only. With `migrate`, has the agents load the bundle of the running release into
- * the main stores, where it stays pinned. Throws `conflict` with the nodes if images would be lost, and `not-ready` if the time is up.
+ * Checks that no image of the running release is only in an additional store. With `migrate`, has the agents load the
+ * bundle of the running release into the main stores, where it stays pinned. Throws `conflict` with the nodes if images
+ * would be lost, and `not-ready` after the timeout.
  */
 export async function secureImages(
   cluster: Cluster,

@@ -12,20 +12,23 @@ import { defaultStorePath, storageFile } from '../../machine/paths.ts';
 const machines = 'machineconfiguration.openshift.io/v1';
 const runtimeKind = 'ContainerRuntimeConfig';
 
-/** The object that says what a change of which file asks of a node. */
+/** The object with the node disruption policies: the effect of a changed file on a node. */
 export const disruptionPolicy = {
   apiVersion: 'operator.openshift.io/v1',
   kind: 'MachineConfiguration',
   metadata: { name: 'cluster' },
 } as const;
 
-/** The first OpenShift that obeys node disruption policies by default, and the first whose container runtime configuration knows additional stores. */
+/**
+ * The first OpenShift version that obeys node disruption policies by default, and the first whose
+ * ContainerRuntimeConfig has additional stores.
+ */
 const [firstWithPolicies, firstWithStores] = ['4.17.0-0', '4.23.0-0'];
 
 /** The file that makes the machine config operator create the folder of the store, also on nodes that join later. */
 const markerPath = `${defaultStorePath}/${storeMarker.name}`;
 
-/** The objects that change the nodes without a reboot: the policy has to be in force before the rest. */
+/** The objects that change the nodes without a reboot. The policy must be in force before the others are applied. */
 export interface StoreObjects {
   readonly policy: KubernetesObject;
   readonly configs: readonly KubernetesObject[];
@@ -33,7 +36,10 @@ export interface StoreObjects {
 
 const restartRuntime = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
 
-/** The files of the policy: nothing happens for the marker, and the container runtime restarts, without a drain, for its own files. */
+/**
+ * The files of the policy. The marker has no effect; a change of the container runtime’s own files restarts it without
+ * a drain.
+ */
 export const policyFiles = [
   { path: markerPath, actions: [{ type: 'None' }] },
   { path: storageFile, actions: restartRuntime },
@@ -46,12 +52,12 @@ export const storePolicy: KubernetesObject = {
   spec: { nodeDisruptionPolicy: { files: policyFiles } },
 };
 
-/** The name of the MachineConfig for the pools of a role. */
+/** Returns the name of the MachineConfig for the pools of a role. */
 export function storeConfigName(role: string): string {
   return `98-${role}-oc-upgrade-bundle-store`;
 }
 
-/** Lists the objects that an installation of the store has made in a cluster, whichever pools it had then. */
+/** Lists the store’s objects that an installation created in a cluster, also for pools that no longer exist. */
 export async function listStoreObjects(cluster: Cluster): Promise<StoredObject[]> {
   const list = async (kind: string): Promise<StoredObject[]> =>
     (await cluster.findKind(machines, kind)) ? await cluster.list(machines, kind) : [];
@@ -62,15 +68,16 @@ export async function listStoreObjects(cluster: Cluster): Promise<StoredObject[]
   ];
 }
 
-/** Whether objects of an installation make nodes know an additional store, and not only keep their images. */
+/** Returns whether the objects of an installation add an additional store, in addition to keeping images. */
 export function isAdditional(objects: readonly KubernetesObject[]): boolean {
   return objects.some((each) => each.kind === runtimeKind || readConfigFile(each, markerPath) !== undefined);
 }
 
 /**
- * Makes the objects for each role of pools: the CRI-O setting that keeps images and, for an additional store, each pool’s own storage.conf with the store
- * added. Throws `unsupported` before OpenShift 4.17, where a change of these files reboots every node, and for a storage.conf that cannot be
- * added to; `conflict` if a MachineConfig or ContainerRuntimeConfig of another user hides ours.
+ * Returns the objects for each role of pools: the CRI-O setting that keeps images and, for an additional store, each
+ * pool’s own storage.conf with the store. Throws `unsupported` before OpenShift 4.17, where a change of these files
+ * reboots every node, and for a storage.conf that cannot be extended. Throws `conflict` if a MachineConfig or
+ * ContainerRuntimeConfig of another user overrides ours.
  */
 export async function planStore(
   cluster: Cluster,
@@ -115,8 +122,8 @@ async function hasPolicies(cluster: Cluster): Promise<boolean> {
 }
 
 /**
- * Returns the storage.conf of the pools of a role as it is rendered now, with the store in it; undefined if the configuration of another user has the
- * store in it already.
+ * Returns the present storage.conf of the pools of a role with the store added; undefined if the configuration of
+ * another user already has the store.
  */
 function readStorage(
   role: string,
@@ -174,7 +181,10 @@ function readRendered(pool: StoredObject, configs: readonly StoredObject[]): str
   );
 }
 
-/** Whether another user’s ContainerRuntimeConfig brings the store to the pools of a role. Throws `conflict` for one that does not: a pool obeys only one. */
+/**
+ * Returns whether another user’s ContainerRuntimeConfig adds the store to the pools of a role. Throws `conflict` for
+ * one without the store, because a pool obeys only one.
+ */
 function hasRuntimeConfig(role: string, pools: readonly StoredObject[], runtimes: readonly StoredObject[]): boolean {
   const own = pools.filter((pool) => isSelected({ [roleLabel]: role }, selectorOf(pool)));
   const theirs = runtimes.find(

@@ -9,8 +9,9 @@ import { listOwnSets, ownership } from '../../preflight/pinnedImageSets.ts';
 import { surveyAgents } from './agentSurvey.ts';
 
 /**
- * Prints the names of the images that the additional store has, and the main store does not have with all layers. containers/storage writes the
- * fields of an image in this order; the layers of the main store are the folders of its driver.
+ * Prints the names of the images that the additional store has, and that the main store lacks or has without all
+ * layers. containers/storage writes the fields of an image in this order. The layers of the main store are the folders
+ * of its driver.
  */
 const listScript = `store=/host$1
 main=$(sed -nE 's/^[[:space:]]*graphroot[[:space:]]*=[[:space:]]*"([^"]+)".*/\\1/p' /host${storageFile} 2>/dev/null)
@@ -37,15 +38,16 @@ only=$(comm -23 <(list "$store" | cut -d' ' -f1 | sort -u) <(in_main | sort -u))
 echo "images: $(echo -n "$only" | grep -c .)"
 echo "$only" | head --bytes=60000`;
 
-/** The images that a node has in the additional store only. */
+/** The images that a node has only in the additional store. */
 export interface StrandedImages {
   readonly node: string;
   readonly images: readonly string[];
 }
 
 /**
- * Finds, by the agents’ pods, nodes on which images are in the additional store only: those of the running release as its pins list them, or all images if
- * nothing pins them. Throws `not-ready` if a node cannot be asked.
+ * Finds nodes on which images are only in the additional store, by running a script in the agents’ pods. Checks the
+ * images that pins of the running release list, or all images if nothing pins them. Throws `not-ready` if a node cannot
+ * be asked.
  */
 export async function findStrandedImages(cluster: Cluster): Promise<StrandedImages[]> {
   const needed = await listNeeded(cluster);
@@ -71,7 +73,7 @@ export async function findStrandedImages(cluster: Cluster): Promise<StrandedImag
   return found;
 }
 
-/** The digests of the images that the pins of the running release name; undefined if there are no such pins. */
+/** Returns the digests of the images that the pins of the running release name; undefined if there are no such pins. */
 async function listNeeded(cluster: Cluster): Promise<Set<string> | undefined> {
   const version = await cluster.read(clusterVersionReference);
   const running = textOf(fieldsAt(version, 'status', 'desired')['image']);

@@ -20,26 +20,30 @@ import { isAdditional, listStoreObjects } from './storeObjects.ts';
 import { hasEnded, phaseOf } from '../upgradeBundle.ts';
 import { awaitDone } from '../../kubernetes/waiting.ts';
 
-/** How to uninstall. */
+/** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
-  /** Though an update is under way. */
+  /** Uninstall even if an update is running. */
   readonly force: boolean;
-  /** What pins images too, PinnedImageSets and the lists of CRI-O before these, without which kubelets may remove the images that they name. */
+  /** Also remove PinnedImageSets and the lists of pinned images in CRI-O. Kubelets may then remove these images. */
   readonly removePins: boolean;
   /** Leave the additional store in the configuration of the nodes. */
   readonly keepStore?: boolean;
-  /** Load the running release into the main stores before the additional store goes. */
+  /** Load the running release into the main stores before the additional store is removed. */
   readonly migrate?: boolean;
-  /** Milliseconds to wait for the nodes and for the namespace; undefined leaves what is on the nodes, and waits for nothing. */
+  /**
+   * Time to wait for the nodes and for the namespace, in milliseconds. Undefined does not clean the nodes, and does not
+   * wait.
+   */
   readonly timeout: number | undefined;
-  /** Between two looks, in milliseconds; default one second. */
+  /** Pause between two checks, in milliseconds; default one second. */
   readonly interval?: number;
 }
 
 /**
- * Removes an installation: the agents and their files on the nodes, but no image; then every object, UpgradeBundles included, and pins if asked for; and restores
- * what a running update has paused. Returns what it has removed, in this order. Throws `conflict` while an update runs or if images of the running
- * release are only in the additional store, `not-ready` with the nodes that are not clean, and what the cluster refuses. It can be run again.
+ * Removes an installation: the agents and their files on the nodes, but no image; then every object with the
+ * UpgradeBundles and, if requested, pins. Restores objects that a running update has paused. Returns the removed
+ * objects. Throws `conflict` while an update runs or if images of the running release are only in the additional store,
+ * `not-ready` with the nodes that are not clean. A second run resumes.
  */
 export async function uninstallAgents(
   cluster: Cluster,
@@ -67,13 +71,14 @@ export async function uninstallAgents(
     const wait = { timeout: timeout ?? 0, interval };
     await secureImages(cluster, { ...wait, migrate: migrate && dryRun === undefined }, context);
   }
-  // It would pause again what is restored, and runs what is removed from the nodes.
+  // The controllers go first: they would pause restored objects again, and they run the executable
+  // that is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
   const patience = timeout === undefined ? undefined : { ...options, timeout };
   const store = keepStore ? [] : await removeStore(cluster, options, patience, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
-  // The other way round: what others need goes last. Fields do not matter for what is to be deleted.
+  // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
   const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
   const references = [
     ...pins,
@@ -86,7 +91,7 @@ export async function uninstallAgents(
     .filter((each) => !controllers.some((gone) => isSame(gone, each)))
     .toSorted((a, b) => rank(a) - rank(b));
   const gone = await deleteObjects(cluster, ordered.map(referenceOf), { dryRun }, context);
-  // With agents about, these would pause again what is restored.
+  // After the deletion, because a running controller would pause them again.
   if (dryRun === undefined) await restorePauses(cluster, context);
   if (dryRun === undefined && timeout !== undefined) await awaitNamespace(cluster, { ...options, timeout }, context);
   return [...controllers, ...store, ...gone];
@@ -99,7 +104,7 @@ function isSame(a: ObjectReference, b: ObjectReference): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;
 }
 
-/** Agents go first, so that nobody acts on what goes next; the namespace last. */
+/** Returns the order of deletion: agents first, so that they do not react to the rest; the namespace last. */
 function rank({ kind }: ObjectReference): number {
   return kind === 'DaemonSet' ? 0 : kind === 'Namespace' ? 2 : 1;
 }
