@@ -143,6 +143,7 @@ const forbiddenInLib: readonly (readonly [pattern: RegExp, what: string])[] = [
     /\bimport\s*\{[^}]*\b(argv|env|exit|stdout|stderr|stdin)\b[^}]*\}\s*from\s*'node:process'/,
     'takes parts of process',
   ],
+  [/\bmkdir\(.*\brecursive\b/, 'calls a mkdir that never ends below /proc: makeFolders ends'],
 ];
 
 /** Files of lib that pass options to other programs, or name them in advice about these. */

@@ -1,8 +1,7 @@
-import { constants } from 'node:fs';
-import { access, lstat, mkdir, stat } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { lstat, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeWriteError } from '../files/disk.ts';
+import { checkFolderWritable, describeWriteError, makeFolders } from '../files/disk.ts';
 import { checkLock } from '../files/lock.ts';
 import { partialOf } from '../archive/unfinished.ts';
 
@@ -26,22 +25,13 @@ export async function checkOutput(path: string): Promise<void> {
       hint: 'Move it away, or choose another output folder.',
     });
   }
-  for (let folder = dirname(resolve(path)); ; folder = dirname(folder)) {
-    try {
-      await access(folder, constants.W_OK | constants.X_OK);
-      return;
-    } catch (error) {
-      const isAbsent = (error as NodeJS.ErrnoException).code === 'ENOENT' && folder !== dirname(folder);
-      if (!isAbsent) throw describeWriteError(error, folder);
-    }
-  }
+  await checkFolderWritable(dirname(path));
 }
 
 /** Creates the folder of a bundle if it is missing. Throws `disk-full` and `not-writable`. */
 export async function makeFolder(path: string): Promise<void> {
   try {
-    // The reason why the last part cannot be made is told by mkdir without `recursive` only.
-    await mkdir(path, { recursive: true }).catch(() => mkdir(path));
+    await makeFolders(path);
   } catch (error) {
     const described = describeWriteError(error, path);
     if (isPluginError(described)) throw described;

@@ -1,7 +1,7 @@
-import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { describeWriteError } from '../files/disk.ts';
+import { describeWriteError, makeFolders } from '../files/disk.ts';
 import { partialName } from '../files/partials.ts';
 import { writeAtomically } from '../files/atomicWrite.ts';
 
@@ -22,8 +22,7 @@ export async function writeTextFile(path: string, text: string, dryRun = false):
 async function replaceFile(path: string, text: string): Promise<void> {
   const folder = dirname(path);
   try {
-    // The reason why the last part cannot be made is told by mkdir without `recursive` only.
-    await mkdir(folder, { recursive: true }).catch(() => mkdir(folder));
+    await makeFolders(folder);
     await writeAtomically(path, text, { mode: 0o644, partial: join(folder, partialName(basename(path))) });
   } catch (error) {
     const described = describeWriteError(error, path);

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
-import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { describeWriteError, syncFolder } from './disk.ts';
+import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
 
 /** How a file is replaced. */
 export interface AtomicWriteOptions {
@@ -25,7 +25,7 @@ export async function writeAtomically(
   { mode, partial = `${path}.partial`, prepare, name = path }: AtomicWriteOptions = {},
 ): Promise<void> {
   try {
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolders(dirname(path));
     try {
       await writeDurably(partial, content, { mode, prepare });
       await renameDurably(partial, path);

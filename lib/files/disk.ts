@@ -1,6 +1,8 @@
-import { open, statfs } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { constants } from 'node:fs';
+import { access, mkdir, open, stat, statfs } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { messageOf, PluginError } from '../errors.ts';
+import { isMissing } from './fileContent.ts';
 
 const refusals = new Set([
   'EACCES',
@@ -50,16 +52,60 @@ export async function syncFolder(path: string): Promise<void> {
 
 /** Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. */
 export async function checkSpace(path: string, needed: number): Promise<void> {
-  const { bavail, bsize } = await statfs(dirname(path));
+  const folder = await nearestExisting(dirname(path));
+  const { bavail, bsize } = await statfs(folder);
   const free = bavail * bsize;
   if (needed <= free) return;
   throw new PluginError(
     'disk-full',
-    `${path} needs ${describeBytes(needed)} more, and ${dirname(path)} has ${describeBytes(free)} free`,
+    `${path} needs ${describeBytes(needed)} more, and ${folder} has ${describeBytes(free)} free`,
     {
       hint: 'Choose another folder, or free some space.',
     },
   );
+}
+
+/**
+ * Creates a folder and those above it, as `mkdir -p` does; `mode` is before the umask. Throws the system’s error. The
+ * `recursive` of Node.js never ends if the system reports ENOENT for a folder that it does not allow (`/proc/x`).
+ */
+export async function makeFolders(path: string, mode = 0o777): Promise<void> {
+  try {
+    await mkdir(path, { mode });
+  } catch (error) {
+    if (await isFolder(path)) return;
+    const parent = dirname(resolve(path));
+    if (!isMissing(error) || parent === resolve(path)) throw error;
+    await makeFolders(parent, mode);
+    await mkdir(path, { mode }).catch(async (failure: unknown) => {
+      if (!(await isFolder(path))) throw failure;
+    });
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  return (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
+}
+
+/**
+ * Checks, without writing, that files can be created in a folder, or that it can be created in the nearest existing
+ * one above it. Throws `not-writable`.
+ */
+export async function checkFolderWritable(folder: string): Promise<void> {
+  const nearest = await nearestExisting(folder);
+  try {
+    // The slash makes the system refuse a file.
+    await access(`${nearest}/`, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw describeWriteError(error, nearest);
+  }
+}
+
+/** Returns the path itself, or the nearest path above it that exists. */
+async function nearestExisting(path: string): Promise<string> {
+  const whole = resolve(path);
+  const found = await stat(whole).catch((error: unknown) => (isMissing(error) ? undefined : whole));
+  return found === undefined && dirname(whole) !== whole ? nearestExisting(dirname(whole)) : whole;
 }
 
 /** Formats a number of bytes in MiB or GiB. */

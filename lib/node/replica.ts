@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import { mkdir, open, stat, type FileHandle } from 'node:fs/promises';
+import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
@@ -9,7 +9,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Connections } from '../http/connections.ts';
 import { renameDurably } from '../files/atomicWrite.ts';
-import { checkSpace, describeWriteError } from '../files/disk.ts';
+import { checkSpace, describeWriteError, makeFolders } from '../files/disk.ts';
 import { takeLock } from '../files/lock.ts';
 import type { RetryOptions } from '../http/retry.ts';
 import type { Authorizer } from '../registry/auth/tokens.ts';
@@ -49,7 +49,7 @@ export async function fetchBundle(
     return path;
   }
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolders(folder);
   } catch (error) {
     throw describeWriteError(error, folder);
   }

@@ -1,4 +1,4 @@
-import { mkdir, open, readlink, type FileHandle } from 'node:fs/promises';
+import { open, readlink, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join, resolve as resolvePath } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
@@ -7,7 +7,7 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
-import { describeWriteError, syncFolder } from '../files/disk.ts';
+import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
 import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from '../files/partials.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
@@ -225,7 +225,7 @@ export class Directory implements ContentStore, LocalContent {
     for (const folder of ['blobs', 'manifests'] as const) {
       // Throws if a parent is a link, before anything is created.
       await this.#files.statOf(this.#path(folder, 'any'));
-      await mkdir(this.#absolute(this.#path(folder)), { recursive: true, mode: 0o755 });
+      await makeFolders(this.#absolute(this.#path(folder)), 0o755);
     }
     const blobs = this.#absolute(this.#path('blobs'));
     for (const name of await removeAbandoned(blobs)) {

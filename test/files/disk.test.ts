@@ -1,8 +1,9 @@
 import { expect } from 'chai';
+import { mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import { checkSpace, describeWriteError, syncFolder } from '../../lib/files/disk.ts';
+import { checkFolderWritable, checkSpace, describeWriteError, makeFolders, syncFolder } from '../../lib/files/disk.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 describe('describeWriteError', () => {
@@ -48,5 +49,46 @@ describe('syncFolder', () => {
   it('is content with folders that are there, and with those that are not', async () => {
     await syncFolder(tmpdir());
     await syncFolder(join(tmpdir(), 'nowhere', 'at', 'all'));
+  });
+});
+
+describe('makeFolders and checkFolderWritable', () => {
+  let folder: string;
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'folders-'));
+    await writeFile(join(folder, 'file'), '');
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+  const fail = (path: string): Promise<unknown> => makeFolders(path).catch((error: unknown) => error);
+
+  it('makes what is missing, at the same time as others do, and accepts what is there', async () => {
+    const path = join(folder, 'a', 'b', 'c');
+    await checkFolderWritable(path);
+    await Promise.all([makeFolders(path, 0o700), makeFolders(path), makeFolders(join(folder, 'a', 'b'))]);
+    expect((await stat(path)).isDirectory()).to.equal(true);
+    await symlink(path, join(folder, 'link'));
+    await makeFolders(join(folder, 'link', 'd'));
+    await checkFolderWritable(join(folder, 'link'));
+  });
+
+  it('ends with the error of the system, where Node.js itself never ends', async () => {
+    await symlink('nowhere', join(folder, 'link'));
+    for (const [path, code] of [
+      ['/proc/nowhere/a/b', 'ENOENT'],
+      [join(folder, 'file', 'a', 'b'), 'EEXIST'],
+      [join(folder, 'link', 'a'), 'EEXIST'],
+    ] as const) {
+      expect(await fail(path), path).to.have.property('code', code);
+    }
+  });
+
+  it('tells before anything is written that a folder cannot be', async () => {
+    for (const path of [join(folder, 'file', 'a'), join(folder, 'file')]) {
+      expect((await failureOf(checkFolderWritable(path), 'not-writable')).message).to.contain(join(folder, 'file'));
+    }
+    if (process.getuid?.() === 0) return;
+    await mkdir(join(folder, 'closed'), { mode: 0o500 });
+    await failureOf(checkFolderWritable(join(folder, 'closed', 'a')), 'not-writable');
   });
 });

@@ -1,9 +1,9 @@
-import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
-import { describeWriteError, syncFolder } from '../../files/disk.ts';
+import { describeWriteError, makeFolders, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runFolder } from '../../machine/paths.ts';
 import { findProgram, runProgram } from '../../machine/programs.ts';
@@ -50,7 +50,7 @@ export async function openAdditionalStore(
   try {
     if (!isUsed) await checkReplaceable(host, path, store.driver);
     if (!isUsed) await discardCorrupt(storage, store, context);
-    await mkdir(pathOnHost(host, store.graphRoot), { recursive: true, mode: 0o755 });
+    await makeFolders(pathOnHost(host, store.graphRoot), 0o755);
   } catch (error) {
     throw describeWriteError(error, store.graphRoot);
   }

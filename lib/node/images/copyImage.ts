@@ -7,6 +7,7 @@ import { describeHost, pathOnHost, type Host } from '../../machine/host.ts';
 import { findProgram, runProgram, type ProgramResult } from '../../machine/programs.ts';
 import { describeMainStore } from '../runtime/storeConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
+import { makeFolders } from '../../files/disk.ts';
 
 /** Programs that copy images into containers/storage, the preferred one first. */
 export const copyPrograms = ['skopeo', 'podman'] as const;
@@ -63,7 +64,7 @@ export async function prepareWork(images: readonly StoreImage[], setting: CopySe
   const { host, work, server, store } = setting;
   // A killed run left its temporary files.
   await rm(pathOnHost(host, work), { recursive: true, force: true });
-  await mkdir(pathOnHost(host, join(work, 'tmp')), { recursive: true, mode: 0o700 });
+  await makeFolders(pathOnHost(host, join(work, 'tmp')), 0o700);
   const repositories = new Set(images.map(({ name }) => repositoryIn(name)));
   const tables = [...repositories].map((name) => {
     const { repository } = parseReference(name);

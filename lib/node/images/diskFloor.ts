@@ -1,7 +1,7 @@
-import { mkdir, statfs } from 'node:fs/promises';
+import { statfs } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { describeBytes, describeWriteError } from '../../files/disk.ts';
+import { describeBytes, describeWriteError, makeFolders } from '../../files/disk.ts';
 
 /** The free space that the machine config operator requires, in bytes. */
 const leastFloor = 16 * 2 ** 30;
@@ -23,7 +23,7 @@ export interface DiskSpace {
  */
 export async function measureDisk(folder: string, floor?: number): Promise<DiskSpace> {
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolders(folder);
     const { bavail, bsize, blocks } = await statfs(folder);
     return { free: bavail * bsize, floor: floor ?? Math.max(leastFloor, blocks * bsize * leastPart) };
   } catch (error) {

@@ -1,10 +1,10 @@
-import { mkdir, rm, rmdir } from 'node:fs/promises';
+import { rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { completeBundle } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { describeWriteError } from '../../files/disk.ts';
+import { describeWriteError, makeFolders } from '../../files/disk.ts';
 import { takeLock } from '../../files/lock.ts';
 import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
@@ -119,7 +119,7 @@ async function requireComplete(
 async function lockWork(host: Host, work: string): Promise<() => Promise<void>> {
   const path = pathOnHost(host, work);
   try {
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolders(dirname(path));
   } catch (error) {
     throw describeWriteError(error, dirname(path));
   }

@@ -1,10 +1,11 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { findProgram, runProgram } from '../../machine/programs.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
+import { makeFolders } from '../../files/disk.ts';
 
 /**
  * Has podman list a store as a container runtime sees it, and compares that with the expected images. Returns the name
@@ -47,7 +48,7 @@ async function describeStore(host: Host, store: ImageStore, work: string): Promi
     `additionalimagestores = [ "${store.graphRoot}" ]`,
     ...(store.driver === 'overlay' ? ['[storage.options.overlay]', 'skip_mount_home = "true"'] : []),
   ];
-  await mkdir(pathOnHost(host, work), { recursive: true });
+  await makeFolders(pathOnHost(host, work));
   await writeFile(pathOnHost(host, file), `${text.join('\n')}\n`);
   return { CONTAINERS_STORAGE_CONF: file };
 }

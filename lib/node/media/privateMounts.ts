@@ -1,4 +1,4 @@
-import { mkdir, readFile, rmdir } from 'node:fs/promises';
+import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
@@ -6,6 +6,7 @@ import { takeLock } from '../../files/lock.ts';
 import { mountOptions } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runProgram, type ProgramResult } from '../../machine/programs.ts';
+import { makeFolders } from '../../files/disk.ts';
 
 /**
  * A folder for mounts of this process only: other accounts cannot enter it, and its mounts do not propagate to other
@@ -32,7 +33,7 @@ export class PrivateMounts {
   static async open(host: Host, place: string, context: Context): Promise<PrivateMounts> {
     const folder = pathOnHost(host, place);
     try {
-      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await makeFolders(folder, 0o700);
     } catch (cause) {
       const hint = 'Run this as root, which can mount a USB drive.';
       throw new PluginError('not-writable', `${folder} cannot be made: ${messageOf(cause)}`, { hint, cause });
@@ -55,7 +56,7 @@ export class PrivateMounts {
    */
   async mount(device: string, name: string, filesystem: string): Promise<string> {
     const folder = join(this.#place, name);
-    await mkdir(pathOnHost(this.#host, folder), { recursive: true, mode: 0o700 });
+    await makeFolders(pathOnHost(this.#host, folder), 0o700);
     const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];
     const mount = (given: readonly string[]): Promise<ProgramResult> =>
       runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);

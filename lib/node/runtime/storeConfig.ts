@@ -1,8 +1,8 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../files/atomicWrite.ts';
-import { describeWriteError } from '../../files/disk.ts';
+import { describeWriteError, makeFolders } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
@@ -111,7 +111,7 @@ export async function removeStoreConfig(host: Host): Promise<boolean> {
 export async function writeMarker(host: Host, path: string): Promise<void> {
   const file = pathOnHost(host, join(path, storeMarker.name));
   try {
-    await mkdir(dirname(file), { recursive: true, mode: 0o755 });
+    await makeFolders(dirname(file), 0o755);
     await writeFile(file, storeMarker.content);
   } catch (error) {
     throw describeWriteError(error, file);
