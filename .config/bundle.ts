@@ -1,6 +1,6 @@
 /**
- * Bundles a program into one file. What a worker thread runs travels along as a string, `__WORKER_SOURCE__`, since there is no second
- * file to start it from. `__COMMIT__` is the commit that is built, with a `+` where files differ from it; empty outside of a repository.
+ * Bundles a program into one file. The code of worker threads is in it as strings (`__WORKER_SOURCE__`), because there is no second
+ * file to start them from. `__COMMIT__` is the commit that is built, with a `+` where files differ from it; empty outside of a repository.
  * What is behind an `import()` travels as compressed strings: a run compiles only what it comes to need.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
@@ -39,12 +39,21 @@ function findCommit(): string {
   }
 }
 
-let worker: Promise<string> | undefined;
+const workerModules = {
+  __WORKER_SOURCE__: 'lib/registry/worker.ts',
+  __DIGEST_WORKER_SOURCE__: 'lib/archive/digestWorker.ts',
+};
 
-async function bundleWorker(): Promise<string> {
+let workers: Promise<Record<string, string>> | undefined;
+
+/** The code of each worker thread, as a literal. */
+async function bundleWorkers(): Promise<Record<string, string>> {
   const form = { absWorkingDir: root, bundle: true, legalComments: 'none', write: false } as const;
-  const { outputFiles } = await build({ ...written, ...form, entryPoints: ['lib/registry/worker.ts'] });
-  return outputFiles.map(({ text }) => text).join('');
+  const sources = Object.entries(workerModules).map(async ([name, module]) => {
+    const { outputFiles } = await build({ ...written, ...form, entryPoints: [module] });
+    return [name, JSON.stringify(outputFiles.map(({ text }) => text).join(''))];
+  });
+  return Object.fromEntries(await Promise.all(sources)) as Record<string, string>;
 }
 
 /** A part of a program: a module that imports others by their names. */
@@ -58,11 +67,11 @@ interface Part {
 
 /** Splits a program at each `import()`; the first part is that of the entry point. `inputs` are the files it is made of. */
 async function split(entryPoint: string): Promise<{ parts: Map<string, Part>; inputs: string[] }> {
-  worker ??= bundleWorker();
+  workers ??= bundleWorkers();
   const define = {
     'import.meta.url': '__moduleUrl',
     __COMMIT__: JSON.stringify(findCommit()),
-    __WORKER_SOURCE__: JSON.stringify(await worker),
+    ...(await workers),
   };
   const form = { format: 'esm', splitting: true, outdir: root, write: false, legalComments: 'external' } as const;
   const { outputFiles, metafile } = await build({

@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  * this list. From another folder below `lib` it imports the doors only.
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
-  ['lib', 'context errors failures shellWord'],
+  ['lib', 'context errors failures shellWord workerThread'],
   ['lib/oci', 'attachment descriptor digest reference syntax'],
   ['lib/files', 'atomicWrite disk fileContent fileRange lock partials rootFolder smallFile'],
   [
@@ -18,7 +18,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
   ['lib/store', 'directory imageGraph ociLayout repositories store'],
-  ['lib/archive', 'archive archiveWriter tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn'],
+  [
+    'lib/archive',
+    'archive archiveWriter digestThread tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
+  ],
   ['lib/location.ts', 'location'],
   ['lib/server', 'server'],
   ['lib/registry/auth', 'credentials tokens'],

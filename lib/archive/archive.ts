@@ -3,7 +3,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest } from '../oci/digest.ts';
-import { readChunks, readFully, readRange } from '../files/fileRange.ts';
+import { readAhead, readChunks, readFully, readRange } from '../files/fileRange.ts';
 import { verifyStream, type ContentSource, type LocalContent } from '../store/store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from './volumes.ts';
@@ -88,6 +88,11 @@ export class Archive {
   /** Reads bytes of the tar, including headers. Each chunk is overwritten by the one after the next. */
   chunks(start: number, size: number): AsyncIterable<Buffer> {
     return readChunks(this.#file, this.path, start, size, this.#signal);
+  }
+
+  /** Reads as `chunks` does, but into shared memory, and ahead of the caller. */
+  chunksAhead(start: number, size: number): AsyncIterable<Buffer> {
+    return readAhead(this.#file, this.path, start, size, this.#signal);
   }
 
   /** Reads bytes of a file of the archive from `start` to before `end`, as `chunks` does. Throws `not-found`. */

@@ -22,7 +22,7 @@ export class VolumeHash {
     this.#left = this.#sizes[0] ?? Infinity;
   }
 
-  update(bytes: Buffer): void {
+  update(bytes: Uint8Array): void {
     this.#whole.update(bytes);
     if (this.#sizes.length === 0) return;
     for (let rest = bytes; rest.length > 0;) {

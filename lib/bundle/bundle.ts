@@ -1,3 +1,4 @@
+import type { ArchiveDigests } from '../archive/volumeDigests.ts';
 import type { Volume } from '../archive/volumes.ts';
 import type { ContentSource, LocalContent } from '../store/store.ts';
 import type { PluginError } from '../errors.ts';
@@ -59,7 +60,7 @@ export interface Bundle {
   read(path: string): Promise<Buffer>;
   /** Bytes of the tar itself, unverified; a directory has none. Each chunk is overwritten with the one after the next. */
   readonly chunks?: (start: number, size: number) => AsyncIterable<Buffer>;
-  /** Reads everything once, in the order in which it lies there. */
-  scan(scanner: Scanner): Promise<void>;
+  /** Reads everything once, in the order in which it lies there. Returns the digests of a tar. */
+  scan(scanner: Scanner): Promise<ArchiveDigests | undefined>;
   close(): Promise<void>;
 }

@@ -68,7 +68,7 @@ async function scanFiles(
   files: readonly BundleFile[],
   scanner: Scanner,
   context: Context,
-): Promise<void> {
+): Promise<undefined> {
   for (const file of files) {
     if (file.target !== undefined) continue;
     scanner(file, Buffer.alloc(0));

@@ -2,6 +2,9 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { Archive, type ArchiveEntry } from '../archive/archive.ts';
 import { releaseRepository } from '../store/directory.ts';
+import { DigestThread } from '../archive/digestThread.ts';
+import { VolumeHash, type ArchiveDigests } from '../archive/volumeDigests.ts';
+import type { Volume } from '../archive/volumes.ts';
 import { endSize, roundToBlock } from '../archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
 import type { Bundle } from './bundle.ts';
@@ -49,7 +52,7 @@ export async function openTar(
       cutEntry: archive.cutEntry,
       read: (file) => archive.read(file),
       chunks: (start, size) => archive.chunks(start, size),
-      scan: (scanner) => scanTar(archive, trailing, scanner, context),
+      scan: (scanner) => scanTar({ archive, volumes, trailing }, scanner, context),
       close: () => archive.close(),
     };
   } catch (error) {
@@ -69,21 +72,51 @@ interface Section {
   readonly end: number;
 }
 
-async function scanTar(archive: Archive, trailing: number, scanner: Scanner, context: Context): Promise<void> {
-  const sections = listSections(archive, trailing);
+interface ScannedTar {
+  readonly archive: Archive;
+  readonly volumes: readonly Volume[];
+  readonly trailing: number;
+}
+
+/** In bytes: hashing less takes no longer than starting a thread. */
+const smallTar = 16 * 1024 * 1024;
+
+/** Passes each part to the scanner, and hashes the whole meanwhile. */
+async function scanTar(tar: ScannedTar, scanner: Scanner, context: Context): Promise<ArchiveDigests> {
+  const { archive, volumes, trailing } = tar;
+  const size = archive.size + trailing;
+  const isSmall = size <= smallTar;
+  const hash = isSmall ? new VolumeHash(volumes) : new DigestThread(volumes, context);
+  try {
+    const scanChunk = splitChunks(listSections(archive, trailing), scanner);
+    let hashed: Promise<void> | void = undefined;
+    for await (const chunk of isSmall ? archive.chunks(0, size) : archive.chunksAhead(0, size)) {
+      checkInterrupted(context.signal);
+      const before = hashed;
+      hashed = hash.update(chunk);
+      scanChunk(chunk);
+      // Only the chunk after the next is written where this one is.
+      await before;
+    }
+    return await hash.finish();
+  } finally {
+    if (hash instanceof DigestThread) await hash.close();
+  }
+}
+
+/** Returns a function that passes the chunks of a tar to a scanner, each in the parts that it has. */
+function splitChunks(sections: Iterator<Section, undefined>, scanner: Scanner): (chunk: Buffer) => void {
   let section = sections.next().value;
   let position = 0;
-  for await (const bytes of archive.chunks(0, archive.size + trailing)) {
-    checkInterrupted(context.signal);
-    let chunk = bytes;
-    while (section && chunk.length > 0) {
-      const part = chunk.subarray(0, section.end - position);
+  return (chunk) => {
+    for (let rest = chunk; section && rest.length > 0;) {
+      const part = rest.subarray(0, section.end - position);
       scanner(section.part, part);
       position += part.length;
-      chunk = chunk.subarray(part.length);
+      rest = rest.subarray(part.length);
       if (position === section.end) section = sections.next().value;
     }
-  }
+  };
 }
 
 /** What lies where in a tar, in order and without a gap. */

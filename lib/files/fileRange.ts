@@ -71,6 +71,33 @@ export async function* readChunks(
   }
 }
 
+/** Reads as readChunks does, but into shared memory, and the next chunk while the caller uses the last one. */
+export async function* readAhead(
+  file: Pick<RandomAccess, 'read'>,
+  path: string,
+  start: number,
+  size: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  const buffers: Buffer[] = [];
+  let count = 0;
+  const chunks = read(file, path, start, size, signal, () => {
+    return (buffers[count++ % 3] ??= Buffer.from(new SharedArrayBuffer(chunkSize)));
+  });
+  let next = chunks.next();
+  try {
+    for (let chunk = await next; chunk.done !== true; chunk = await next) {
+      next = chunks.next();
+      // The caller may end before it asks for the chunk that cannot be read.
+      next.catch(() => undefined);
+      yield chunk.value;
+    }
+  } finally {
+    // The file may be closed after that.
+    await next.catch(() => undefined);
+  }
+}
+
 async function* read(
   file: Pick<RandomAccess, 'read'>,
   path: string,

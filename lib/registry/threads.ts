@@ -1,8 +1,9 @@
 import { availableParallelism } from 'node:os';
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
 import type { Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { interrupted } from '../http/networkErrors.ts';
+import { startWorker } from '../workerThread.ts';
 import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';
@@ -86,23 +87,8 @@ export class DownloadThreads {
   }
 
   #start(settings: RegistrySettings, share: number): Thread {
-    const options = {
-      workerData: settings,
-      stdin: false,
-      stdout: true,
-      stderr: true,
-      resourceLimits: { maxYoungGenerationSizeMb: 8 },
-    };
-    const worker =
-      typeof __WORKER_SOURCE__ === 'string'
-        ? new Worker(__WORKER_SOURCE__, { ...options, eval: true })
-        : new Worker(new URL('./worker.ts', import.meta.url), options);
-    // Only Node.js and packages write warnings there.
-    for (const stream of [worker.stdout, worker.stderr]) {
-      stream.on('data', (chunk: Buffer) => {
-        this.#context.log('debug', chunk.toString().trimEnd());
-      });
-    }
+    const source = typeof __WORKER_SOURCE__ === 'string' ? __WORKER_SOURCE__ : undefined;
+    const worker = startWorker(source ?? new URL('./worker.ts', import.meta.url), settings, this.#context);
     const thread: Thread = { worker, share, tasks: new Map() };
     worker.on('message', (message: FromWorker) => {
       this.#receive(thread, message);

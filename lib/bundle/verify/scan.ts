@@ -4,7 +4,6 @@ import { isPluginError } from '../../errors.ts';
 import { manifestSizeLimit, parseManifest, type Manifest } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { isZero } from '../../archive/tarHeader.ts';
-import { VolumeHash } from '../../archive/volumeDigests.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
 import type { Bundle } from '../bundle.ts';
 import type { BundleFile } from '../bundle.ts';
@@ -51,7 +50,6 @@ export interface ScannedContent {
 
 /** Reads a bundle once from the first byte to the last, and checks the digest of each file. */
 export async function scanContent(bundle: Bundle, context: Context): Promise<ScannedContent> {
-  const whole = bundle.form === 'tar' ? new VolumeHash(bundle.volumes) : undefined;
   const findings = new Findings();
   const manifestFiles = listConfig(bundle);
   const wanted = new Set(findExcess(manifestFiles) ? [] : manifestFiles.map(({ path }) => path));
@@ -64,9 +62,8 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
   let current: OpenFile | undefined;
   const total = bundle.size + bundle.trailing;
   context.onEvent({ kind: 'plan', images: 0, blobs: bundle.files.length, bytes: total, present: 0 });
-  await bundle.scan((part, chunk) => {
+  const digests = await bundle.scan((part, chunk) => {
     bytes += chunk.length;
-    whole?.update(chunk);
     const file = typeof part === 'object' ? part : undefined;
     context.onEvent({ kind: 'bytes', digest: file?.path ?? '', bytes: chunk.length });
     if (part === 'padding') strayBytes += countNonZero(chunk);
@@ -82,7 +79,6 @@ export async function scanContent(bundle: Bundle, context: Context): Promise<Sca
     current.kept?.push(Buffer.from(chunk));
   });
   if (current) findings.addFile(current);
-  const digests = whole?.finish();
   const digest = bundle.damage ? undefined : digests?.digest;
   const { manifests, blobs, tags, config, others } = findings;
   const found = { manifests, blobs, tags, config, others, strayBytes, trailingBytes };
