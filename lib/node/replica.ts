@@ -17,13 +17,13 @@ import { Transport } from '../registry/transport.ts';
 
 /** A bundle on another machine. */
 export interface ReplicaSource {
-  /** The URL of a `serve`, or of the tar on a server that supports ranges. */
+  /** The URL of a `serve`, or of the tar on a server that supports range requests. */
   readonly url: URL;
   /** The token of the server. */
   readonly token: string | undefined;
-  /** The digest of the whole tar, so that the sender need not be trusted. */
+  /** The digest of the whole tar. With it, the sender need not be trusted. */
   readonly digest: Digest;
-  /** The retries; by default those for registries. */
+  /** The retries; by default those of the registry client. */
   readonly patience?: RetryOptions;
 }
 
@@ -62,7 +62,7 @@ export async function fetchBundle(
   return path;
 }
 
-/** Reads a file, and compares its digest. Throws `digest-mismatch` and what reading throws. */
+/** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */
 export async function checkWholeDigest(path: string, digest: Digest, context: Context): Promise<void> {
   await using file = await open(path, 'r');
   const hash = createHash('sha256');
@@ -72,7 +72,7 @@ export async function checkWholeDigest(path: string, digest: Digest, context: Co
 
 /**
  * Reads the tar of a bundle, and compares its digest: on a device, in volumes or in a file. Throws `digest-mismatch`,
- * `unsupported` for a directory, `interrupted`, and what reading throws.
+ * `unsupported` for a directory, `interrupted`, and the errors of reading.
  */
 export async function checkBundleDigest(bundle: Bundle, digest: Digest, context: Context): Promise<void> {
   const { path, size, chunks } = bundle;
@@ -109,7 +109,7 @@ async function download(
   if (target.pathname === '/') target.pathname = servedTar;
   const authorization = token === undefined ? undefined : `Bearer ${token}`;
   const authorizer: Authorizer = { authorize: () => Promise.resolve(authorization) };
-  // The digest proves the bundle, over plain HTTP too.
+  // The digest proves the content, also over plain HTTP.
   const transport = new Transport(connections, authorizer, context, { ...patience, insecure: true });
   const request = {
     registry: target.host,
@@ -139,7 +139,7 @@ async function download(
       });
       const found = `sha256:${hash.digest('hex')}`;
       if (found === digest) break;
-      // A wrong part cannot be resumed.
+      // A corrupt part cannot be resumed.
       await file.truncate(0);
       if (start === 0) throw wrongBundle(target, size, found, digest);
       context.log('warn', `${partial} of an earlier run is not part of that bundle: downloading all of it`);

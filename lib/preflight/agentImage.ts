@@ -2,7 +2,7 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 
-/** The DaemonSet whose image agents and controllers run in: it is on every node, and in every bundle. */
+/** The DaemonSet whose image agents and controllers use. Every node has that image, and every bundle has it. */
 export const machineConfigDaemon = {
   apiVersion: 'apps/v1',
   kind: 'DaemonSet',
@@ -18,7 +18,7 @@ export function readDaemonImage({ metadata, spec }: KubernetesObject): string | 
   return textOf(containers.find(({ name }) => name === metadata.name)?.['image']);
 }
 
-/** Finds agents that run in an image which the machine config daemon no longer has, so that nothing keeps it on the nodes. */
+/** Finds agents whose image the machine config daemon no longer uses. Nothing keeps such an image on the nodes. */
 export function checkAgentImage(workloads: readonly KubernetesObject[]): Finding[] {
   const find = (name: string, namespace: string): KubernetesObject | undefined =>
     workloads.find(

@@ -8,8 +8,9 @@ import { subjectOf, type Finding } from '../kubernetes/finding.ts';
 const dropIns = '/etc/crio/crio.conf.d/';
 
 /**
- * The CRI-O setting that keeps images after a power failure. If this file name is empty, neither “crio wipe” (crio-wipe.service of RHCOS) nor
- * internal_repair takes a restart for an unclean one (ShutdownWasUnclean in CRI-O 1.25 and later), and neither empties the image store.
+ * The CRI-O setting that keeps images after a power failure. With an empty file name, “crio wipe” (crio-wipe.service of
+ * RHCOS) and internal_repair never see an unclean shutdown (ShutdownWasUnclean in CRI-O 1.25 and later). So they do not
+ * empty the image store.
  */
 export const retention = {
   path: `${dropIns}99-oc-upgrade-bundle`,
@@ -26,7 +27,10 @@ export function readConfigFile(config: KubernetesObject, path: string): string |
   return found && readContents(found);
 }
 
-/** Finds pools whose nodes remove all images after a power failure. Pools whose rendered MachineConfig says nothing about CRI-O are skipped. */
+/**
+ * Finds pools whose nodes remove all images after a power failure. Skips pools whose rendered MachineConfig has no
+ * CRI-O configuration.
+ */
 export async function checkImageRetention(cluster: Cluster, pools: readonly KubernetesObject[]): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const pool of pools) {
@@ -45,13 +49,13 @@ async function readRendered(cluster: Cluster, { apiVersion, status }: Kubernetes
   try {
     return await cluster.read({ apiVersion, kind: 'MachineConfig', metadata: { name } });
   } catch (error) {
-    // The pool itself could be read: what is missing is a right, and the survey reports those.
+    // The pool itself was readable, so this is a missing right. The survey reports missing rights.
     if (isPluginError(error, 'denied') || isPluginError(error, 'not-found')) return undefined;
     throw error;
   }
 }
 
-/** The last of the drop-ins decides. */
+/** The last drop-in that has the setting wins. */
 function keepsImages(config: KubernetesObject): boolean {
   const texts = filesOf(config)
     .filter(({ path }) => String(path).startsWith(dropIns))

@@ -2,22 +2,25 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
 import { normalizeImage, type PodTemplate } from './podTemplate.ts';
 
-/** A node as the cluster knows it. */
+/** The facts of a Node object. */
 export interface ClusterNode {
   readonly name: string;
   readonly labels: Fields;
-  /** By Go’s name: `amd64`. */
+  /** The architecture by its name in Go: `amd64`. */
   readonly architecture: string;
   readonly ready: boolean;
   readonly schedulable: boolean;
-  /** It evicts pods for want of disk space. */
+  /** Whether the node evicts pods because its disk is full. */
   readonly pressed: boolean;
   readonly taints: readonly Fields[];
-  /** The names of the images that its kubelet lists: the largest ones, up to a limit. */
+  /** The names of the images that its kubelet lists: the largest images, up to a limit. */
   readonly images: ReadonlySet<string>;
-  /** How many images it lists. */
+  /** The number of images that its kubelet lists. */
   readonly listed: number;
-  /** The file system of its images, in bytes; what pods may have of it, and undefined where the node does not say. */
+  /**
+   * The size of the file system of its images, and the part for pods, in bytes; undefined if the node does not report
+   * it.
+   */
   readonly capacity: number | undefined;
   readonly allocatable: number | undefined;
 }
@@ -44,23 +47,23 @@ export function readNode(object: KubernetesObject): ClusterNode {
   };
 }
 
-/** Whether a pod of a template may come to run on a node, as far as its node, node selector and tolerations say. */
+/** Returns whether a pod of a template may run on a node, by its node, node selector and tolerations. */
 export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, taints }: ClusterNode): boolean {
-  // Static pods are what their node’s own files say.
+  // A static pod runs only on the node whose files define it.
   if (bound !== undefined) return bound === name;
   const selected = Object.entries(fieldsOf(spec['nodeSelector'])).every(([label, value]) => labels[label] === value);
   const tolerations = listOf(spec['tolerations']);
   return selected && taints.every((taint) => isPassing(taint) || tolerations.some((each) => tolerates(each, taint)));
 }
 
-/** A Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`) as a number; undefined for none. */
+/** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`); undefined if it is none. */
 function parseQuantity(value: unknown): number | undefined {
   const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([kKMGTPE])?(i)?$/.exec(String(value)) ?? [];
   if (digits === undefined) return undefined;
   return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');
 }
 
-// A cordon and a drain pass; a node that is to boot is there for good.
+// Ignores taints of temporary states, such as a cordon or a drain.
 function isPassing({ key, effect }: Fields): boolean {
   return effect === 'PreferNoSchedule' || String(key).startsWith('node.kubernetes.io/');
 }

@@ -4,30 +4,30 @@ import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
 import { mayRunOn, type ClusterNode } from './node.ts';
 import { isByDigest, type PodTemplate } from './podTemplate.ts';
 
-/** What is known about the images and the disk of nodes besides their Node objects. */
+/** The facts about the images and disks of nodes that are not in their Node objects. */
 export interface NodeKnowledge {
-  /** How many images a kubelet lists at most, in any pool; -1 for all (`nodeStatusMaxImages`). */
+  /** The largest numbers of images that kubelets list, in any pool; -1 for all (`nodeStatusMaxImages`). */
   readonly imageLimits: readonly number[];
-  /** Images that a node is known to hold and keep, by the node’s name: those that are pinned. */
+  /** The pinned images of each node, by the name of the node. */
   readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
-  /** Bytes that are free for images, by the node’s name. */
+  /** The free bytes for images, by the name of the node. */
   readonly free: ReadonlyMap<string, number>;
 }
 
-/** What a bundle asks of each node. */
+/** The requirements of a bundle on each node. */
 export interface BundleNeeds {
   readonly version: string;
   readonly arch: Architecture;
-  /** Pullspecs by digest. */
+  /** The pullspecs by digest. */
   readonly images: readonly string[];
-  /** The blobs of the bundle, in bytes. */
+  /** The size of the blobs of the bundle, in bytes. */
   readonly size: number;
 }
 
 const gibibyte = 1024 ** 3;
-/** What the machine config operator wants to stay free when it pins images (its pinned_image_set.go). */
+/** The free space that the machine config operator requires to pin images, in bytes (its pinned_image_set.go). */
 const pinFloor = 16 * gibibyte;
-/** The share of the disk below which the kubelet evicts pods (`imagefs.available`). */
+/** The part of the disk below which the kubelet evicts pods (`imagefs.available`). */
 const evictionShare = 0.15;
 /** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
 const unpackedFactor = 2;
@@ -45,7 +45,7 @@ const advice = {
   next: 'They must be on every node, and pinned, before the update begins.',
 };
 
-/** Checks one node: whether it works, is of the right architecture, and has the room and the images that are needed. */
+/** Checks one node: its state, its architecture, its free space and its images. */
 export function checkNode(
   node: ClusterNode,
   templates: readonly PodTemplate[],
@@ -77,7 +77,7 @@ function checkArchitecture({ architecture }: ClusterNode, { version, arch }: Bun
 function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
   const { present, wanted } = countNext(node, bundle, knowledge);
   const reserve = Math.max(pinFloor, evictionShare * (node.capacity ?? 0));
-  // The blobs themselves are there until every node has unpacked them. What is loaded already takes its space already.
+  // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
   const needed = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, wanted)) + reserve;
   const has = knowledge.free.get(node.name);
   const room = has ?? node.allocatable;
@@ -96,7 +96,7 @@ function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running
   return new Set([...used, ...(isControlPlane(node) ? running : [])]);
 }
 
-// Of pods, only static ones: the others are what their workloads make them.
+// Returns whether a template creates pods. Of pods, only static ones count; workloads create the others.
 function makesPods({ subject, owner }: PodTemplate): boolean {
   return subject.kind === 'Pod' ? owner?.startsWith('Node/') === true : subject.kind !== 'Job';
 }
@@ -119,7 +119,7 @@ function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowle
   return [find('images', 'info', what, advice.next)];
 }
 
-/** How many images of a bundle a node is known to have, and of how many. */
+/** Returns how many images of a bundle a node has, and how many the bundle has. */
 function countNext(node: ClusterNode, { images }: BundleNeeds, knowledge: NodeKnowledge) {
   const wanted = images.filter(isByDigest);
   return { present: wanted.filter((image) => holds(node, image, knowledge)).length, wanted: wanted.length };
@@ -129,12 +129,12 @@ function holds({ name, images }: ClusterNode, image: string, { pinned }: NodeKno
   return images.has(image) || pinned.get(name)?.has(image) === true;
 }
 
-/** A list as long as the limit may have been cut there. */
+/** Returns whether the list of images may be incomplete: it is as long as a limit. */
 function isTruncated({ listed }: ClusterNode, { imageLimits }: NodeKnowledge): boolean {
   return imageLimits.includes(listed);
 }
 
-/** Whether a node is one of those that run the cluster itself. */
+/** Returns whether a node belongs to the control plane. */
 export function isControlPlane({ labels }: ClusterNode): boolean {
   return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
 }

@@ -15,7 +15,7 @@ const advice = {
     'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators continue to run without it.',
 };
 
-/** Checks the operators of OpenShift; `minor` tells whether the update that is planned is to another minor version. */
+/** Checks the operators of OpenShift. `minor`: whether the planned update changes the minor version. */
 export function checkOperators(operators: readonly KubernetesObject[], minor: boolean): Finding[] {
   return operators.flatMap((operator) => [
     ...findCondition(operator, 'operators', ['Available', 'False', 'blocker', 'is not available', advice.operator]),
@@ -32,7 +32,7 @@ export function checkOperators(operators: readonly KubernetesObject[], minor: bo
   ]);
 }
 
-/** Checks the pools of nodes that the machine config operator keeps. */
+/** Checks the pools of the machine config operator. */
 export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
   return pools.flatMap((pool): Finding[] => {
     const paused = fieldsOf(pool['spec'])['paused'] === true;
@@ -52,13 +52,13 @@ export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
           ]
         : []),
       ...degraded,
-      // A pool that is paused cannot become up to date, and one that is degraded is not.
+      // A paused pool cannot become up to date, and a degraded pool is reported already.
       ...(paused || degraded.length > 0 ? [] : behind),
     ];
   });
 }
 
-/** Finds catalogs that need a registry: to poll for a newer image, or to know which image a tag means. */
+/** Finds catalogs that need a registry: to poll for a newer image, or to resolve a tag. */
 export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] {
   return catalogs.flatMap((catalog): Finding[] => {
     const { image, updateStrategy } = fieldsOf(catalog['spec']);

@@ -6,13 +6,15 @@ import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import type { ClusterSurvey } from './survey.ts';
 
-/** The kind by which the machine config operator pins images on nodes: from OpenShift 4.19 on by default. */
+/**
+ * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.
+ */
 export const pinnedImageSetKind = {
   apiVersion: 'machineconfiguration.openshift.io/v1',
   kind: 'PinnedImageSet',
 } as const;
 
-/** What tells our own objects from those of others, and which bundle and release they are for. */
+/** The label and annotations of our own PinnedImageSets: their owner, bundle and release. */
 export const ownership = {
   label: 'app.kubernetes.io/managed-by',
   value: 'oc-upgrade-bundle',
@@ -20,30 +22,33 @@ export const ownership = {
   release: 'upgrade-bundle.openshift.io/release',
 } as const;
 
-/** The label of MachineConfigs and PinnedImageSets that pools select them by. */
+/** The label by which pools select MachineConfigs and PinnedImageSets. */
 export const roleLabel = 'machineconfiguration.openshift.io/role';
-/** The API takes no more in one set. */
+/** The largest number of images that the API accepts in one set. */
 const largestSet = 500;
-/** The rule of the API: a host with a dot, at most one folder, and a digest (openshift/api, ImageDigestFormat). */
+/** The API’s rule for names: a host with a dot, at most one folder, and a digest (openshift/api, ImageDigestFormat). */
 const pinnable =
   /^([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?\/([a-zA-Z0-9-_]{0,61}\/)?[a-zA-Z0-9-_.]*@sha256:[a-f0-9]{64}$/;
 
-/** What is to be pinned, and for whom. */
+/** The images of a bundle to pin. */
 export interface PinnedBundle {
   /** The name of the UpgradeBundle. */
   readonly name: string;
   readonly digest: Digest;
-  /** The release image by digest. */
+  /** The release image, by digest. */
   readonly release: string;
   readonly images: readonly string[];
 }
 
-/** The images that no PinnedImageSet can name, since the API refuses their names. */
+/** Lists the images that no PinnedImageSet can name, because the API refuses their names. */
 export function listUnpinnable(images: readonly string[]): string[] {
   return images.filter((image) => !pinnable.test(image) || image.length > 447);
 }
 
-/** Makes the PinnedImageSets that pin the images of a bundle in all pools: one for each pool, or several where there are too many images. */
+/**
+ * Returns the PinnedImageSets that pin the images of a bundle in all pools: one for each pool, or several if there are
+ * too many images.
+ */
 export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly KubernetesObject[]): KubernetesObject[] {
   const names = new Set(bundle.images.filter((image) => listUnpinnable([image]).length === 0));
   const images = [...names].sort().map((name) => ({ name }));
@@ -62,7 +67,7 @@ export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly Kubern
   );
 }
 
-/** Whether a set that is there is the one that was made. */
+/** Returns whether a stored set equals a planned one. */
 export function isSameSet(made: KubernetesObject, stored: StoredObject | undefined): stored is StoredObject {
   if (!stored) return false;
   const { labels = {}, annotations = {} } = stored.metadata;
@@ -73,22 +78,22 @@ export function isSameSet(made: KubernetesObject, stored: StoredObject | undefin
   );
 }
 
-/** Lists the sets of a cluster that are our own; none where it does not serve the kind. */
+/** Lists our own sets of a cluster; none if the cluster does not serve the kind. */
 export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObject[]> {
   const { apiVersion, kind } = pinnedImageSetKind;
   if (!(await cluster.findKind(apiVersion, kind))) return [];
   return await cluster.list(apiVersion, kind, { labelSelector: `${ownership.label}=${ownership.value}` });
 }
 
-/** How far the nodes of a cluster are with some sets. */
+/** The progress of the nodes of a cluster in pinning. */
 export interface PinState {
-  /** The nodes that have not pinned all that is meant for them. */
+  /** The names of the nodes that have not pinned all their sets. */
   readonly waiting: readonly string[];
-  /** What nodes say about sets that they cannot pin. */
+  /** The errors that nodes report about sets. */
   readonly failures: readonly string[];
 }
 
-/** Reads from what the machine config daemons report how far nodes are with some sets. */
+/** Reads the progress in pinning from the reports of the machine config daemons. */
 export function readPinState(
   sets: readonly StoredObject[],
   pools: readonly StoredObject[],
@@ -122,7 +127,7 @@ function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>):
   return [`${metadata.name}: ${said[0] ?? degraded.message}`];
 }
 
-/** Returns roles of which each pool selects at least one: custom pools mostly select the role worker too. */
+/** Returns roles of which each pool selects at least one. Most custom pools also select the role worker. */
 export function poolRoles(pools: readonly KubernetesObject[]): string[] {
   const usual = ['master', 'worker'];
   const rank = ({ metadata: { name } }: KubernetesObject): string => `${usual.includes(name) ? '0' : '1'}${name}`;
@@ -140,7 +145,7 @@ export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
   return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
 }
 
-/** Whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
+/** Returns whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
 export function isSelected(
   labels: Readonly<Record<string, string>> = {},
   { matchLabels, matchExpressions }: Fields,
@@ -157,7 +162,7 @@ export function isSelected(
   );
 }
 
-/** Whether the cluster itself can pin images. */
+/** Returns whether the cluster serves PinnedImageSets. */
 export async function servesPins(cluster: Cluster): Promise<boolean> {
   return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
 }
@@ -180,7 +185,7 @@ export function pinnedOf({
   );
 }
 
-/** Tells which sets a node (MachineConfigNode) reports as pinned in their present generation. */
+/** Returns a test whether a node (MachineConfigNode) reports a set as pinned in its present generation. */
 function isPinnedOn(node: StoredObject): (set: StoredObject) => boolean {
   const conditions = conditionsOf(node);
   const settled = ['Progressing', 'Degraded'].every(

@@ -3,7 +3,7 @@ import { formatReference, parseReference } from '../oci/reference.ts';
 import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Subject } from '../kubernetes/finding.ts';
 
-/** Every kind that makes pods, by apiVersion and kind, and pods themselves. */
+/** The kinds that create pods, by apiVersion and kind, and pods themselves. */
 export const workloadKinds: readonly (readonly [apiVersion: string, kind: string])[] = [
   ['v1', 'Pod'],
   ['v1', 'ReplicationController'],
@@ -16,28 +16,28 @@ export const workloadKinds: readonly (readonly [apiVersion: string, kind: string
   ['apps.openshift.io/v1', 'DeploymentConfig'],
 ];
 
-/** A container of a pod, whichever of its lists it stands in. */
+/** A container of a pod, from any of its lists. */
 export interface Container {
   readonly kind: 'container' | 'init container' | 'ephemeral container';
   readonly name: string;
   readonly image: string;
-  /** As the kubelet takes it: where the object is silent, what the API server would write. */
+  /** The pull policy; if the object has none, the default of the API server. */
   readonly policy: string;
 }
 
-/** A pod, or what a workload makes its pods of. */
+/** A pod, or the pod template of a workload. */
 export interface PodTemplate {
   readonly subject: Subject;
-  /** What made it, as keyOf has it. */
+  /** The key of the owner, from keyOf. */
   readonly owner: string | undefined;
   readonly labels: Fields;
   readonly spec: Fields;
   readonly containers: readonly Container[];
-  /** Of all containers, as nodes list them. */
+  /** The images of all containers, in the form in which nodes list them. */
   readonly images: readonly string[];
-  /** It runs nothing at present: scaled to zero or suspended. */
+  /** Whether the workload runs nothing at present: scaled to zero or suspended. */
   readonly idle: boolean;
-  /** The node that it is bound to; undefined for what only makes pods. */
+  /** The node of a pod; undefined for a workload. */
   readonly node: string | undefined;
 }
 
@@ -69,12 +69,15 @@ export function readPodTemplate(object: KubernetesObject): PodTemplate | undefin
   };
 }
 
-/** What tells an object from all others. */
+/** Returns a key that is unique for an object. */
 export function keyOf({ kind, name, namespace = '' }: Subject): string {
   return `${kind}/${namespace}/${name}`;
 }
 
-/** An image’s name as nodes list it: with its registry, and without a tag where there is a digest. */
+/**
+ * Returns the name of an image in the form in which nodes list it: with its registry, and without a tag if it has a
+ * digest.
+ */
 export function normalizeImage(name: string): string {
   try {
     const { registry, repository, tag, digest } = parseReference(name);
@@ -86,7 +89,7 @@ export function normalizeImage(name: string): string {
   }
 }
 
-/** Whether an image is named by its digest, so that no registry is needed to know which it is. */
+/** Returns whether an image is named by digest, so that no registry is needed to resolve it. */
 export function isByDigest(image: string): boolean {
   return image.includes('@sha256:');
 }

@@ -19,26 +19,26 @@ import { pinnedOf } from './pinnedImageSets.ts';
 import { imageLimitsOf, surveyCluster, type ClusterSurvey } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 
-/** Whether a cluster can boot, and where there is a plan update, without a registry. */
+/** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
 export interface Preflight {
-  /** The context’s name. */
+  /** The name of the context. */
   readonly cluster: string;
   /** The version that the cluster runs. */
   readonly version: string;
   /** The version of the bundle. */
   readonly target: string | undefined;
-  /** How many of them were looked at. */
+  /** The numbers of nodes and workloads that were checked. */
   readonly nodes: number;
   readonly workloads: number;
-  /** No finding is a blocker. */
+  /** Whether no finding is a blocker. */
   readonly ready: boolean;
-  /** What matters most first. */
+  /** The findings, the most important first. */
   readonly findings: readonly Finding[];
 }
 
 /**
- * Looks for what would keep a cluster from booting, and from the update that is planned, when no registry answers. Changes nothing.
- * Throws `unsupported` for a cluster that is not OpenShift, and what keeps it from reading the cluster at all.
+ * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. Throws
+ * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
  */
 export async function runPreflight(
   cluster: Cluster,
@@ -110,7 +110,7 @@ function checkNodes(
   return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
 }
 
-/** Whether some mirror is configured for the images of a release. */
+/** Returns whether a mirror is configured for the images of a release. */
 export function hasMirrors(
   { images }: Pick<UpdatePlan, 'images'>,
   { digestMirrors, contentPolicies }: Pick<ClusterSurvey, 'digestMirrors' | 'contentPolicies'>,

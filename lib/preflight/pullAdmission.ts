@@ -11,8 +11,9 @@ const advice = {
 };
 
 /**
- * Finds out whether the cluster makes every pod pull its images, as the admission plugin AlwaysPullImages does: lets it check, in a dry run
- * that keeps nothing, a pod that should not. So it does not matter who does it, nor whether its configuration may be read.
+ * Checks whether the cluster makes every pod pull its images, as the admission plugin AlwaysPullImages does. Creates a
+ * pod in a dry run, which keeps nothing, and compares its pull policy. So the check finds every admission plugin, and
+ * needs no right to read its configuration.
  */
 export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
   const subject = { kind: 'Pod', name: '*' };
@@ -29,7 +30,7 @@ export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
   }
 }
 
-/** The name of the pod that preflight creates in a dry run; no policy of ours looks at it. */
+/** The name of the pod that preflight creates in a dry run. Our own policies ignore it. */
 export const probeName = 'oc-disconnected-preflight';
 
 const probe = {
@@ -38,7 +39,7 @@ const probe = {
   metadata: { name: probeName, namespace: 'default' },
   spec: {
     restartPolicy: 'Never',
-    // What the strictest pod security standard asks for.
+    // Meets the strictest pod security standard.
     securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
     containers: [
       {

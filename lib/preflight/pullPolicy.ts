@@ -11,14 +11,14 @@ const advice = {
 };
 
 /**
- * Finds containers of live workloads that pull whenever they start, or whose image is named by a tag. Of pods and what makes them, the
- * uppermost that says so is named. A workload of OpenShift itself is a blocker, one of the site is a warning.
+ * Finds containers of live workloads that pull at every start, or whose image is named by a tag. Names only the topmost
+ * owner that states it. A workload of OpenShift itself is a blocker, another one is a warning.
  */
 export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
   const known = new Map(templates.map((template) => [keyOf(template.subject), template]));
   return templates.flatMap((template) => {
     const owner = template.owner === undefined ? undefined : known.get(template.owner);
-    // Former revisions of a deployment stay as empty replica sets.
+    // Earlier revisions of a deployment stay as empty replica sets.
     if (owner && template.idle) return [];
     const own = (isBad: (container: Container) => boolean): Container[] =>
       template.containers.filter((container) => isBad(container) && !owner?.containers.some(like(container, isBad)));
@@ -37,7 +37,9 @@ export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
   });
 }
 
-/** The same for the manifests of a release, by the names of their files: what they say is what the cluster will run. */
+/**
+ * Checks the manifests of a release in the same way, because the cluster will run them. Findings have the file name.
+ */
 export function checkManifests(
   templates: readonly (PodTemplate & { readonly file: string })[],
   version: string,
@@ -73,12 +75,12 @@ export function checkManifests(
   });
 }
 
-/** Whether a namespace is one of OpenShift’s own. */
+/** Returns whether a namespace is one of OpenShift’s own. */
 function isPlatform(namespace: string | undefined): boolean {
   return /^(?:openshift|kube)-/.test(namespace ?? '');
 }
 
-// What OLM makes for catalogs is told of with the catalogs; a cluster boots without it.
+// Excludes pods of catalogs: they have their own check, and a cluster boots without them.
 function isCritical({ subject, labels }: PodTemplate): boolean {
   return isPlatform(subject.namespace) && labels['olm.catalogSource'] === undefined;
 }
@@ -109,7 +111,7 @@ function describeTags(containers: readonly Container[]): { message: string; advi
   return { message: `${name(containers, 'name')} an image by tag: ${images}`, advice: advice.tag };
 }
 
-/** `container a pulls`, `containers a, b pull`. */
+/** Returns `container a pulls`, or `containers a, b pull`. */
 function name(containers: readonly Container[], verb: string): string {
   const [first, second] = containers;
   if (first && !second) return `${first.kind} ${first.name} ${verb}s`;

@@ -22,23 +22,23 @@ const kinds = {
 
 type Listing = Readonly<Record<keyof typeof kinds, readonly StoredObject[]>>;
 
-/** The objects of a cluster that tell whether it can do without a registry. */
+/** The objects of a cluster that decide whether it works without a registry. */
 export interface ClusterSurvey extends Listing {
   readonly workloads: readonly StoredObject[];
-  /** The cluster serves PinnedImageSet v1. */
+  /** Whether the cluster serves PinnedImageSet v1. */
   readonly pinsImages: boolean;
-  /** Bytes that are free for images, by the name of the node, where it may be asked. */
+  /** The free bytes for images, by the name of the node, for nodes that the user may ask. */
   readonly free: ReadonlyMap<string, number>;
-  /** What could not be read. */
+  /** Findings about objects that could not be read. */
   readonly findings: readonly Finding[];
 }
 
-/** How many nodes are asked at once. */
+/** The number of nodes that are asked in parallel. */
 const batch = 16;
 
 /**
- * Reads the objects that tell whether a cluster can do without a registry. What the user must not read is among the findings, what
- * the cluster does not serve is empty. Throws whatever else keeps it from reading.
+ * Reads the objects that decide whether a cluster works without a registry. Reports objects that the user may not read
+ * as findings. Kinds that the cluster does not serve have no objects. Throws all other errors of reading.
  */
 export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const findings: Finding[] = [];
@@ -75,7 +75,7 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     catalogs: listed('catalogs'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...kinds.pinnedSets)) !== undefined,
-    // A node that is down keeps those waiting who ask it.
+    // A request to a node that is down would take long.
     free: await askForSpace(
       cluster,
       nodes.filter((node) => readNode(node).ready),
@@ -96,7 +96,10 @@ async function askForSpace(cluster: Cluster, nodes: readonly StoredObject[]): Pr
   return free;
 }
 
-/** What the kubelet says is free where it keeps images (its Summary API); undefined where it does not, or we must not ask. */
+/**
+ * Reads the free bytes for images from the kubelet’s Summary API; undefined if it does not report them, or if the user
+ * may not ask.
+ */
 async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
   try {
     const answer = await cluster.get(`/api/v1/nodes/${encodeURIComponent(node)}/proxy/stats/summary`);
@@ -104,13 +107,13 @@ async function readFree(cluster: Cluster, node: string): Promise<number | undefi
     const known = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
     return known.find((bytes) => typeof bytes === 'number');
   } catch (error) {
-    // Then its space is told of as unknown.
+    // The free space is then reported as unknown.
     if (isPluginError(error) && error.code !== 'interrupted') return undefined;
     throw error;
   }
 }
 
-/** The numbers of images that kubelets list at most: 50 unless a KubeletConfig says otherwise. */
+/** Returns the largest numbers of images that kubelets list: 50, and the values in KubeletConfigs. */
 export function imageLimitsOf({ kubeletConfigs }: Pick<ClusterSurvey, 'kubeletConfigs'>): number[] {
   const given = kubeletConfigs
     .map(({ spec }) => fieldsAt(spec, 'kubeletConfig')['nodeStatusMaxImages'])

@@ -4,27 +4,28 @@ import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { conditionsOf, fieldsAt, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding, type Severity } from '../kubernetes/finding.ts';
 
-/** The release that is to be installed. */
+/** The release to update to. */
 export interface UpdateTarget {
   readonly version: string;
   readonly arch: string;
-  /** The versions that can be updated to it; empty where the release does not say. */
+  /** The versions that can be updated to it; empty if the release does not state them. */
   readonly previous: readonly string[];
 }
 
-/** How nodes of this cluster come by the images of a release. */
+/** The ways in which nodes of a cluster get the images of a release. */
 export interface ImageSupply {
-  /** Mirrors are configured for release images. */
+  /** Whether mirrors are configured for release images. */
   readonly mirrored: boolean;
-  /** The cluster serves PinnedImageSet v1. */
+  /** Whether the cluster serves PinnedImageSet v1. */
   readonly pinsImages: boolean;
-  /** Features that are not on by default are: `TechPreviewNoUpgrade`; undefined for none. */
+  /** The feature set if it is not the default, such as `TechPreviewNoUpgrade`; else undefined. */
   readonly featureSet: string | undefined;
 }
 
 /**
- * The first version whose machine config operator takes the operating system of a node from the node’s own storage in the default
- * feature set, where a pool has pinned images (updateLayeredOS, isPinnedImageSetConfigured); with PinnedImages switched on, 4.17.
+ * The first versions whose machine config operator takes the operating system of a node from the node’s own storage if
+ * its pool has pinned images (updateLayeredOS, isPinnedImageSetConfigured). `preview`: with the feature gate
+ * PinnedImages.
  */
 const firstLocalSystem = { byDefault: '4.19.0-0', preview: '4.17.0-0' };
 
@@ -44,12 +45,15 @@ const advice = {
   pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
 };
 
-/** Whether nodes that update to a version take its operating system from their own storage, where they have pinned images. */
+/**
+ * Returns whether nodes that update to a version take its operating system from their own storage, if it has pinned
+ * images.
+ */
 export function takesLocalSystem(version: string): boolean {
   return !isOlder(version, firstLocalSystem.byDefault);
 }
 
-/** Checks what the cluster version operator says of itself. `target` is undefined where no update is planned yet. */
+/** Checks the conditions of the cluster version operator. `target` is undefined if no update is planned. */
 export function checkState(object: KubernetesObject, target: UpdateTarget | undefined): Finding[] {
   const conditions = conditionsOf(object);
   const { version } = readClusterVersion(object);
@@ -70,7 +74,7 @@ export function checkState(object: KubernetesObject, target: UpdateTarget | unde
   });
 }
 
-/** Checks whether there is a way from the cluster’s version to the target, and what it takes. */
+/** Checks whether the cluster’s version can update to the target, and what the update requires. */
 export function checkPath(object: KubernetesObject, target: UpdateTarget, supply: ImageSupply): Finding[] {
   const { version, desired, multi } = readClusterVersion(object);
   const find = (severity: Severity, message: string, advised: string): Finding => ({
@@ -132,7 +136,7 @@ function checkSystem(
   ];
 }
 
-/** The last versions of a list, at most three, the latest first. */
+/** Returns the last versions of a list, at most three, the latest first. */
 function nearest(previous: readonly string[]): string {
   const sorted = previous.toSorted((a, b) => (isOlder(a, b) ? 1 : -1));
   const more = sorted.length > 3 ? ' and others' : '';

@@ -13,7 +13,7 @@ import { writeMarker } from '../runtime/storeConfig.ts';
 
 /** An additional store that is open for writing. */
 export interface AdditionalStore {
-  /** The store to write to: `<path>.partial`, or the path itself if it has images already. */
+  /** The store to write to: `<path>.partial`, or the path itself if it already has images. */
   readonly store: ImageStore;
   /**
    * Makes the store durable, sets its SELinux labels, and gives it its final name. Returns the store at its final path.
@@ -34,10 +34,10 @@ const leftovers = new Set([
 ]);
 
 /**
- * Opens an additional store for writing. Without images at the path, writes a new store beside it, which `finish`
- * renames. A store with images is in use, and gets more; each appears when it is complete. Resumes the store of an
- * interrupted run, unless its index is corrupt. Throws `usage` for a path with other content, `not-writable`, and what
- * reading the index throws.
+ * Opens an additional store for writing. If the path has no images, writes a new store beside it, which `finish`
+ * renames. A store with images is in use: it gets more images, and each appears when it is complete. Resumes the store
+ * of an interrupted run, unless its index is corrupt. Throws `usage` for a path with other content, `not-writable`, and
+ * the errors of reading the index.
  */
 export async function openAdditionalStore(
   storage: HostStorage,
@@ -66,7 +66,10 @@ export async function openAdditionalStore(
   };
 }
 
-/** Finds the store to write to: the store at `path` if it has images, else `<path>.partial`. Throws what StoreIndex.read throws. */
+/**
+ * Finds the store to write to: the store at `path` if it has images, else `<path>.partial`. Throws the errors of
+ * StoreIndex.read.
+ */
 export async function findAdditionalStore(storage: HostStorage, path: string): Promise<ImageStore> {
   const { driver } = storage.main;
   const store: ImageStore = { kind: 'additional', driver, graphRoot: path, runRoot: runRootOf(path) };
@@ -78,7 +81,7 @@ export async function findAdditionalStore(storage: HostStorage, path: string): P
  * store.
  */
 export function checkStorePath(path: string, mainStore: string): void {
-  // The rules of MachineConfigs; image references allow neither brackets nor colons.
+  // The rules of MachineConfigs. Image references with a store allow neither brackets nor colons in its path.
   if (!/^(?:\/[a-zA-Z0-9._-]+)+$/.test(path) || path.split('/').includes('..') || path.length > 256) {
     throw new PluginError('usage', `${path} cannot be the path of an additional store`, {
       hint: 'It must be absolute, of letters, digits, dots, dashes and underscores, and at most 256 characters.',
@@ -92,7 +95,10 @@ export function checkStorePath(path: string, mainStore: string): void {
   }
 }
 
-/** Throws `usage` unless a folder can be replaced: it has no content of others, and is not a mount point. */
+/**
+ * Throws `usage` unless a folder can be replaced. It must not have content of other programs, and must not be a mount
+ * point.
+ */
 async function checkReplaceable(host: Host, path: string, driver: string): Promise<void> {
   const names = await readdir(pathOnHost(host, path)).catch((error: unknown) => {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
@@ -115,7 +121,7 @@ async function checkReplaceable(host: Host, path: string, driver: string): Promi
   }
 }
 
-/** Removes an unfinished store that a power failure corrupted; no other program uses it. */
+/** Removes an unfinished store that a power failure corrupted. No other program uses it. */
 async function discardCorrupt(storage: HostStorage, store: ImageStore, context: Context): Promise<void> {
   try {
     await storage.readIndex(store);
@@ -132,8 +138,8 @@ function runRootOf(path: string): string {
 }
 
 /**
- * Replaces the content of a folder by that of another, with one rename. A container runtime that uses the folder always
- * finds it.
+ * Replaces the content of a folder with another folder, by one rename. So a container runtime that uses the folder
+ * always finds it.
  */
 async function replaceFolder(from: string, to: string): Promise<void> {
   try {

@@ -17,7 +17,7 @@ export type CopyProgram = (typeof copyPrograms)[number];
 export interface CopySetting {
   readonly host: Host;
   readonly store: ImageStore;
-  /** The address of the bundle’s server: `127.0.0.1:41234`. */
+  /** The address of the server for the bundle: `127.0.0.1:41234`. */
   readonly server: string;
   /** The folder of the host for temporary files. */
   readonly work: string;

@@ -56,7 +56,7 @@ export async function copyMissing(
   return { bytes: progress.bytes, loaded: missing.length };
 }
 
-/** Returns the images of which something is not in the store. */
+/** Returns the images that the store does not have completely. */
 export async function listMissing(index: StoreIndex, images: readonly PlannedImage[]): Promise<PlannedImage[]> {
   const lacks = await Promise.all(images.map((image) => index.check(image)));
   return images.filter((_, position) => lacks[position] !== undefined);

@@ -4,12 +4,13 @@ import { collectFailures } from '../../failures.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { PlannedImage } from './loadPlan.ts';
 
-/** Errors that all other images would meet too. */
+/** Errors that would fail all other images too. */
 const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
 
 /**
- * Copies images in parallel. `stored` are the digests of the layers in the store. A failed image does not stop the others, unless they
- * would fail too: then running copies are aborted. Throws the only error, or `partial` with all of them, and `interrupted`.
+ * Copies images in parallel. `stored` are the digests of the layers in the store. A failed image does not stop the
+ * others, unless its error would fail them too; then running copies are aborted. Throws the only error, or `partial`
+ * with all of them, and `interrupted`.
  */
 export async function copyAll(
   images: readonly PlannedImage[],
@@ -72,7 +73,7 @@ export class CopyQueue {
     this.#stored = new Set(stored);
   }
 
-  /** Returns the next image, as soon as no running copy adds one of its layers; undefined at the end. */
+  /** Returns the next image when no running copy adds one of its layers; undefined at the end. */
   async take(): Promise<PlannedImage | undefined> {
     for (;;) {
       const position = this.#queue.findIndex((image) => this.#isFree(image));
@@ -94,7 +95,7 @@ export class CopyQueue {
     this.#signalChange();
   }
 
-  /** Removes the images that wait. */
+  /** Removes the waiting images. */
   close(): void {
     this.#queue.length = 0;
     this.#signalChange();

@@ -5,7 +5,7 @@ import { describeBytes, describeWriteError, makeFolders } from '../../files/disk
 
 /** The free space that the machine config operator requires, in bytes. */
 const leastFloor = 16 * 2 ** 30;
-/** Below this part of the file system, the kubelet removes images and evicts pods. */
+/** The part of the file system below which the kubelet removes images and evicts pods. */
 const leastPart = 0.15;
 /** The pause between two checks, in milliseconds. */
 const interval = 2000;
@@ -13,12 +13,12 @@ const interval = 2000;
 /** The free space of a disk, in bytes. */
 export interface DiskSpace {
   readonly free: number;
-  /** The part that must stay free. */
+  /** The bytes that must stay free. */
   readonly floor: number;
 }
 
 /**
- * Measures the file system of a folder, and creates the folder. `floor`: bytes to leave free, if not the default.
+ * Measures the file system of a folder, and creates the folder. `floor`: bytes to leave free, instead of the default.
  * Throws `not-writable`.
  */
 export async function measureDisk(folder: string, floor?: number): Promise<DiskSpace> {
@@ -32,8 +32,8 @@ export async function measureDisk(folder: string, floor?: number): Promise<DiskS
 }
 
 /**
- * Does work that fills a disk, and ends it with `disk-full` below the floor; written files stay. Throws what the work
- * throws.
+ * Runs work that fills a disk. Ends it with `disk-full` below the floor; written files stay. Throws the errors of the
+ * work.
  */
 export async function stayAboveFloor<T>(
   folder: string,

@@ -33,9 +33,9 @@ export class HostStorage {
     return { kind: 'main', driver, graphRoot, runRoot };
   }
 
-  /** Reads the index of a store. Throws what StoreIndex.read throws. */
+  /** Reads the index of a store. Throws the errors of StoreIndex.read. */
   async readIndex(store: ImageStore): Promise<StoreIndex> {
-    // Before the files are read: a change in between shows as another version the next time.
+    // Before the files are read, so that a change meanwhile gives another version the next time.
     const version = (await Promise.all(indexFiles(store).map((path) => this.#versionOf(path)))).join();
     const cached = this.#indexes.get(store.graphRoot);
     if (cached?.version === version) return cached.index;

@@ -70,7 +70,7 @@ export class StoreIndex {
     );
   }
 
-  /** The store has neither images nor layers. */
+  /** Whether the store has neither images nor layers. */
   get isEmpty(): boolean {
     return this.#images.size === 0 && this.#layers.size === 0;
   }
@@ -96,7 +96,7 @@ export class StoreIndex {
     if (digestOf(manifest ?? '') !== digest) return `the store has no manifest with the digest ${digest} for it`;
     let config = configIn(manifest);
     if (config === undefined) {
-      // A manifest list: the store has the image for this architecture beside it.
+      // The digest is of a manifest list. The store also has the manifest of the image for this architecture.
       manifest = await this.#readData(record, 'manifest');
       config = configIn(manifest);
     }

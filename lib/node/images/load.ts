@@ -16,14 +16,14 @@ import type { ImageStore } from './imageStore.ts';
 import { planImages, type PlannedImage } from './loadPlan.ts';
 import { recountImages } from './recount.ts';
 
-/** How to load a bundle. */
+/** Options of a load. */
 export interface LoadOptions {
   readonly storage: HostStorage;
   /** The main store of the host, or an additional store at `path`. */
   readonly store: { readonly kind: 'main' } | { readonly kind: 'additional'; readonly path: string };
-  /** Components, pullspecs or digests; all images if there are none. */
+  /** Components, pullspecs or digests to load; all images if empty. */
   readonly images: readonly string[];
-  /** How many images are copied in parallel. */
+  /** The number of images that are copied in parallel. */
   readonly concurrency: number;
   /** The program that copies; by default the first that the host has. */
   readonly program?: CopyProgram;
@@ -35,18 +35,19 @@ export interface LoadResult {
   /** The names of all requested images. */
   readonly images: readonly string[];
   readonly loaded: number;
-  /** How many were complete before. */
+  /** The number of images that were complete before. */
   readonly skipped: number;
   /** Bytes of blobs that were read from the bundle. */
   readonly bytes: number;
-  /** The other program that counted the images at the end. */
+  /** The program that counted the images at the end; undefined if there was none. */
   readonly countedBy: string | undefined;
 }
 
 /**
- * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the loopback interface,
- * has skopeo or podman copy the missing images with low priority, and checks each image. At the end counts all images again. A failed image
- * does not stop the others. Throws `usage`, `busy`, `disk-full`, `incomplete`, `partial`, `interrupted`, and what the server and the store throw.
+ * Loads the images of a bundle into an image store of a host, each by its own name and digest. Serves the bundle on the
+ * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
+ * images again at the end. A failed image does not stop the others. Throws `usage`, `busy`, `disk-full`, `incomplete`,
+ * `partial`, `interrupted`, and the errors of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
   const { storage, store: wanted, concurrency } = options;
@@ -71,15 +72,15 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     return { store: final, images, loaded, skipped: images.length - loaded, bytes, countedBy };
   } finally {
     for (const path of leftovers) await rm(pathOnHost(host, path), { recursive: true, force: true });
-    // It may have the run folders of other stores.
+    // The folder may have the run folders of other stores.
     await rmdir(pathOnHost(host, runFolder)).catch(() => undefined);
     await unlock();
   }
 }
 
 /**
- * Completes a delta bundle with the blobs that it lacks: from `bases`, from the bundles in its folder, or from the store. Closing the result
- * closes all of them. Throws what completeBundle and reading the index of the store throw.
+ * Completes a delta bundle with the blobs that it lacks: from `bases`, from the bundles in its folder, or from the
+ * store. Closing the result closes all of them. Throws the errors of completeBundle and of reading the store’s index.
  */
 export function completeToLoad(
   bundle: Bundle,

@@ -14,7 +14,7 @@ import type { StoreImage } from './imageStore.ts';
 export interface PlannedImage extends StoreImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly label: string;
-  /** The sizes of its blobs in bytes; of a manifest list, those of the image for this machine. */
+  /** The sizes of its blobs in bytes; for a manifest list, those of the image for this machine. */
   readonly blobs: ReadonlyMap<Digest, number>;
 }
 
@@ -28,8 +28,8 @@ const machines: Readonly<Record<string, { readonly release: string; readonly lis
 
 /**
  * Lists the images of a bundle to load, the most important first. `wanted` are components, pullspecs or digests; all
- * images if it is empty. Throws `usage` for an unknown image and for a bundle of another architecture, and what reading
- * the manifests throws.
+ * images if it is empty. Throws `usage` for an unknown image and for a bundle of another architecture, and the errors
+ * of reading the manifests.
  */
 export async function planImages(bundle: Bundle, wanted: readonly string[], context: Context): Promise<PlannedImage[]> {
   const { metadata, path } = bundle;
@@ -61,19 +61,19 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
   });
 }
 
-/** Returns the children of a manifest; of a list only the images for this machine, if it has any. */
+/** Returns the children of a manifest. For a manifest list, returns only the images for this machine, if it has any. */
 function chooseHere(manifest: Manifest): readonly Descriptor[] {
   const children = childrenOf(manifest);
   const here = children.filter(({ platform }) => platform && platform.architecture === machines[arch()]?.list);
   return here.length > 0 ? here : children;
 }
 
-/** Returns the images of a bundle as a store names them, by its metadata. Throws `invalid-bundle`. */
+/** Returns the images of a bundle under the names in a store, from its metadata. Throws `invalid-bundle`. */
 export function storeImagesOf(bundle: Pick<Bundle, 'metadata' | 'path'>): StoreImage[] {
   return listImages(bundle).map(({ reference }) => ({ name: formatReference(reference), digest: reference.digest }));
 }
 
-/** Lists each name of each image: a store finds an image by its exact name. */
+/** Lists each image under each of its names, because a store finds an image by its exact name. */
 function listImages({ metadata, path }: Pick<Bundle, 'metadata' | 'path'>): BundleImage[] {
   const labels = new Map<string, string>();
   for (const { name, pullspec } of listNamedImages(metadata)) if (!labels.has(pullspec)) labels.set(pullspec, name);

@@ -2,10 +2,10 @@ import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 
-/** Reports the progress of a load. Each blob counts once, although several images may need it. */
+/** Reports the progress of a load. Counts each blob once, even if several images need it. */
 export class LoadProgress {
   readonly #context: Context;
-  /** Bytes of each blob that are not reported yet. */
+  /** The bytes of each blob that are not reported yet. */
   readonly #unreported: Map<Digest, number>;
   #bytes = 0;
 

@@ -8,9 +8,9 @@ import type { ImageStore, StoreImage } from './imageStore.ts';
 import { makeFolders } from '../../files/disk.ts';
 
 /**
- * Has podman list a store as a container runtime sees it, and compares that with the expected images. Returns the name
- * of the program; undefined if the host has no podman. Throws `incomplete` if images are missing or podman cannot read
- * the store.
+ * Has podman list a store in the way a container runtime does, and compares the list with the expected images. Returns
+ * the name of the program; undefined if the host has no podman. Throws `incomplete` if images are missing or podman
+ * cannot read the store.
  */
 export async function recountImages(
   host: Host,

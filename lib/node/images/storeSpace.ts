@@ -7,7 +7,7 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';
 
-/** Layers are larger in a store than in a bundle: 16 GiB of an OpenShift release become 32. */
+/** Layers are larger in a store than in a bundle: an OpenShift release grows from 16 to 32 GiB. */
 const unpackedFactor = 2;
 
 /** The destination of images. */

@@ -3,19 +3,19 @@ import { parseJson } from '../../oci/syntax.ts';
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {
   readonly path: string;
-  /** The name of the kernel: `sdb1`. */
+  /** The name in the kernel: `sdb1`. */
   readonly kernelName: string;
   /** `disk`, `part`, `rom`, `loop`, and so on. */
   readonly type: string;
-  /** Removable: a USB drive, a card, a disc, a USB disk. */
+  /** Whether the device is removable: a USB drive, a card, a disc, a USB disk. */
   readonly removable: boolean;
   /** The size in bytes. */
   readonly size: number;
-  /** One of its mount points. */
+  /** One of its mount points; undefined if it is not mounted. */
   readonly mountpoint: string | undefined;
-  /** It has partitions, or another device is built on it. */
+  /** Whether it has partitions, or another device is built on it. */
   readonly divided: boolean;
-  /** It is read over a network, so that reads may never end. */
+  /** Whether it is read over a network, so that a read may never end. */
   readonly remote: boolean;
 }
 
@@ -25,13 +25,15 @@ export interface Probe {
   readonly label?: string;
 }
 
-/** What a device may have: a tar from its first byte, a file system to search, or nothing, with the reason. */
+/**
+ * The possible content of a device: a tar from its first byte, a file system to search, or nothing, with the reason.
+ */
 export type CandidateDevice =
   | { readonly kind: 'tar'; readonly firstEntry: string }
   | { readonly kind: 'filesystem'; readonly filesystem: string; readonly label: string | undefined }
   | { readonly kind: 'nothing'; readonly reason?: string };
 
-/** The columns that parseBlockDevices reads; every lsblk since 2.23 has them. */
+/** The columns that parseBlockDevices reads. lsblk has all of them since 2.23. */
 export const deviceColumns = 'NAME,KNAME,TYPE,RM,HOTPLUG,SIZE,TRAN,MOUNTPOINT';
 
 /** File systems of USB drives and discs, with the mount options that prevent writing. */
@@ -41,7 +43,7 @@ export const mountOptions: Readonly<Record<string, readonly string[]>> = {
   iso9660: [],
   udf: [],
   ext2: [],
-  // Without it, the kernel would replay the journal.
+  // Without this option, the kernel would replay the journal.
   ext3: ['noload'],
   ext4: ['noload'],
   // A copy of a USB drive has the same UUID.
@@ -67,8 +69,8 @@ interface ListedDevice {
 }
 
 /**
- * Parses the output of `lsblk --json --bytes --paths --output` with `deviceColumns`. Throws a SyntaxError for anything
- * but JSON.
+ * Parses the output of `lsblk --json --bytes --paths --output` with `deviceColumns`. Throws a SyntaxError if it is not
+ * JSON.
  */
 export function parseBlockDevices(json: string): BlockDevice[] {
   const { blockdevices = [] } = parseJson(json) as { blockdevices?: readonly ListedDevice[] };
@@ -88,7 +90,7 @@ function readDevice(listed: ListedDevice, parent?: BlockDevice): BlockDevice[] {
     path,
     kernelName,
     type,
-    // lsblk says it of the whole disk only.
+    // lsblk states it for the whole disk only.
     removable: removable || parent?.removable === true,
     size: Number(listed.size ?? 0),
     mountpoint: text(listed.mountpoint),
@@ -124,17 +126,20 @@ export function firstEntryOf(head: Buffer): string | undefined {
   return name.replace(/\0.*$/s, '').replace(/\p{Cc}/gu, '\u{fffd}');
 }
 
-/** Returns whether a device may be read: no other program uses it, and it is not read over a network, unless it was named. */
+/**
+ * Returns whether a device may be read. A device that another program uses, or that is read over a network, may be read
+ * only if it was named.
+ */
 export function isOpen({ type, size, divided, mountpoint, removable, remote }: BlockDevice, named: boolean): boolean {
   if (!['disk', 'part', 'rom', 'loop'].includes(type) || size === 0 || divided || mountpoint === '[SWAP]') return false;
-  // A USB drive that the administrator has mounted is searched where it is mounted.
+  // A USB drive that the administrator has mounted is searched at its mount point.
   const isUsed = mountpoint !== undefined && !removable;
   return named || !(isUsed || remote);
 }
 
 /**
- * Returns what a device may have. A tar counts on each device, even before an older file system. A file system counts
- * if it is removable, has a label of this program (`OCPUPG…`, `upgrade_…`), or was named.
+ * Returns the possible content of a device. A tar counts on each device, even before an older file system. A file
+ * system counts if it is removable, has a label of this program (`OCPUPG…`, `upgrade_…`), or was named.
  */
 export function classify(
   { removable, mountpoint }: BlockDevice,

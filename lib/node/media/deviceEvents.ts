@@ -4,14 +4,14 @@ import type { Context } from '../../context.ts';
 import type { Host } from '../../machine/host.ts';
 import { commandOnHost, findProgram } from '../../machine/programs.ts';
 
-/** Further events follow an event: of the partitions, and of udev. Milliseconds. */
+/** The pause in which further events follow an event, from the partitions and from udev, in milliseconds. */
 const quiet = 300;
-/** The number of such pauses after which a search starts although events continue. */
+/** The number of such pauses after which a search starts even if events continue. */
 const most = 5;
 
 /**
- * Listens for block devices that appear, change and disappear. Includes events of the kernel, because those of udev do
- * not reach each container. A search of the devices finds out what happened.
+ * Listens for block devices that appear, change and disappear. Includes events of the kernel, because events of udev do
+ * not reach each container. The caller then searches the devices.
  */
 export class DeviceEvents {
   readonly #child: ChildProcess | undefined;
@@ -47,8 +47,8 @@ export class DeviceEvents {
   }
 
   /**
-   * Waits for an event for at most a number of milliseconds, and then until no event follows for a short time. Ends
-   * early with the signal.
+   * Waits for an event, for at most a number of milliseconds, and then until no event follows for a short time. Ends
+   * early if the signal is aborted.
    */
   async next(patience: number, signal: AbortSignal): Promise<void> {
     if (!this.#heard) await this.#wait(patience, signal);

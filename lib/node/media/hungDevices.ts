@@ -2,12 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 
-/** The time to wait for a device, in milliseconds: a disc needs seconds to start. */
+/** The time to wait for a device, in milliseconds. A disc needs seconds to start. */
 const defaultLimit = 20_000;
 
 /**
- * The devices and folders of which a read has not ended. Such a read cannot be interrupted, and on a hung network disk it may never end.
- * So it continues in the background, and the device is skipped meanwhile.
+ * The devices and folders with a read that has not ended. Such a read cannot be interrupted, and on a hung network disk
+ * it may never end. So it continues in the background, and the device is skipped meanwhile.
  */
 export class HungDevices {
   readonly #limit: number;
@@ -25,7 +25,10 @@ export class HungDevices {
     return this.#hung.has(path) ? `${path} does not answer: it is skipped until it does` : undefined;
   }
 
-  /** Runs a read of a device. Returns undefined if it takes longer than the limit, or an earlier one has not ended. Throws what `read` throws, and `interrupted`. */
+  /**
+   * Runs a read of a device. Returns undefined if it takes longer than the limit, or if an earlier one has not ended.
+   * Throws the errors of `read`, and `interrupted`.
+   */
   async attempt<T>(path: string, read: () => Promise<T>): Promise<T | undefined> {
     if (this.#hung.has(path)) return undefined;
     const { signal, log } = this.#context;

@@ -48,9 +48,9 @@ export interface MediaOptions {
 
 interface Medium {
   readonly device: BlockDevice;
-  /** The same as long as the medium does not change. */
+  /** A text that changes with the medium. */
   readonly fingerprint: string;
-  /** This program mounted it. */
+  /** Whether this program mounted the medium. */
   readonly isMounted: boolean;
   readonly findings: Findings;
 }
@@ -61,8 +61,8 @@ const nothing: Findings = { bundles: [], rejected: [] };
 
 /**
  * Finds bundles on USB drives, discs and disks: on the device itself, or as files on file systems that are removable or
- * have a label of this program. Mounts them read-only, and unmounts them if they have no bundle or are removed. Runs
- * nothing on them, and follows no link.
+ * have a label of this program. Mounts them read-only, and unmounts them if they have no bundle or are removed. Runs no
+ * program on them, and follows no link.
  */
 export class Media {
   readonly #options: MediaOptions;
@@ -83,17 +83,17 @@ export class Media {
     this.#hung = new HungDevices(options.deviceTimeout, context);
   }
 
-  /** Prepares the search. Throws `busy` if another run searches, and `not-writable` without the right to mount. */
+  /** Prepares the search. Throws `busy` if another run searches, and `not-writable` if the user may not mount. */
   static async open(options: MediaOptions, context: Context): Promise<Media> {
     return new Media(options, await PrivateMounts.open(options.host, options.place, context), context);
   }
 
-  /** The bundles of the last search. Files can be read until their medium is removed, or this is closed. */
+  /** The bundles of the last search. Files can be read until their medium is removed, or this object is closed. */
   get bundles(): FoundBundle[] {
     return [...this.#known.values()].flatMap(({ findings }) => findings.bundles);
   }
 
-  /** Files and devices of the last search that look like a bundle and cannot be used. */
+  /** Files and devices of the last search that look like a bundle but cannot be used. */
   get rejected(): Rejected[] {
     const hung = this.#searched.flatMap((path): Rejected[] => {
       const reason = this.#hung.reasonFor(path);
@@ -103,8 +103,8 @@ export class Media {
   }
 
   /**
-   * Searches all devices, and returns the changes since the last search. Skips a device that does not answer until it does; what is
-   * found on it later is part of a later search. Throws `not-found` without lsblk, and `interrupted`.
+   * Searches all devices, and returns the changes since the last search. Skips a device that does not answer; a later
+   * search reports its bundles. Throws `not-found` without lsblk, and `interrupted`.
    */
   async look(): Promise<MediaEvent[]> {
     const devices = (await this.#list()).filter((device) => isOpen(device, this.#isNamed(device)));
@@ -169,7 +169,7 @@ export class Media {
     const candidate = classify(device, head, probe, this.#isNamed(device));
     const sys = pathOnHost(host, '/sys');
     const sequence = await readSequence(device, sys);
-    // A tar may still be being written to the device. An unreadable device is not read again.
+    // A program may still write a tar to the device. An unreadable device is not read again.
     const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
     const fingerprint = JSON.stringify([device.size, sequence, writes, device.mountpoint, probe, digestOf(head)]);
     const folder = this.#folderOf(device, known);
@@ -210,7 +210,7 @@ export class Media {
     }
   }
 
-  /** Returns the mount point of a device, by any program, for this process. */
+  /** Returns the mount point of a device for this process, also of a mount by another program. */
   #folderOf({ mountpoint }: BlockDevice, known: Medium | undefined): string | undefined {
     if (known?.isMounted) return this.#mounts.pathOf(known.device.kernelName);
     return mountpoint === undefined ? undefined : pathOnHost(this.#options.host, mountpoint);

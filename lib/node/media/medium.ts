@@ -14,7 +14,7 @@ import { runProgram } from '../../machine/programs.ts';
 import { parseVolumeName } from '../../archive/volumes.ts';
 import type { BlockDevice } from './blockDevices.ts';
 
-/** A bundle on a medium; nothing in it is verified. It is the same object in each search until the medium changes. */
+/** A bundle on a medium. Nothing in it is verified. Each search returns the same object until the medium changes. */
 export interface FoundBundle {
   /** The path of the device. */
   readonly device: string;
@@ -28,18 +28,18 @@ export interface FoundBundle {
   readonly release: string;
   /** The size in bytes. */
   readonly size: number;
-  /** The number of its files. */
+  /** The number of its volumes. */
   readonly volumes: number;
   /** The digest of the whole bundle, from the .sha256 file. */
   readonly digest: Digest | undefined;
   /** The base version of a delta, and the base release by digest. */
   readonly base: string | undefined;
   readonly baseRelease: string | undefined;
-  /** The digest of its metadata: the same for each copy of a bundle. */
+  /** The digest of its metadata, which is the same for each copy of a bundle. */
   readonly identity: Digest;
 }
 
-/** A file or device that looks like a bundle, and why it cannot be used. */
+/** A file or device that looks like a bundle but cannot be used, and the reason. */
 export interface Rejected {
   readonly device: string;
   readonly path: string;
@@ -60,12 +60,12 @@ export interface MediumSource {
   readonly filesystem?: string | undefined;
 }
 
-/** The size of the beginning of a device that identifies a bundle, in bytes. */
+/** The number of bytes at the beginning of a device that identify a bundle. */
 const headSize = 64 * 1024;
 
 /**
- * Reads the beginning of a device of a host; nothing if the drive is empty. Another process reads it, because a read of a hung device would
- * block a thread of this one. Throws `not-found` without dd, and `interrupted`.
+ * Reads the beginning of a device of a host; empty if the drive is empty. Another process reads it, because a read of a
+ * hung device would block a thread of this process. Throws `not-found` without dd, and `interrupted`.
  */
 export async function readHead(host: Host, path: string, context: Context): Promise<Buffer> {
   // Without nonblock, a drive would close its open tray.
@@ -185,7 +185,7 @@ async function describe(path: string, place: MediumSource, context: Context): Pr
   }
 }
 
-/** Returns whether a path is a file on a medium, which must not be a link, and not the device itself. */
+/** Returns whether a path is a file on a medium, and not the device itself. Such a file must not be a link. */
 export function isFileOn({ device }: Pick<MediumSource, 'device'>, path: string): boolean {
   return path !== device;
 }

@@ -21,14 +21,14 @@ export class PrivateMounts {
   private constructor(host: Host, place: string, context: Context, unlock: () => Promise<void>) {
     this.#host = host;
     this.#place = place;
-    // Unmounts after an interruption too.
+    // Unmounting must also work after an interruption.
     this.#context = { ...context, signal: new AbortController().signal };
     this.#unlock = unlock;
   }
 
   /**
-   * Creates the folder, a path of the host, and unmounts what a killed run left in it. Throws `busy` if another run
-   * uses it, and `not-writable`.
+   * Creates the folder, a path of the host, and unmounts devices that a killed run left in it. Throws `busy` if another
+   * run uses it, and `not-writable`.
    */
   static async open(host: Host, place: string, context: Context): Promise<PrivateMounts> {
     const folder = pathOnHost(host, place);
@@ -51,8 +51,8 @@ export class PrivateMounts {
   }
 
   /**
-   * Mounts a device read-only, without programs, devices and, if the kernel can, symbolic links. Returns the path for
-   * this process. Throws `not-readable`.
+   * Mounts a device read-only, without programs, devices and, if the kernel supports it, symbolic links. Returns the
+   * path for this process. Throws `not-readable`.
    */
   async mount(device: string, name: string, filesystem: string): Promise<string> {
     const folder = join(this.#place, name);
@@ -61,7 +61,7 @@ export class PrivateMounts {
     const mount = (given: readonly string[]): Promise<ProgramResult> =>
       runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);
     let result = await mount([...options, 'nosymfollow']);
-    // Kernels before 5.10, and older mount programs, do not support it.
+    // Kernels before 5.10 and older mount programs do not support nosymfollow.
     if (result.code !== 0) result = await mount(options);
     if (result.code === 0) return pathOnHost(this.#host, folder);
     await rmdir(pathOnHost(this.#host, folder));

@@ -21,7 +21,7 @@ export interface RuntimeMirrorOptions {
   readonly host: Host;
   /** 0 for any free port. */
   readonly port: number;
-  /** More registries or repositories to mirror. */
+  /** Additional registries or repositories to mirror. */
   readonly also: readonly string[];
   /** The names of the images, from the signed payload. */
   readonly tags: ReadonlyMap<string, Digest>;
@@ -51,7 +51,7 @@ export interface Mirror {
 /**
  * Serves a bundle to this machine, and writes the drop-in that makes container runtimes ask it first for the
  * repositories of the bundle. Logs and counts each request: they show what still needs a registry. Throws `conflict` if
- * another file configures the same repositories, `invalid-reference`, `not-writable`, and what serving throws.
+ * another file configures the same repositories, `invalid-reference`, `not-writable`, and the errors of serving.
  */
 export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions, context: Context): Promise<Mirror> {
   const { host, port, also, tags } = options;
@@ -64,7 +64,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const counted = new Map<string, RuntimeMirrorRequest>();
   const onResponse = ({ method, path, status, client }: ServedResponse): void => {
     const key = [method, path, status, client].join(' ');
-    // A client with ever new requests must not fill the memory.
+    // A client that sends different requests must not fill the memory.
     if (counted.size < mostCounted || counted.has(key))
       counted.set(key, { method, path, status, client, count: (counted.get(key)?.count ?? 0) + 1 });
     context.log('info', `${status < 400 ? 'answered' : 'NOT answered'}: ${method} ${path} → ${status} (${client})`);

@@ -6,7 +6,7 @@ import { pathOnHost, type Host } from '../../machine/host.ts';
 import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readToml, stringsOf, type TomlValues } from './toml.ts';
 
-/** The storage.conf of a machine. Paths are those of the machine. */
+/** The storage.conf of a machine. Its paths are paths of the machine. */
 export interface StorageConfig {
   readonly driver: string;
   readonly graphRoot: string;

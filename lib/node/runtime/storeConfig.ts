@@ -9,8 +9,8 @@ import { readIfThere, readStorageConfig } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
 /**
- * The file that keeps the folder of a store. A container runtime does not start without the folder of a configured
- * store, so a MachineConfig writes this file on nodes that join later.
+ * The file that keeps the folder of a store. A container runtime does not start if the folder of a configured store is
+ * missing, so a MachineConfig writes this file on nodes that join later.
  */
 export const storeMarker = {
   name: '.managed',
@@ -83,7 +83,8 @@ export function storesIn(text: string): string[] | undefined {
 
 /**
  * Adds an additional store to the storage.conf of a host without a machine config operator, and creates its folder
- * first. Changes only a file that this program wrote. Returns whether it changed. Throws `conflict` for another file.
+ * first. Changes only a file that this program wrote. Returns whether it changed. Throws `conflict` for a file of
+ * another program.
  */
 export async function configureStore(host: Host, store: string): Promise<boolean> {
   if ((await readStorageConfig(host)).additionalStores.includes(store)) return false;

@@ -6,7 +6,7 @@ export type TomlValues = ReadonlyMap<string, readonly unknown[]>;
 
 /**
  * Reads a TOML file. A key of several tables with the same name has the values of all of them. Throws `invalid-file`
- * with the line, but without the text, which may have passwords.
+ * with the line number, but without the text, which may have passwords.
  */
 export function readToml(text: string, where: string): TomlValues {
   const values = new Map<string, unknown[]>();
