@@ -14,7 +14,7 @@ const acceptedKinds: ReadonlyMap<string, readonly string[]> = new Map([
 const mostNamed = 5;
 
 /**
- * Checks that manifests are release configuration only: content of a USB drive must not add a Secret, a role or a
+ * Checks that manifests are only release configuration. Content of a USB drive must not add a Secret, a role or a
  * ClusterVersion. Throws `unsupported` with the other objects.
  */
 export function checkKinds(manifests: readonly ConfigManifest[], where: string): void {

@@ -14,22 +14,25 @@ import {
   type ClusterVersionInfo,
 } from './compatibility.ts';
 
-/** What happened to one manifest; after a dry run, what would have happened to it. */
+/** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {
   readonly manifest: ConfigManifest;
-  /** As kubectl says it; `conflict`: the object exists with other content, and was not changed. */
+  /** The outcome in the words of kubectl. `conflict`: the object exists with other content, and was not changed. */
   readonly outcome: 'created' | 'configured' | 'unchanged' | 'conflict' | 'failed' | 'skipped';
   /** The differences of a `conflict`, or the values that `configured` replaced: `path: theirs → ours`. */
   readonly differences?: readonly string[];
-  /** Why it `failed`. */
+  /** The error of a `failed` manifest. */
   readonly error?: PluginError;
-  /** Why it may have no effect, or why it was `skipped`. */
+  /** The reason why it may have no effect, or why it was `skipped`. */
   readonly warning?: string;
 }
 
-/** How to apply objects. A dry run only compares (`client`), or lets the server check and keep nothing (`server`). */
+/**
+ * Options of applying objects. A dry run only compares (`client`), or lets the server check without keeping anything
+ * (`server`).
+ */
 export interface ApplyOptions {
-  /** Replaces values that differ, or that another manager has set. */
+  /** Replace values that differ, or that another manager has set. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server' | undefined;
 }
@@ -38,14 +41,15 @@ interface Application extends ApplyOptions {
   readonly cluster: Cluster;
   readonly context: Context;
   readonly info: ClusterVersionInfo;
-  /** Namespaces of the manifests that a dry run did not create. */
+  /** The namespaces of the manifests that a dry run did not create. */
   readonly newNamespaces: Set<string>;
 }
 
 /**
- * Applies manifests, namespaces and definitions of kinds first, and returns the outcomes in the order of the manifests. A failed
- * manifest does not stop the others. Replaces other content only with `overwrite`, and only content that it has compared. Mirror sets
- * and CAs are added to: none is taken away. Never changes the version operator’s `signatures-managed`. Throws `interrupted`, and what reading the cluster’s version throws.
+ * Applies manifests, namespaces and definitions of kinds first. Returns the outcomes in the order of the manifests. A
+ * failed manifest does not stop the others. Replaces other content only with `overwrite`, and only if it has not
+ * changed since the comparison. Adds to mirror sets and CAs, and removes none. Never changes the version operator’s
+ * `signatures-managed`. Throws `interrupted`, and the errors of reading the cluster’s version.
  */
 export async function applyManifests(
   cluster: Cluster,
@@ -98,7 +102,7 @@ function isManagedByOperator({ kind, metadata }: KubernetesObject): boolean {
   return kind === 'ConfigMap' && metadata.name === 'signatures-managed';
 }
 
-/** Compares again if another client changed the object in between, or if the response to the write was lost. */
+/** Compares again if another client changed the object meanwhile, or if the response to the write was lost. */
 async function compareAndWrite(application: Application, manifest: KubernetesObject): Promise<Outcome> {
   let tried: Outcome | undefined;
   for (let attempt = 1; ; attempt += 1) {
@@ -106,7 +110,7 @@ async function compareAndWrite(application: Application, manifest: KubernetesObj
     // Running releases may need the mirrors and CAs that the manifest does not have.
     const object = keepAuthorities(keepMirrors(manifest, stored), stored);
     const planned = await plan(application, object, stored);
-    // The write whose response was lost took effect if nothing is left to do.
+    // If nothing is left to do, the write whose response was lost took effect.
     if (planned.outcome === 'unchanged' && tried) return tried;
     if (planned.outcome !== 'created' && planned.outcome !== 'configured') return planned;
     try {
@@ -139,7 +143,7 @@ async function plan(
   return { outcome: 'created' };
 }
 
-/** Objects that several releases share: what is added to them changes nothing for the others. */
+/** Returns whether several releases share an object. An addition to it changes nothing for the others. */
 function isShared({ kind, metadata }: KubernetesObject): boolean {
   const isAuthority = kind === 'ConfigMap' && metadata.namespace === 'openshift-config';
   return isAuthority || /^Image(?:DigestMirrorSet|TagMirrorSet|ContentSourcePolicy)?$/.test(kind);

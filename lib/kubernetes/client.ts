@@ -13,7 +13,7 @@ import { watchObjects } from './watch.ts';
 
 /** Options of a write. */
 export interface WriteOptions {
-  /** Has the server check everything and keep nothing. */
+  /** Let the server check everything and keep nothing. */
   readonly dryRun?: boolean;
   /** The field manager, at most 128 characters; `fieldManager` by default. */
   readonly manager?: string;
@@ -22,19 +22,19 @@ export interface WriteOptions {
 /** Options of a change. */
 export interface ChangeOptions extends WriteOptions {
   /**
-   * Changes only the status, which must exist. By default, changes everything except the status, if the kind has it as
-   * a subresource.
+   * Change only the status, which must exist. By default, changes everything except the status, if the kind has it as a
+   * subresource.
    */
   readonly subresource?: 'status';
 }
 
-/** Which objects of a kind to list. */
+/** The objects of a kind to list. */
 export interface ListOptions {
-  /** All namespaces by default. */
+  /** The namespace; all by default. */
   readonly namespace?: string;
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
-  /** Objects per request; default 500. */
+  /** The number of objects in each request; default 500. */
   readonly pageSize?: number;
 }
 
@@ -42,7 +42,7 @@ export interface ListOptions {
 export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout'> {
   /** Milliseconds, or a duration of kubectl: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
   readonly requestTimeout?: number | string | undefined;
-  /** The user is at a terminal, so a credential plugin may ask questions. */
+  /** Whether the user is at a terminal, so that a credential plugin may ask questions. */
   readonly hasTerminal?: boolean | undefined;
 }
 
@@ -50,8 +50,8 @@ export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions,
 export const fieldManager = 'oc-disconnected';
 
 /**
- * Finds the cluster that flags and kubeconfig name, without a request. Throws `no-cluster`, and what reading the files
- * throws.
+ * Finds the cluster that flags and kubeconfig name. Sends no request. Throws `no-cluster`, and the errors of reading
+ * the files.
  */
 export async function connectCluster(options: ClusterOptions, context: Context): Promise<Cluster> {
   const requestTimeout = parseTimeout(options.requestTimeout);
@@ -62,8 +62,8 @@ export async function connectCluster(options: ClusterOptions, context: Context):
 }
 
 /**
- * A cluster, with generic reads and writes of each kind that it serves. The object API of the package drops unknown
- * fields, so that writing an object back would remove them. Each method throws what Exchange.send throws, and
+ * A cluster, with generic reads and writes of each kind that it serves. The object API of @kubernetes/client-node drops
+ * unknown fields, so writing an object back would remove them. Each method throws the errors of Exchange.send, and
  * `not-served` for a kind that the cluster does not serve.
  */
 export class Cluster {
@@ -98,7 +98,7 @@ export class Cluster {
     return await orUndefined(this.#exchange.send({ method: 'GET', path }) as Promise<StoredObject>);
   }
 
-  /** Reads all objects of a kind in pages. Starts again if the list has expired (410). */
+  /** Reads all objects of a kind in pages. Restarts if the list has expired (410). */
   async list(apiVersion: string, kind: string, options: ListOptions = {}): Promise<StoredObject[]> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind, options.namespace);
     for (let attempt = 1; ; attempt += 1) {
@@ -111,8 +111,8 @@ export class Cluster {
   }
 
   /**
-   * Reads the columns of `oc get -o wide` of all objects of a kind, by their names; small, even if the objects are
-   * large. May be as old as the cache of the server. Undefined if the server has no tables.
+   * Reads the columns of `oc get -o wide` of all objects of a kind, by the names of the columns. The response is small
+   * even if the objects are large. It may be as old as the cache of the server. Undefined if the server has no tables.
    */
   async listColumns(apiVersion: string, kind: string): Promise<Fields[] | undefined> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind);
@@ -127,8 +127,8 @@ export class Cluster {
   }
 
   /**
-   * Yields all objects of a kind, and again after each change, until the signal is aborted. Survives interruptions of
-   * the server, and lists again if the changes have expired (410). Changes that arrive together are one. Throws
+   * Yields all objects of a kind, and again after each change, until the signal is aborted. Reconnects after failures
+   * of the server, and lists again if the changes have expired (410). Combines changes that arrive together. Throws
    * `interrupted`, and errors that no retry can fix.
    */
   async *watch(apiVersion: string, kind: string, options: ListOptions = {}): AsyncGenerator<readonly StoredObject[]> {
@@ -157,8 +157,8 @@ export class Cluster {
   }
 
   /**
-   * Creates an object or sets its fields by server-side apply. Throws `conflict` if another manager has set one of them
-   * to another value (`details.causes` names it), unless `force` takes it over.
+   * Creates an object or sets its fields by server-side apply. Throws `conflict` if another manager has set a field to
+   * another value (`details.causes` names it), unless `force` takes it over.
    */
   async apply(object: KubernetesObject, options: ChangeOptions & { readonly force?: boolean } = {}) {
     const path = await this.#kinds.pathOf(object, options);
@@ -180,12 +180,12 @@ export class Cluster {
     const path = await this.#kinds.pathOf(reference);
     const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
-    // With a body, API servers ignore the query: a dryRun there would really delete.
+    // API servers ignore the query if there is a body: a dryRun in the query would really delete.
     const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions, ...(dryRun && { dryRun: ['All'] }) };
     return (await orUndefined(this.#exchange.send({ method: 'DELETE', path, body }))) !== undefined;
   }
 
-  /** Returns how the cluster serves a kind; undefined if it does not. Served kinds are remembered. */
+  /** Returns how the cluster serves a kind; undefined if it does not. Caches served kinds. */
   findKind(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     return this.#kinds.find(apiVersion, kind);
   }
@@ -220,7 +220,7 @@ export class Cluster {
     return this.#with(this.#exchange.within(signal));
   }
 
-  /** The same cluster, whose requests end with this signal only: for what has to be sent after an interruption. */
+  /** Returns a client whose requests end only with this signal, for requests after an interruption. */
   detached(signal: AbortSignal): Cluster {
     return this.#with(this.#exchange.detached(signal));
   }

@@ -3,8 +3,8 @@ import type https from 'node:https';
 import { messageOf, PluginError } from '../errors.ts';
 
 /**
- * Returns the header Authorization that an auth-provider of a kubeconfig user gives (OIDC, Azure, Google); undefined if it gives
- * none. Throws `bad-credentials-file`.
+ * Returns the header Authorization from an auth-provider of a kubeconfig user (OIDC, Azure, Google); undefined if it
+ * has none. Throws `bad-credentials-file`.
  */
 export async function askAuthProvider(authProvider: unknown, source: string): Promise<string | undefined> {
   try {
@@ -19,14 +19,14 @@ export async function askAuthProvider(authProvider: unknown, source: string): Pr
   }
 }
 
-/** Makes an agent that connects through a SOCKS proxy, with these TLS options. */
+/** Creates an agent that connects through a SOCKS proxy, with these TLS options. */
 export async function makeSocksAgent({ href }: URL, tls: https.RequestOptions): Promise<http.Agent> {
   const { agent } = await applyKubeConfig({ server: 'https://unused', proxyUrl: href }, {}, tls);
   if (agent instanceof http.Agent) return agent;
   throw new PluginError('internal', 'the Kubernetes client made no agent for the SOCKS proxy');
 }
 
-/** The package takes most of a second to load, so it is loaded only for what needs it. */
+/** Loads @kubernetes/client-node on first use, because loading takes most of a second. */
 async function applyKubeConfig(
   cluster: object,
   user: object,

@@ -7,17 +7,17 @@ import { makeSocksAgent } from './clientPackage.ts';
 import { textOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 
-/** What to verify a server with, and the client certificate with its key; all in PEM. */
+/** The CAs to verify a server with, and the client certificate with its key; all in PEM. */
 export interface ClusterTls {
-  /** The authorities of the system if undefined. */
+  /** The CAs; undefined for the CAs of the system. */
   readonly ca: Buffer | undefined;
   readonly cert: Buffer | string | undefined;
   readonly key: Buffer | string | undefined;
 }
 
 /**
- * Makes the agent for requests to a cluster: with TLS as its kubeconfig says, through the kubeconfig’s proxy-url, or the proxy of
- * the environment. Throws `invalid-file`, and `usage` for a proxy variable that is not a URL.
+ * Creates the agent for requests to a cluster: with the TLS settings of its kubeconfig, through the kubeconfig’s
+ * proxy-url or the proxy of the environment. Throws `invalid-file`, and `usage` for a proxy variable that is not a URL.
  */
 export async function makeClusterAgent(
   { server, cluster, source }: KubeTarget,
@@ -45,7 +45,7 @@ export async function makeClusterAgent(
 }
 
 function makeSecureContext({ ca, cert, key }: ClusterTls, source: string): SecureContext {
-  // As in kubectl, the kubeconfig’s authorities replace those of the system, and an intermediate one may be trusted.
+  // As in kubectl, the kubeconfig’s CAs replace those of the system, and an intermediate CA may be trusted.
   const trusted = ca ?? [...new Set([...getCACertificates('default'), ...getCACertificates('system')])];
   try {
     return createSecureContext({ ca: trusted, cert, key, allowPartialTrustChain: true });
@@ -60,7 +60,7 @@ function makeSecureContext({ ca, cert, key }: ClusterTls, source: string): Secur
 function parseProxy(text: string): URL {
   const url = URL.parse(text);
   if (url && /^(https?|socks[45]?[ah]?):$/.test(url.protocol)) return url;
-  // The value is not shown: it may hold a password.
+  // The message omits the value, which may have a password.
   throw new PluginError(
     'invalid-file',
     'The proxy-url of the kubeconfig is not the URL of an http, https or SOCKS proxy',

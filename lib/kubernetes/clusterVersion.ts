@@ -3,7 +3,7 @@ import { fieldsOf, listOf, textOf } from './fields.ts';
 
 /** The version and the updates of a cluster (ClusterVersion `version`). */
 export interface ClusterVersion {
-  /** The running version: the latest completed one, else the one that is being installed. */
+  /** The running version: the latest completed version, else the version that is being installed. */
   readonly version: string;
   /** The requested version. */
   readonly desired: string;
@@ -16,7 +16,7 @@ export interface ClusterVersion {
   readonly releases: ReadonlyMap<string, string>;
 }
 
-/** The reference of that object. */
+/** The reference to the ClusterVersion object. */
 export const clusterVersionReference = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ClusterVersion',
@@ -24,8 +24,8 @@ export const clusterVersionReference = {
 } as const;
 
 /**
- * The releases whose images a cluster may need, as pullspecs: the one that it runs, and those back to the one that it ran before, to which it can be
- * rolled back. Undefined while it changes its release.
+ * Returns the pullspecs of releases whose images a cluster may need: the running release, and all releases back to the
+ * previous one, for a rollback. Undefined while the cluster changes its release.
  */
 export function listNeededReleases(object: KubernetesObject): string[] | undefined {
   const history = listOf(fieldsOf(object['status'])['history']);

@@ -4,13 +4,13 @@ import { messageOf } from '../errors.ts';
 import type { Cluster, ListOptions } from './client.ts';
 import type { StoredObject } from './fields.ts';
 
-/** A kind to watch, and which of its objects; all by default. */
+/** A kind to watch, and a selection of its objects; all by default. */
 export interface ViewedKind extends Pick<ListOptions, 'namespace' | 'labelSelector'> {
   readonly apiVersion: string;
   readonly kind: string;
 }
 
-/** Keeps the present objects of several kinds, and reports changes. */
+/** Holds the present objects of several kinds, and reports changes. */
 export class ClusterView {
   readonly #cluster: Cluster;
   readonly #context: Context;
@@ -19,7 +19,7 @@ export class ClusterView {
   readonly #kinds: readonly ViewedKind[];
   readonly #retryPause: number;
 
-  /** `retryPause`: after how many milliseconds a kind is retried that is not served or must not be watched. */
+  /** `retryPause`: the pause before a retry of a kind that is not served or must not be watched, in milliseconds. */
   constructor(
     cluster: Cluster,
     { kinds, retryPause }: { kinds: readonly ViewedKind[]; retryPause: number },
@@ -55,7 +55,7 @@ export class ClusterView {
         if (await this.#cluster.findKind(apiVersion, kind)) {
           for await (const objects of this.#cluster.watch(apiVersion, kind, which)) this.#keep(kind, objects);
         }
-        // The update may add the kind.
+        // An update may add the kind to the cluster.
         this.#keep(kind, []);
       } catch (error) {
         if (signal.aborted) return;

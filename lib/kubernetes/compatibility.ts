@@ -6,10 +6,12 @@ import type { Cluster } from './client.ts';
 import type { ClusterVersion } from './clusterVersion.ts';
 import type { ObjectReference } from './discovery.ts';
 
-/** What a cluster is, as far as it can be told: `unknown` when we are not allowed to read its ClusterVersion, undefined for no OpenShift. */
+/**
+ * The version of a cluster. `unknown` if the user may not read its ClusterVersion; undefined if it is not OpenShift.
+ */
 export type ClusterVersionInfo = ClusterVersion | 'unknown' | undefined;
 
-/** Reads what versions are compared with. */
+/** Reads the version of a cluster for checkCompatibility. */
 export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterVersionInfo> {
   try {
     return await cluster.clusterVersion();
@@ -20,8 +22,8 @@ export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterV
 }
 
 /**
- * Returns a warning if nothing in the cluster uses a manifest; undefined if all is well. Throws `not-served` if the cluster does not
- * serve its kind.
+ * Returns a warning if nothing in the cluster uses a manifest; else undefined. Throws `not-served` if the cluster does
+ * not serve its kind.
  */
 export async function checkCompatibility(
   cluster: Cluster,
@@ -37,7 +39,7 @@ export async function checkCompatibility(
   });
 }
 
-/** How people name an object: `imagedigestmirrorset/release`. */
+/** Formats an object for messages: `imagedigestmirrorset/release`. */
 export function formatObjectName({ kind, metadata }: Pick<ObjectReference, 'kind' | 'metadata'>): string {
   return `${kind.toLowerCase()}/${metadata.name}`;
 }
@@ -46,7 +48,10 @@ function isSignature({ kind, metadata }: KubernetesObject): boolean {
   return kind === 'ConfigMap' && metadata.labels?.[signatureLabel] !== undefined;
 }
 
-/** The first version whose operator reads signatures from ConfigMaps; 4.3 learnt it in a late patch (openshift/cluster-version-operator#279 and #340). */
+/**
+ * The first version whose operator reads signatures from ConfigMaps. A late patch of 4.3 does too
+ * (openshift/cluster-version-operator#279 and #340).
+ */
 const firstSignatureReader = '4.4.0-0';
 
 function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefined {

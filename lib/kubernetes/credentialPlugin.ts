@@ -10,14 +10,14 @@ export interface PluginCredential {
   readonly token?: string;
   readonly certificate?: string;
   readonly key?: string;
-  /** When they expire, in milliseconds since 1970; undefined if the plugin does not say. */
+  /** The time when they expire, in milliseconds since 1970; undefined if the plugin does not state it. */
   readonly expires?: number;
 }
 
-/** What a plugin may use. */
+/** Options of a credential plugin. */
 export interface PluginOptions {
   readonly environment: Environment;
-  /** The user is at a terminal: the plugin may ask on the standard input of this process. */
+  /** Whether the user is at a terminal. The plugin may then ask on the standard input of this process. */
   readonly hasTerminal?: boolean | undefined;
   /** The time limit in milliseconds; default 5 minutes, which is enough for a login in a browser. */
   readonly timeout?: number | undefined;
@@ -25,16 +25,16 @@ export interface PluginOptions {
 
 const versions = ['client.authentication.k8s.io/v1', 'client.authentication.k8s.io/v1beta1'];
 
-/** A token and a certificate chain have some kilobytes. */
+/** The largest output of a plugin, in bytes. A token and a certificate chain have some kilobytes. */
 const largestOutput = 1024 * 1024;
 
-/** After how many milliseconds of waiting a message is logged. */
+/** The wait until a message is logged, in milliseconds. */
 const noticeDelay = 5000;
 
 /**
- * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). Unlike the package, it passes
- * KUBERNETES_EXEC_INFO, closes the standard input, can be interrupted, and shows the messages of the plugin. Throws
- * `bad-credentials-file`.
+ * Runs the credential plugin of a kubeconfig user (`exec`, client.authentication.k8s.io). Unlike
+ * @kubernetes/client-node, it passes KUBERNETES_EXEC_INFO, closes the standard input, can be interrupted, and shows the
+ * messages of the plugin. Throws `bad-credentials-file`.
  */
 export async function runCredentialPlugin(
   exec: Fields,

@@ -5,12 +5,12 @@ import { isFields, type Fields } from './kubeconfigMerge.ts';
 
 type Path = readonly (string | number)[];
 
-/** Fields that the server sets. In a manifest they are of an earlier object. */
+/** Fields that the server sets. In a manifest, they belong to an earlier object. */
 const serverFields = new Set([
   ...['creationTimestamp', 'deletionTimestamp', 'generation', 'managedFields', 'resourceVersion', 'selfLink', 'uid'],
 ]);
 
-/** Annotations for people only; they are not part of the content. */
+/** Annotations that are not part of the content. */
 const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last-applied-configuration$)/;
 
 /**
@@ -39,7 +39,7 @@ interface Difference {
 
 /**
  * Returns the stored object with the fields of the manifest and the stored resourceVersion. Writing it removes all
- * differences, and keeps fields that others added.
+ * differences, and keeps fields of other managers.
  */
 export function overlay(stored: StoredObject, manifest: KubernetesObject): StoredObject {
   const { labels, annotations } = manifest.metadata;

@@ -3,14 +3,14 @@ import type { Exchange } from './exchange.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** A reference to an object; `namespace` is that of the context by default. */
+/** A reference to an object. The namespace is that of the context by default. */
 export interface ObjectReference {
   readonly apiVersion: string;
   readonly kind: string;
   readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
 }
 
-/** A kind as the cluster serves it: its name in URLs, and whether it has namespaces. */
+/** The way in which the cluster serves a kind: its name in URLs, and whether it has namespaces. */
 export interface ServedKind {
   readonly kind: string;
   readonly resource: string;
@@ -23,7 +23,7 @@ export class Discovery {
   readonly #exchange: Exchange;
   readonly #served: Map<string, Promise<ServedKind[]>>;
 
-  /** `served`: the kinds that are known already. */
+  /** `served`: the kinds that are already known. */
   constructor(target: KubeTarget, exchange: Exchange, served = new Map<string, Promise<ServedKind[]>>()) {
     this.#target = target;
     this.#exchange = exchange;
@@ -35,13 +35,13 @@ export class Discovery {
     return new Discovery(this.#target, exchange, this.#served);
   }
 
-  /** Returns how a kind is served; undefined if it is not. Served kinds are remembered. */
+  /** Returns how a kind is served; undefined if it is not. Caches served kinds. */
   async find(apiVersion: string, kind: string): Promise<ServedKind | undefined> {
     if (!/^(?:[a-z0-9][a-z0-9.-]*\/)?v[a-z0-9]+$/.test(apiVersion)) return undefined;
     const known = await this.#served.get(apiVersion)?.catch(() => undefined);
     const found = known?.find((served) => served.kind === kind);
     if (found) return found;
-    // Its definition may be one of the objects that were just applied.
+    // The objects that were just applied may have defined the kind.
     const asked = this.#discover(apiVersion);
     this.#served.set(apiVersion, asked);
     return (await asked).find((served) => served.kind === kind);
@@ -72,7 +72,7 @@ export class Discovery {
     return `${rootOf(apiVersion)}/${segments.map(encodeURIComponent).join('/')}`;
   }
 
-  /** Returns the path of all objects of a kind, in one namespace or in all. Throws as pathOf. */
+  /** Returns the path of all objects of a kind, in one namespace or in all. Throws the errors of pathOf. */
   pathOfAll(apiVersion: string, kind: string, namespace = ''): Promise<string> {
     return this.pathOf({ apiVersion, kind, metadata: { name: '', namespace } });
   }
@@ -91,7 +91,7 @@ export class Discovery {
   }
 }
 
-/** Refuses names that would change the path of a request, as kubectl does. */
+/** Throws `invalid-object` for names that would change the path of a request, as kubectl does. */
 function checkSegment(part: unknown, kind: string): void {
   if (typeof part === 'string' && part !== '.' && part !== '..' && !/[/%]/.test(part)) return;
   throw new PluginError('invalid-object', `“${String(part)}” cannot be the name or namespace of a ${kind}`);
@@ -101,7 +101,7 @@ function rootOf(apiVersion: string): string {
   return `${apiVersion.includes('/') ? '/apis' : '/api'}/${apiVersion}`;
 }
 
-/** Returns a response; undefined if the object does not exist. */
+/** Waits for a response; undefined if the object does not exist. */
 export async function orUndefined<T>(answer: Promise<T>): Promise<T | undefined> {
   try {
     return await answer;

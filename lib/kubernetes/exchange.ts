@@ -10,23 +10,23 @@ import type { KubeTarget } from './kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
 import type { Access, Session } from './session.ts';
 
-/** After how many milliseconds of waiting a message is logged. */
+/** The wait until a message is logged, in milliseconds. */
 const noticeDelay = 5000;
 
-/** The server did not respond in time. */
+/** The error if the server did not respond in time. */
 class Timeout extends Error {}
 
 function isTimeout(error: unknown): error is Timeout {
   return error instanceof Timeout;
 }
 
-/** One request to an API server; `path` is below the server’s URL and encoded. */
+/** One request to an API server. `path` is below the server’s URL, and encoded. */
 export interface ApiRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly path: string;
   readonly query?: Readonly<Record<string, string | undefined>>;
   readonly body?: unknown;
-  /** Default `application/json`. */
+  /** The media type of the body; default `application/json`. */
   readonly contentType?: string;
   /** The media type of the response; default `application/json`. */
   readonly accept?: string;
@@ -58,9 +58,9 @@ export class Exchange {
   }
 
   /**
-   * Sends a request, and returns the JSON of the response. Retries reads; writes only if the server asked for it or was
-   * never reached. Retries once with new credentials after a 401. Throws ApiError for refusals, `unreachable`, `tls`,
-   * `rate-limited`, `server-error`, `interrupted`, and what a login throws.
+   * Sends a request, and returns the JSON of the response. Retries reads. Retries writes only if the server asked for
+   * it or was never reached. Retries once with new credentials after a 401. Throws ApiError for refusals,
+   * `unreachable`, `tls`, `rate-limited`, `server-error`, `interrupted`, and the errors of a login.
    */
   async send(request: ApiRequest): Promise<unknown> {
     const patience = new RetryBudget(this.patience, this.#context);
@@ -86,8 +86,8 @@ export class Exchange {
   }
 
   /**
-   * Sends a GET, and returns the response as soon as it starts; its body may take any time, and ends with `signal`.
-   * Retries only a 401, once; throws as `send` does.
+   * Sends a GET, and returns the response when it starts. Reading its body has no time limit, and ends with `signal`.
+   * Retries only a 401, once. Throws the errors of `send`.
    */
   async open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
     let access = await this.#session.access();
@@ -107,7 +107,7 @@ export class Exchange {
     return new Exchange(this.#target, this.#session, this.#options, context);
   }
 
-  /** The same exchange, whose requests end with this signal only: for what has to be sent after an interruption. */
+  /** Returns an exchange whose requests end only with this signal, for requests after an interruption. */
   detached(signal: AbortSignal): Exchange {
     const context = { ...this.#context, signal };
     return new Exchange(this.#target, this.#session, this.#options, context);
@@ -127,7 +127,7 @@ export class Exchange {
     return parseAnswer(await this.#exchange(request, access, text), this.#target);
   }
 
-  /** Sends one request; `take` reads a successful response. */
+  /** Sends one request. `take` reads a successful response. */
   async #exchange<T>(
     request: ApiRequest,
     access: Access,

@@ -12,12 +12,12 @@ export interface StoredObject extends KubernetesObject {
 
 export type { Fields } from './kubeconfigMerge.ts';
 
-/** Returns a value if it is a mapping, else an empty one. */
+/** Returns a value if it is a mapping, else an empty mapping. */
 export function fieldsOf(value: unknown): Fields {
   return isFields(value) ? value : {};
 }
 
-/** Returns the mapping at a path of keys, such as `spec`, `desiredUpdate`; an empty one if there is none. */
+/** Returns the mapping at a path of keys, such as `spec`, `desiredUpdate`; an empty mapping if there is none. */
 export function fieldsAt(value: unknown, ...path: readonly string[]): Fields {
   return path.reduce((fields, key) => fieldsOf(fields[key]), fieldsOf(value));
 }

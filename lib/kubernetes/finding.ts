@@ -1,6 +1,8 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 
-/** A blocker keeps the cluster from updating or booting, a warning may cause harm, an info is worth knowing. */
+/**
+ * The severity of a finding. A blocker prevents the update or the boot, a warning may cause harm, an info only informs.
+ */
 export type Severity = 'blocker' | 'warning' | 'info';
 
 /** The kinds of subjects, in the order of the report. */
@@ -9,10 +11,10 @@ const checks = [
   ...(['pull-policy', 'tags', 'catalogs', 'rights'] as const),
 ];
 
-/** The number of checked subjects. */
+/** A kind of subject that is checked. */
 export type Check = (typeof checks)[number];
 
-/** Which object a finding is about. */
+/** The object that a finding is about. */
 export interface Subject {
   readonly kind: string;
   readonly name: string;
@@ -26,7 +28,7 @@ export interface Finding {
   readonly subject: Subject;
   /** The problem, in lower case; the subject is a column of its own. */
   readonly message: string;
-  /** What to do; the same words for the same problem. */
+  /** The remedy. Identical problems have identical words. */
   readonly advice: string;
 }
 
@@ -37,7 +39,7 @@ export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObj
   return { kind, name, ...(namespace !== undefined && namespace !== '' && { namespace }) };
 }
 
-/** Returns a subject as arguments of oc: `deployment/router -n openshift-ingress`. */
+/** Formats a subject as arguments of oc: `deployment/router -n openshift-ingress`. */
 export function formatSubject({ kind, name, namespace }: Subject): string {
   return `${kind.toLowerCase()}/${name}${namespace === undefined ? '' : ` -n ${namespace}`}`;
 }

@@ -9,24 +9,24 @@ export interface StreamImage {
   readonly pullspec: string;
 }
 
-/** The image stream, and how to import. */
+/** The image stream, and the options of the import. */
 export interface ImportRequest {
-  /** In the namespace of the cluster’s context. */
+  /** The image stream, in the namespace of the cluster’s context. */
   readonly stream: string;
   readonly images: readonly StreamImage[];
-  /** The cluster may use plain HTTP, or ignore the certificate of the registry. */
+  /** Whether the cluster may use plain HTTP, or ignore the certificate of the registry. */
   readonly insecure: boolean;
-  /** The cluster checks the images, and imports nothing. */
+  /** Whether the cluster only checks the images, and imports nothing. */
   readonly dryRun: boolean;
 }
 
-// As oc does it: a cluster reads the manifests of each request's images before it answers.
+// The batch size of oc. A cluster reads the manifests of all images in a request before it responds.
 const batchSize = 13;
 const attempts = 4;
 
 /**
- * Has a cluster import images into the tags of an image stream (ImageStreamImport), in batches. Retries those that
- * fail. Throws `partial` with each failed image and its reason, and what the cluster throws.
+ * Has a cluster import images into the tags of an image stream (ImageStreamImport), in batches. Retries failed images.
+ * Throws `partial` with each failed image and its reason, and the errors of the cluster.
  */
 export async function importImages(
   cluster: Cluster,
@@ -67,7 +67,7 @@ async function importBatch(
       images: batch.map(({ tag, pullspec }) => ({
         from: { kind: 'DockerImage', name: pullspec },
         to: { name: tag },
-        // Lists stay whole here too.
+        // Keeps manifest lists, also in the image stream.
         importPolicy: { insecure, importMode: 'PreserveOriginal' },
       })),
     },

@@ -13,14 +13,14 @@ export interface KubeconfigOptions {
   readonly user?: string | undefined;
   readonly server?: string | undefined;
   readonly token?: string | undefined;
-  /** For basic authentication. */
+  /** The user for basic authentication. */
   readonly username?: string | undefined;
   readonly password?: string | undefined;
   readonly namespace?: string | undefined;
-  /** Path of a PEM file. */
+  /** The path of a PEM file. */
   readonly certificateAuthority?: string | undefined;
   readonly insecureSkipTlsVerify?: boolean | undefined;
-  /** Path of a PEM file, as is `clientKey`. */
+  /** The path of a PEM file, as is `clientKey`. */
   readonly clientCertificate?: string | undefined;
   readonly clientKey?: string | undefined;
   readonly tlsServerName?: string | undefined;
@@ -111,7 +111,7 @@ export async function loadKubeconfig({
   const places = kubeconfig ? [kubeconfig] : listed.length > 0 ? listed : home ? [join(home, '.kube', 'config')] : [];
   const found: { file: string; config: Kubeconfig }[] = [];
   for (const file of places) {
-    // As in kubectl, files of KUBECONFIG may be missing, but not a named file.
+    // As in kubectl, files of KUBECONFIG may be missing, but a file that the user named must exist.
     const config = await readKubeconfig(file, kubeconfig !== undefined && kubeconfig !== '');
     if (config) found.push({ file, config });
   }
@@ -148,7 +148,7 @@ function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: 
 }
 
 function overrideCluster(cluster: Fields, options: KubeconfigOptions): Fields {
-  // A given authority always means verification.
+  // A given CA always enables verification.
   const usual = cluster['insecure-skip-tls-verify'] === true && !options.certificateAuthority;
   const insecure = options.insecureSkipTlsVerify ?? usual;
   return present({
@@ -170,7 +170,7 @@ function overrideUser(user: Fields, options: KubeconfigOptions): Fields {
     throw new PluginError('usage', 'a token and a user name are two ways to log in: give one');
   }
   const merged = present({
-    // Given credentials replace those of the file; certificates stay.
+    // Given credentials replace the credentials of the file. Certificates stay.
     ...(token || username ? { ...user, ...noLogin } : user),
     ...(token && { token }),
     ...(username && { username }),

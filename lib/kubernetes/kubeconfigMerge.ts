@@ -1,6 +1,6 @@
 import { isAbsolute, join } from 'node:path';
 
-/** Fields of a kubeconfig’s cluster, user or context by the names that the file has. */
+/** The fields of a kubeconfig’s cluster, user or context, by their names in the file. */
 export type Fields = Readonly<Record<string, unknown>>;
 
 /** The content of a kubeconfig file, and its folder. */
@@ -23,9 +23,9 @@ export interface MergedKubeconfig {
 const paths = ['certificate-authority', 'client-certificate', 'client-key', 'tokenFile'];
 
 /**
- * Merges kubeconfig files as client-go does: the first file with an entry wins, and so does the first current context.
- * Relative paths become absolute. The loader of the package takes the last context, and refuses duplicate and
- * incomplete entries.
+ * Merges kubeconfig files as client-go does: the first file with an entry wins, also for the current context. Relative
+ * paths become absolute. The loader of @kubernetes/client-node differs: it takes the last context, and refuses
+ * duplicate and incomplete entries.
  */
 export function mergeKubeconfigs(configs: readonly Kubeconfig[]): MergedKubeconfig {
   const merge = (list: 'clusters' | 'users' | 'contexts', field: string): Record<string, Fields> => {

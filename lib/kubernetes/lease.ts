@@ -7,7 +7,7 @@ import type { Clock } from '../http/retry.ts';
 import type { Cluster } from './client.ts';
 import { fieldsOf, type StoredObject } from './fields.ts';
 
-/** A Lease's spec as JSON has it: times are strings. */
+/** The spec of a Lease in JSON, where times are strings. */
 type LeaseSpec = Omit<V1LeaseSpec, 'acquireTime' | 'renewTime'> & {
   readonly acquireTime?: string;
   readonly renewTime?: string;
@@ -22,19 +22,22 @@ export interface LeaseOptions {
   readonly name: string;
   readonly namespace: string;
   readonly identity: string;
-  /** How long the Lease excludes others after a renewal, in full seconds; default 40 s. */
+  /** The time for which the Lease excludes others after a renewal, in full seconds; default 40 s. */
   readonly duration?: number | undefined;
   /** The pause between two renewals; default a fifth of the duration. */
   readonly retryPeriod?: number | undefined;
-  /** The average pause between two attempts to take a held Lease; default the same. Many contenders need few attempts each. */
+  /**
+   * The average pause between two attempts to take a held Lease; by default the pause between renewals. With many
+   * contenders, each needs few attempts.
+   */
   readonly acquirePeriod?: number | undefined;
-  /** The monotonic clock of the system by default. */
+  /** The clock; by default the monotonic clock of the system. */
   readonly clock?: Clock;
 }
 
-/** The share of the duration after which a leader that cannot renew stops, well before another may start. */
+/** The part of the duration after which a leader that cannot renew stops. Another may start only later. */
 const deadlineShare = 0.75;
-/** How long releasing the Lease may take, in milliseconds. */
+/** The time limit for releasing the Lease, in milliseconds. */
 const releaseTime = 5000;
 
 const monotonicClock: Clock = {
@@ -43,8 +46,9 @@ const monotonicClock: Clock = {
 };
 
 /**
- * Leads each time it gets the Lease, and until it loses it: the signal of `lead` is then aborted, and it contends again. Ends, and releases the
- * Lease, when `lead` returns. Throws what `lead` throws, and `interrupted`. A missing Lease is created.
+ * Runs `lead` each time it gets the Lease. If it loses the Lease, aborts the signal of `lead` and contends again.
+ * Releases the Lease and ends when `lead` returns. Creates a missing Lease. Throws the errors of `lead`, and
+ * `interrupted`.
  */
 export async function leadWithLease(
   cluster: Cluster,
@@ -62,8 +66,8 @@ export async function leadWithLease(
 }
 
 /**
- * One contender for a Lease, after client-go’s leader election. A Lease excludes others for its duration since this contender saw it change, by the
- * clock of this contender. The clocks of others do not matter.
+ * One contender for a Lease, after client-go’s leader election. A Lease excludes others for its duration since this
+ * contender saw it change, by its own clock. The clocks of other contenders do not matter.
  */
 class Lease {
   readonly #cluster: Cluster;
@@ -116,7 +120,9 @@ class Lease {
     }
   }
 
-  /** Waits until the next attempt; contenders do not wait equally long. Throws `interrupted`. */
+  /**
+   * Waits until the next attempt, for a random time, so that contenders do not wait equally long. Throws `interrupted`.
+   */
   async pause(): Promise<void> {
     const { signal } = this.#context;
     const period = this.#options.acquirePeriod ?? this.#retryPeriod;
@@ -124,7 +130,7 @@ class Lease {
     checkInterrupted(signal);
   }
 
-  /** Leads and renews; true if `lead` returned, false if the Lease is lost. */
+  /** Runs `lead`, and renews the Lease meanwhile. Returns true if `lead` returned, false if the Lease is lost. */
   async keepDuring(lead: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
     const [lost, ended] = [new AbortController(), new AbortController()];
     const signal = AbortSignal.any([lost.signal, this.#context.signal]);
@@ -147,7 +153,7 @@ class Lease {
     return this.#options.retryPeriod ?? this.#duration / 5;
   }
 
-  /** Renews until the signal is aborted; aborts `lost` if another contender holds the Lease, or at the deadline. */
+  /** Renews until the signal is aborted. Aborts `lost` if another contender holds the Lease, or at the deadline. */
   async #renew(signal: AbortSignal, lost: AbortController): Promise<void> {
     let renewedAt = this.#clock.now();
     const watchDeadline = async (): Promise<void> => {
@@ -166,7 +172,7 @@ class Lease {
     }
   }
 
-  /** Lets another contender take the Lease at once. */
+  /** Releases the Lease, so that another contender can take it immediately. */
   async #release(): Promise<void> {
     const { name, identity } = this.#options;
     const cluster = this.#cluster.detached(AbortSignal.timeout(releaseTime));
@@ -184,7 +190,7 @@ class Lease {
     return cluster.read({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } });
   }
 
-  /** Creates the Lease that was deleted; the next attempt takes it. */
+  /** Creates a Lease that was deleted. The next attempt takes it. */
   async #create(): Promise<false> {
     const { name, namespace } = this.#options;
     const metadata = { name, namespace };
@@ -206,7 +212,7 @@ class Lease {
   }
 }
 
-/** Returns the present time as a MicroTime, which has six digits after the point. */
+/** Returns the present time as a MicroTime, which has six decimals. */
 function microTime(): string {
   return new Date().toISOString().replace('Z', '000Z');
 }

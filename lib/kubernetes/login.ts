@@ -9,22 +9,23 @@ import { textOf } from './fields.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** The credentials of a user, and when they expire (milliseconds since 1970). */
+/** The credentials of a user, and the time when they expire (milliseconds since 1970). */
 export interface Login {
   /** The value of the header Authorization. */
   readonly authorization?: string | undefined;
-  /** In PEM, if a credential plugin gave them. */
+  /** The client certificate and its key in PEM, if a credential plugin returned them. */
   readonly certificate?: string | undefined;
   readonly key?: string | undefined;
   readonly expires: number;
 }
 
-/** client-go reads token files again after the same time, in milliseconds. */
+/** The time after which a token file is read again, in milliseconds; the same as in client-go. */
 const tokenFileLifetime = 60_000;
 
 /**
- * Logs in as the user of a kubeconfig: runs its credential plugin, or takes its token, its token file, its password or its
- * auth-provider. `authority` is that of the cluster, for the plugin. Throws `bad-credentials-file` and `not-readable`.
+ * Logs in as the user of a kubeconfig: runs its credential plugin, or uses its token, its token file, its password or
+ * its auth-provider. `authority` is the CA of the cluster, for the plugin. Throws `bad-credentials-file` and
+ * `not-readable`.
  */
 export async function logIn(
   { user, cluster, source }: KubeTarget,
@@ -68,7 +69,7 @@ export function impersonationHeaders(user: Fields): http.OutgoingHttpHeaders {
   };
 }
 
-/** A user name precedes a token. YAML may have read either as a number. */
+/** Returns the header Authorization. A user name has precedence over a token. YAML may parse either as a number. */
 function authorizationOf({ username, password }: Fields, token: unknown): string | undefined {
   const [name, secret, bearer] = [username, password, token].map(scalar);
   if (name) return `Basic ${Buffer.from(`${name}:${secret ?? ''}`).toString('base64')}`;
@@ -80,7 +81,7 @@ function scalar(value: unknown): string {
 }
 
 /**
- * Reads the authority that a kubeconfig’s cluster entry trusts, in PEM; undefined if it names none. Throws `not-readable` and
+ * Reads the CA that a kubeconfig’s cluster entry trusts, in PEM; undefined if it names none. Throws `not-readable` and
  * `invalid-file`.
  */
 export async function readServerAuthority(cluster: Fields, source: string): Promise<Buffer | undefined> {
@@ -94,8 +95,8 @@ export async function readServerAuthority(cluster: Fields, source: string): Prom
 }
 
 /**
- * Reads a certificate or key of a kubeconfig entry: its `-data` field, which precedes the file, or the file. Undefined if it has
- * neither. Throws `not-readable`.
+ * Reads a certificate or key of a kubeconfig entry: its `-data` field, or else the file. Undefined if it has neither.
+ * Throws `not-readable`.
  */
 export async function readMaterial(fields: Fields, name: string): Promise<Buffer | undefined> {
   const { [`${name}-data`]: data, [name]: path } = fields;

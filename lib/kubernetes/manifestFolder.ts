@@ -24,13 +24,13 @@ export async function readManifests(folder: string): Promise<ConfigManifest[]> {
 
 /** The text of a manifest file. */
 export interface ManifestText {
-  /** Relative to the folder. */
+  /** The path relative to the folder. */
   readonly path: string;
   readonly file: string;
   readonly text: string;
 }
 
-/** Reads the texts of the files that readManifests reads. Throws as it does, except for their content. */
+/** Reads the texts of the files that readManifests reads. Throws the same errors, except for invalid content. */
 export async function readManifestTexts(folder: string): Promise<ManifestText[]> {
   const texts: ManifestText[] = [];
   let length = 0;
@@ -69,10 +69,12 @@ async function listFiles(folder: string): Promise<{ path: string; file: string }
   }
 }
 
-/** The limit of an API server for one object; all files together may have four times as much. */
+/**
+ * The largest file in bytes: the limit of an API server for one object. All files together may have four times as much.
+ */
 const largestFile = 1024 * 1024;
 
-/** Refuses pipes, devices, large files, and links that lead out of the folder `root`. */
+/** Throws `invalid-file` for pipes, devices, large files, and links that lead out of the folder `root`. */
 async function checkFile(file: string, root?: string): Promise<void> {
   const found = await stat(file);
   if (!found.isFile()) throw new PluginError('invalid-file', `${file} is no regular file`);

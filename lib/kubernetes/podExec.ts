@@ -17,14 +17,14 @@ export interface PodCommand {
   /** The program and its arguments. */
   readonly command: readonly string[];
   /**
-   * Its standard input. API servers before Kubernetes 1.30 cannot signal its end: the program has to know the length.
+   * The standard input. API servers before Kubernetes 1.30 cannot signal its end, so the program must know the length.
    */
   readonly input?: AsyncIterable<Buffer>;
 }
 
 /** The result of a command. */
 export interface PodCommandResult {
-  /** 0 for success. */
+  /** The exit code; 0 for success. */
   readonly code: number;
   /** The first 64 KiB of each output stream. */
   readonly stdout: string;
@@ -33,13 +33,13 @@ export interface PodCommandResult {
 
 /** The streams of the channel protocol: the first byte of each message. */
 const streams = { input: 0, stdout: 1, stderr: 2, status: 3, close: 255 } as const;
-/** The protocol that can signal the end of the input. */
+/** The protocols, the preferred one first. Only version 5 can signal the end of the input. */
 const protocols = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
 const handshakeTimeout = 30_000;
 /** The pause between pings in milliseconds, and the number of unanswered pings after which the connection is dead. */
 const heartbeat = 20_000;
 const missedBeats = 6;
-/** How long the connection may stay open after the end of the command, in milliseconds. */
+/** The time for which the connection may stay open after the end of the command, in milliseconds. */
 const farewell = 5000;
 const kept = 64 * 1024;
 
@@ -109,7 +109,7 @@ export class PodExec {
         socket.pause();
         settle(() => resolve(socket));
       });
-      // The listener of the response gets no later errors.
+      // The listener for the response gets no later errors.
       socket.once('unexpected-response', (_, response) => {
         void explainAnswer(response, this.#target).then((error) => {
           settle(() => reject(error));

@@ -4,7 +4,7 @@ import { TransientError } from '../http/retry.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { isFields, type Fields } from './kubeconfigMerge.ts';
 
-/** An error that the API server explained; `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
+/** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {
   readonly status: number;
   readonly reason: string;
@@ -38,8 +38,8 @@ const codes: Readonly<Record<number, ErrorCode | undefined>> = {
 };
 
 /**
- * Returns the error for an unsuccessful response. It is a TransientError if a retry may succeed: 429, and 5xx with a
- * pause or for a read (`repeatable`). `retryAfter` in milliseconds.
+ * Returns the error for an unsuccessful response. It is a TransientError if a retry may succeed: for 429, and for 5xx
+ * with a pause or after a read (`repeatable`). `retryAfter` is in milliseconds.
  */
 export function explainClusterRefusal(
   status: number,
@@ -87,7 +87,7 @@ export function explainConnection(error: PluginError, target: KubeTarget): Plugi
   });
 }
 
-/** Parses the JSON of a response. Throws `server-error` if it is none. */
+/** Parses the JSON of a response. Throws `server-error` if it is not JSON. */
 export function parseAnswer(text: string, target: KubeTarget): unknown {
   try {
     return parseJson(text);

@@ -10,16 +10,16 @@ import { listOf, type StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
 
-/** An applied object; after a dry run, what would have happened to it. */
+/** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {
   readonly object: KubernetesObject;
   readonly outcome: 'created' | 'configured' | 'unchanged';
 }
 
 /**
- * Applies objects by server-side apply, in order. Stops at the first that fails, because the later objects need it. Leaves fields that
- * the objects do not name. Throws `conflict` if another manager has set a field to another value, and what Cluster.apply throws, with
- * the name of the object.
+ * Applies objects by server-side apply, in order. Stops at the first failure, because later objects need the earlier
+ * ones. Keeps fields that the objects do not name. Throws `conflict` if another manager has set a field to another
+ * value, and the errors of Cluster.apply, with the name of the object.
  */
 export async function applyObjects(
   cluster: Cluster,
@@ -58,13 +58,16 @@ async function applyObject(
   return isDeepStrictEqual(contentOf(before), contentOf(after)) ? 'unchanged' : 'configured';
 }
 
-/** Returns an object without what the server writes into it, which may change at any moment. */
+/** Returns an object without the fields that the server writes, which may change at any moment. */
 function contentOf({ status: _, metadata, ...content }: StoredObject): object {
   const { resourceVersion: __, managedFields: ___, generation: ____, ...named } = metadata;
   return { ...content, metadata: named };
 }
 
-/** Deletes objects in order, and returns those that existed. Skips kinds that the cluster does not serve. Throws what Cluster.delete throws. */
+/**
+ * Deletes objects in order, and returns the deleted ones. Skips objects that do not exist, and kinds that the cluster
+ * does not serve. Throws the errors of Cluster.delete.
+ */
 export async function deleteObjects<Reference extends ObjectReference>(
   cluster: Cluster,
   references: readonly Reference[],

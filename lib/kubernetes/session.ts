@@ -6,20 +6,20 @@ import { makeClusterAgent, type ClusterTls } from './clusterAgent.ts';
 import type { KubeTarget } from './kubeconfig.ts';
 import { impersonationHeaders, isRenewable, logIn, readMaterial, readServerAuthority } from './login.ts';
 
-/** What a request needs: headers for the user, and an agent for TLS and the proxy. */
+/** The inputs of a request: headers for the user, and an agent for TLS and the proxy. */
 export interface Access {
   readonly headers: http.OutgoingHttpHeaders;
   readonly agent: http.Agent;
 }
 
-/** What logging in may use. */
+/** Options of logging in. */
 export interface SessionOptions {
   readonly environment: Environment;
-  /** The user is at a terminal, so a credential plugin may ask questions. */
+  /** Whether the user is at a terminal, so that a credential plugin may ask questions. */
   readonly hasTerminal?: boolean | undefined;
 }
 
-/** The access to one cluster. Logs in, and renews credentials that expired or were refused. */
+/** The access to one cluster. Logs in, and renews credentials that have expired or were refused. */
 export class Session {
   readonly #target: KubeTarget;
   readonly #options: SessionOptions;
@@ -34,8 +34,8 @@ export class Session {
   }
 
   /**
-   * Returns the present access; a new one if it has expired, or if the cluster `rejected` it. Throws `bad-credentials-file`,
-   * `not-readable`, `invalid-file`, and `usage` for a proxy variable that is not a URL.
+   * Returns the present access, or a new one if it has expired or the cluster `rejected` it. Throws
+   * `bad-credentials-file`, `not-readable`, `invalid-file`, and `usage` for a proxy variable that is not a URL.
    */
   async access(rejected?: Access): Promise<Access> {
     const present = await this.#access?.catch(() => undefined);
@@ -45,7 +45,7 @@ export class Session {
     return await renewed;
   }
 
-  /** Whether another login may give other credentials than those that were refused. */
+  /** Whether another login may give other credentials than the refused ones. */
   get renewable(): boolean {
     return isRenewable(this.#target.user);
   }
@@ -71,7 +71,7 @@ export class Session {
     return { headers, agent: await this.#agentFor(tls), expires: login.expires };
   }
 
-  /** Another token needs no new connections; other certificates do. */
+  /** Returns the agent for TLS settings. A new token needs no new connections, but new certificates do. */
   async #agentFor(tls: ClusterTls): Promise<http.Agent> {
     const last = this.#agents.at(-1);
     if (last && isDeepStrictEqual(last.tls, tls)) return last.agent;

@@ -2,15 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../context.ts';
 import type { PluginError } from '../errors.ts';
 
-/** How long to wait, and the pause between two checks, in milliseconds. */
+/** The time to wait, and the pause between two checks, in milliseconds. */
 export interface WaitOptions {
   readonly timeout: number;
   readonly interval: number;
 }
 
 /**
- * Calls `look` until it returns undefined. After the timeout throws the error that it returned. Throws `interrupted`,
- * and what `look` throws.
+ * Calls `look` until it returns undefined. After the timeout, throws the error that it returned. Throws `interrupted`,
+ * and the errors of `look`.
  */
 export async function awaitDone(
   look: () => Promise<PluginError | undefined>,

@@ -8,18 +8,19 @@ import type { StoredObject } from './fields.ts';
 import { textOf, type Fields } from './fields.ts';
 import { ApiError } from './refusals.ts';
 
-/** How to list and watch the objects of one kind. */
+/** The requests that list and watch the objects of one kind. */
 export interface WatchedKind {
   readonly apiVersion: string;
   readonly kind: string;
-  /** All objects, and their resourceVersion. */
+  /** Lists all objects, and returns their resourceVersion. */
   list(): Promise<{ readonly items: readonly StoredObject[]; readonly resourceVersion: string }>;
-  /** The changes since then, as one JSON object in each line. */
+  /** Opens the stream of changes since a resourceVersion, with one JSON object in each line. */
   open(resourceVersion: string, signal: AbortSignal): Promise<IncomingMessage>;
 }
 
 /**
- * API servers send a bookmark about once a minute. After this many milliseconds without data the connection is dead.
+ * The time without data after which a connection is dead, in milliseconds. API servers send a bookmark about once a
+ * minute.
  */
 const silenceLimit = 150_000;
 
@@ -31,7 +32,7 @@ export async function* watchObjects(
 ): AsyncGenerator<readonly StoredObject[]> {
   const known = new Map<string, StoredObject>();
   const { apiVersion, kind } = watched;
-  // A watch never gives up: only the pauses of the options count.
+  // A watch retries without a limit, so only the pauses of the options apply.
   const endless = { ...options, attempts: Infinity, longestWait: Infinity };
   let patience = new RetryBudget(endless, context);
   let version: string | undefined;
@@ -69,7 +70,7 @@ interface ObjectChange {
   readonly object: StoredObject;
 }
 
-/** Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server sends nothing. */
+/** Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server is silent. */
 async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
   const silence = new AbortController();
   const timer = setTimeout(() => {
@@ -90,7 +91,7 @@ async function* readChanges(watched: WatchedKind, version: string, context: Cont
     throw new PluginError('unreachable', `the watch of ${watched.kind} was cut`, { cause: error });
   } finally {
     clearTimeout(timer);
-    // Also closes the connection if the reader stops.
+    // Also closes the connection if the caller stops reading.
     silence.abort();
   }
 }
@@ -103,7 +104,7 @@ function explainError(status: Fields, kind: string): Error {
     : new TransientError('server-error', words, {});
 }
 
-/** Whether a resourceVersion has expired. */
+/** Returns whether a resourceVersion has expired. */
 function isGone(error: unknown): error is ApiError {
   return error instanceof ApiError && error.status === 410;
 }

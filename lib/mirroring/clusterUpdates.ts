@@ -4,7 +4,7 @@ import type { ClusterUpdates } from '../release/graph/graph.ts';
 import { parseArchitecture } from '../release/version.ts';
 import type { MirroringAccess } from './request.ts';
 
-/** Reads what the cluster knows of updates; undefined without a cluster, and if it does not answer. */
+/** Reads the known updates of the cluster; undefined without a cluster, and if the cluster does not answer. */
 export async function readClusterUpdates(
   { openCluster }: MirroringAccess,
   context: Context,
@@ -23,7 +23,7 @@ export async function readClusterUpdates(
     }
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
-    // Most users mirror releases from a place without a cluster.
+    // No warning, because most users mirror releases from a machine without a cluster.
     if (error.code !== 'no-cluster') context.log('warn', `the cluster is not asked for its updates: ${error.message}`);
     return undefined;
   }

@@ -2,14 +2,16 @@ import { join } from 'node:path';
 import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
 import { writeTextFile, type FileOutcome } from '../config/manifestFile.ts';
 
-/** A file that was written, or would be in a dry run. */
+/** A file that a run wrote, or in a dry run would write. */
 export interface WrittenFile {
   readonly path: string;
   readonly kind: string;
   readonly outcome: FileOutcome;
 }
 
-/** Writes manifests below a folder, which stands for the `config` of their paths. Throws what `writeTextFile` does. */
+/**
+ * Writes manifests below a folder, which replaces the `config` of their paths. Throws the errors of `writeTextFile`.
+ */
 export function writeConfigFiles(
   folder: string,
   manifests: readonly ConfigManifest[],
@@ -23,7 +25,7 @@ export function writeConfigFiles(
   return writeFiles(files, isDryRun);
 }
 
-/** Writes signature ConfigMaps with the names and in the form (JSON in one line) of `oc adm release mirror`. */
+/** Writes signature ConfigMaps with the names and the form (JSON in one line) of `oc adm release mirror`. */
 export function writeSignatureFiles(
   folder: string,
   signatures: readonly ConfigManifest[],

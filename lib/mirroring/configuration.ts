@@ -20,22 +20,22 @@ import { withResumeHint } from './interruption.ts';
 import { adaptMirrorSets } from './mirrorSetKind.ts';
 import type { MirroringAccess } from './request.ts';
 
-/** Which configuration to apply, and how. */
+/** The configuration to apply, and the options. */
 export interface ApplyRequest extends ApplyOptions {
-  /** A bundle, a device that holds one, a mirror directory, or a folder or file with manifests. */
+  /** A bundle, a device with a bundle, a mirror directory, or a folder or file with manifests. */
   readonly path: string;
   readonly trust: Omit<ConfigurationTrust, 'fetchFile'>;
 }
 
-/** Whom to trust about configuration. */
+/** The trust for configuration: keys, and registries. */
 interface ConfigurationTrust extends VerifyTrust {
   /** The registries that mirror sets and update services may name. */
   readonly registries: readonly string[];
 }
 
 /**
- * Applies the configuration in a bundle, mirror directory or folder to a cluster, after checking its signature. Throws `not-found` without
- * manifests, `untrusted`, and what reading, checking and `applyManifests` throw.
+ * Applies the configuration in a bundle, mirror directory or folder to a cluster, after checking its signature. Throws
+ * `not-found` without manifests, `untrusted`, and the errors of reading, checking and `applyManifests`.
  */
 export function applyConfiguration(
   { path, trust, ...options }: ApplyRequest,
@@ -69,7 +69,10 @@ async function readChecked(
   }
 }
 
-/** Reads the manifests of a path that may be applied. Of a bundle or mirror directory they are rebuilt from its signed release. */
+/**
+ * Reads the manifests of a path that may be applied. For a bundle or mirror directory, rebuilds them from its signed
+ * release.
+ */
 async function readConfiguration(
   path: string,
   trust: ConfigurationTrust,
@@ -82,14 +85,17 @@ async function readConfiguration(
       ? readFolder(await findFolder(path), trust, context)
       : readFromBundle(mirror, trust, context);
   }
-  // A bundle in volumes is there, although no file has the name that they have in common.
+  // A bundle in volumes exists even if no file has the common name of its volumes.
   const isManifest = /\.(?:ya?ml|json)$/.test(path);
   const isBundle =
     !isManifest && (found !== undefined || (await parseLocation(path).catch(() => undefined))?.kind === 'archive');
   return isBundle ? readFromBundle(path, trust, context) : readFolder(path, trust, context);
 }
 
-/** The mirror directory that a folder is, or is the `config` of; none where it holds several releases, of which none is meant. */
+/**
+ * Returns the mirror directory of a folder: the folder itself, or its parent if the folder is `config`. Undefined if it
+ * has several releases and none is chosen.
+ */
 async function findMirror(folder: string, context: Context): Promise<string | undefined> {
   const above = dirname(resolve(folder));
   const candidates = [folder, ...(basename(resolve(folder)) === 'config' ? [above] : [])];
@@ -104,7 +110,7 @@ async function findMirror(folder: string, context: Context): Promise<string | un
 
 async function findFolder(folder: string): Promise<string> {
   const inside = join(folder, 'config');
-  // Of a mirror directory, the rest is no configuration: it may have JSON files too.
+  // The other folders of a mirror directory are not configuration, but may have JSON files.
   if (!(await stat(join(folder, 'v2')).catch(() => undefined))) return folder;
   if (await stat(inside).catch(() => undefined)) return inside;
   throw noConfiguration(folder);
@@ -145,7 +151,10 @@ async function readFromBundle(
   }
 }
 
-/** Refuses mirror sets that send nodes to a registry that was not named: the signature says nothing about it. */
+/**
+ * Throws `untrusted` for mirror sets with a registry that the user did not name, because no signature covers the
+ * registry.
+ */
 function checkRegistries({ mirrors }: ConfigVerdict, path: string, named: readonly string[]): void {
   for (const { manifest, registries } of mirrors) {
     const foreign = registries.filter((registry) => !named.includes(registry));

@@ -15,13 +15,13 @@ import type { ContentStore } from '../store/store.ts';
 import { warnOfRefusedImages } from './policyCheck.ts';
 import type { MirroringRequest } from './request.ts';
 
-/** What became of the images. */
+/** The result of copying images. */
 interface Copied {
   readonly result?: MirrorResult;
   readonly present?: ReadonlySet<MirrorImage>;
 }
 
-/** Mirrors images, or in a dry run finds those that are present. Does nothing without images. */
+/** Mirrors images. In a dry run, finds the images that are present. Does nothing without images. */
 export async function mirrorImages(
   images: readonly MirrorImage[],
   release: Release,
@@ -42,7 +42,10 @@ export async function mirrorImages(
   return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
 }
 
-/** Notes in mirror directories which repository a release came from, if it is not the usual one. Throws what `writeTextFile` does. */
+/**
+ * Writes into mirror directories the repository that a release came from, if it is not the default. Throws the errors
+ * of `writeTextFile`.
+ */
 export async function noteRepository(
   images: readonly MirrorImage[],
   { digest, reference: { registry, repository } }: Pick<Release, 'digest' | 'reference'>,

@@ -7,7 +7,7 @@ import type { SignedRelease } from '../release/load.ts';
 import { namedImages } from './images.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
-/** What an import needs. */
+/** The inputs of an import. */
 interface ImportRun {
   readonly request: MirroringRequest;
   readonly access: MirroringAccess;
@@ -28,7 +28,7 @@ export async function importRelease(
     tag,
     pullspec: formatReference(reference),
   }));
-  // As oc has it: the cluster reads manifests before it answers.
+  // The default of oc for this request, because the cluster reads manifests before it responds.
   const cluster = await access.openCluster('3m');
   try {
     const { insecure, dryRun } = request;

@@ -18,14 +18,17 @@ import type { MirroringRequest } from './request.ts';
 
 const graphDataName = 'graph-data';
 
-/** The images of a release by name, where they come from by digest, itself first unless it is left out. */
+/**
+ * Returns the images of a release by name, with their sources by digest. The release image is first, unless it is
+ * skipped.
+ */
 export function namedImages(release: Release, skipReleaseImage: boolean): (readonly [string, Reference])[] {
   const own = [releaseName, release.reference] as const;
   const components = [...release.images].map(([name, { reference }]) => [name, reference] as const);
   return skipReleaseImage ? components : [own, ...components];
 }
 
-/** What is to be mirrored of a release. */
+/** Lists the images of a release to mirror. */
 export async function listMirrorImages(
   { release }: SignedRelease,
   source: ReleaseSource,
@@ -80,7 +83,7 @@ export function listMirrors(
   });
   for (const [source, entries] of Map.groupBy(mirrored, (entry) => entry.source)) {
     const count = new Set(entries.flatMap(({ mirrors }) => mirrors)).size;
-    // The release image may have a repository of its own, in which its source has one mirror more.
+    // The release image may have a repository of its own. Its source then has one mirror more.
     if (count <= 2) continue;
     context.log(
       'warn',
@@ -92,8 +95,8 @@ export function listMirrors(
 }
 
 /**
- * The graph-data image: built from an archive (path or URL) on the release’s `cli` image, or the one that an earlier run put beside the
- * release. Undefined where there is neither.
+ * Returns the graph-data image: built from an archive (path or URL) on the release’s `cli` image, or copied beside the
+ * release by an earlier run. Undefined if there is neither.
  */
 export async function findGraphData(
   archive: string | undefined,
@@ -130,7 +133,7 @@ export async function findGraphData(
   return { name: graphDataName, digest: image.root.digest, source: image.source, target };
 }
 
-/** What an update service needs to know; undefined where the images do not go to a registry. */
+/** Returns the settings of an update service; undefined if the images are not copied to a registry. */
 export async function describeUpdateService(
   graphData: MirrorImage,
   release: Release,

@@ -6,12 +6,12 @@ import type { Cluster } from '../kubernetes/client.ts';
 import { formatObjectName, readClusterVersionInfo } from '../kubernetes/compatibility.ts';
 import { isOlder } from '../release/version.ts';
 
-/** The first version whose nodes accept both kinds in one cluster; before, pools degrade. */
+/** The first version whose nodes accept both kinds in one cluster. In earlier versions, pools become degraded. */
 const firstWithBoth = '4.16.0-0';
 
 /**
- * Returns the kind of mirror set that a cluster accepts, `preferred` if it accepts both. Older clusters serve the older kind only, and
- * refuse the newer one beside objects of the older. Logs why it is not the preferred one.
+ * Returns the kind of mirror set that a cluster accepts; `preferred` if it accepts both. Older clusters serve only the
+ * older kind, or refuse the newer kind if objects of the older exist. Logs the reason if it is not the preferred kind.
  */
 export async function chooseMirrorSetKind(
   cluster: Cluster,

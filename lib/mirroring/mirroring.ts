@@ -28,25 +28,25 @@ import { chooseMirrorSetKind } from './mirrorSetKind.ts';
 import { joinRegistryTrust } from './registryTrust.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
-/** What a run did, or would do. */
+/** The result of a run or a dry run. */
 export interface MirrorOutcome {
   readonly signed: SignedRelease;
   readonly images: readonly MirrorImage[];
-  /** Absent without images, and in a dry run. */
+  /** The result of copying; undefined without images, and in a dry run. */
   readonly result?: MirrorResult | undefined;
-  /** In a dry run, the images that are at their place already. */
+  /** In a dry run, the images that the destination already has. */
   readonly present?: ReadonlySet<MirrorImage> | undefined;
-  /** How many images the cluster imported into an image stream. */
+  /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
   readonly applied: readonly ApplyOutcome[];
-  /** Why nothing could be applied. */
+  /** The error that prevented applying the configuration. */
   readonly failure?: PluginError;
   readonly mirrors: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
 
-/** What every step of a run needs. */
+/** The inputs of every step of a run. */
 interface Run {
   readonly request: MirroringRequest;
   readonly access: MirroringAccess;
@@ -58,8 +58,9 @@ interface Run {
 }
 
 /**
- * Mirrors a release: its images, then the files of its configuration, then its configuration in the cluster. The signature and the
- * cluster are checked first. Throws what loading and copying throw. What was done before the cluster failed is in the outcome.
+ * Mirrors a release: its images, then its configuration files, then its configuration in the cluster. Checks the
+ * signature and the cluster first. Throws the errors of loading and copying. If only the cluster fails, the outcome has
+ * the steps that succeeded.
  */
 export function mirrorRelease(
   request: MirroringRequest,
@@ -69,7 +70,7 @@ export function mirrorRelease(
   return withResumeHint(() => withRelease(request, access, context, carryOut));
 }
 
-/** Lists where each image comes from and goes to, in the form of `oc image mirror`: `[source, destination]`. */
+/** Lists the source and the destination of each image, in the form of `oc image mirror`: `[source, destination]`. */
 export function listMapping(
   request: MirroringRequest,
   access: MirroringAccess,
@@ -170,12 +171,12 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
     return { ...outcome, applied: requested.length === 0 ? [] : await applyToCluster(run, requested) };
   } catch (failure) {
     if (!isPluginError(failure) || failure.code === 'interrupted') throw failure;
-    // What was done before may have taken hours, so the caller reports it.
+    // The earlier steps may have taken hours, so the caller reports their results.
     return { ...outcome, applied: [], failure };
   }
 }
 
-/** Checks that the cluster answers, hours before anything is applied to it, and returns the kind of mirror set to make. */
+/** Checks that the cluster responds, before the long copy, and returns the kind of mirror set to create. */
 async function checkCluster(run: Run): Promise<MirrorSetKind | undefined> {
   const { apply, mirrorSet } = run.request;
   if (apply === 'nothing') return mirrorSet;

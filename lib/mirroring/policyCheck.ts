@@ -5,8 +5,9 @@ import { checkReleaseImages, finderIn, findRefused, readerOf } from '../release/
 import { namedImages } from './images.ts';
 
 /**
- * Warns if a cluster would refuse images that are about to be mirrored, by the image policies of their release. It is no error, because `oc adm
- * release mirror` mirrors them too, and clusters before 4.21 accept them. Only the signatures are read from the sources.
+ * Warns if a cluster would refuse images that are about to be mirrored, by the image policies of their release. Throws
+ * no error, because `oc adm release mirror` mirrors them too, and clusters before 4.21 accept them. Reads only the
+ * signatures from the sources.
  */
 export async function warnOfRefusedImages(
   groups: readonly MirrorGroup[],

@@ -5,14 +5,14 @@ import { fieldsOf, textOf } from '../kubernetes/fields.ts';
 
 const imageConfig = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } } as const;
 
-/** Tells whether a manifest is the image configuration that names the ConfigMap with the CAs of registries. */
+/** Returns whether a manifest is the image configuration that names the ConfigMap with the CAs of registries. */
 export function isImageConfig({ object }: ConfigManifest): boolean {
   return object.kind === imageConfig.kind && object.apiVersion === imageConfig.apiVersion;
 }
 
 /**
- * Makes the cluster use the CAs of registries among some manifests. They go into the ConfigMap that its image configuration names; if
- * it names none, a manifest that names ours is added. Without CAs, returns the manifests as they are.
+ * Makes the cluster use the CAs of registries in the manifests. Adds them to the ConfigMap that its image configuration
+ * names. If it names none, adds a manifest that names ours. Without CAs, returns the manifests unchanged.
  */
 export async function joinRegistryTrust(
   cluster: Cluster,

@@ -4,29 +4,29 @@ import type { RegistryAccess } from '../registry/registries.ts';
 import type { Destination } from '../release/mirror/destination.ts';
 import type { Architecture } from '../release/version.ts';
 
-/** Which release to mirror, to where, and with which configuration. */
+/** The release to mirror, the destination, and the configuration. */
 export interface MirroringRequest {
   /** A version, a pullspec, `file://REPOSITORY:TAG`, or the path of a bundle or mirror directory. */
   readonly release: string;
   /** The mirror directory or bundle for `file://` and for versions. */
   readonly fromDir?: string | undefined;
   readonly arch?: Architecture | undefined;
-  /** The only update graph to ask for a version. */
+  /** The URL of the only update graph to ask for a version. */
   readonly graphUrl?: string | undefined;
   readonly releaseRepository?: string | undefined;
-  /** Where the images go; undefined if only the configuration or an image stream is requested. */
+  /** The destination of the images; undefined if only the configuration or an image stream is requested. */
   readonly destination?: Destination | undefined;
   readonly skipReleaseImage: boolean;
   readonly verifyExisting: boolean;
-  /** Transfers at a time. */
+  /** The number of parallel transfers. */
   readonly concurrency: number;
   /** The image stream of the cluster that imports the images. */
   readonly imageStream?: string | undefined;
-  /** Lets the cluster reach the registry without a trusted certificate. */
+  /** Whether the cluster may use the registry without a trusted certificate. */
   readonly insecure: boolean;
   /** The folder for configuration manifests. */
   readonly configFolder?: string | undefined;
-  /** The folder for signature files named as `oc` names them. */
+  /** The folder for signature files with the names of `oc`. */
   readonly signatureFolder?: string | undefined;
   /** The kind of mirror set; undefined for none. */
   readonly mirrorSet?: MirrorSetKind | undefined;
@@ -34,9 +34,9 @@ export interface MirroringRequest {
   readonly graphData?: string | undefined;
   /** The PEM file with the CA of the registry. */
   readonly certificateAuthority?: string | undefined;
-  /** What to apply to the cluster. */
+  /** The objects to apply to the cluster. */
   readonly apply: 'nothing' | 'signatures' | 'configuration';
-  /** Replaces objects of the cluster that have other content. */
+  /** Replace objects of the cluster that have other content. */
   readonly overwrite: boolean;
   readonly dryRun?: 'client' | 'server' | undefined;
   readonly trust: {
@@ -47,9 +47,9 @@ export interface MirroringRequest {
   };
 }
 
-/** What mirroring uses of its surroundings. */
+/** The access of mirroring to registries and to the cluster. */
 export interface MirroringAccess {
   readonly registries: RegistryAccess;
-  /** Finds the cluster; `requestTimeout` is the one to use if the user gave none. */
+  /** Connects to the cluster. `requestTimeout` applies if the user gave none. */
   readonly openCluster: (requestTimeout?: string) => Promise<Cluster>;
 }

@@ -1,11 +1,11 @@
 import { Lexer, parseAllDocuments } from 'yaml';
 import { withoutText } from '../oci/syntax.ts';
 
-/** The limits for parsing YAML or JSON. A YAML parser needs a second for 60,000 tokens. */
+/** The limits for parsing YAML or JSON. A YAML parser takes a second for 60,000 tokens. */
 export interface DocumentLimits {
-  /** UTF-16 units of the text. */
+  /** The length of the text in UTF-16 units. */
   readonly length: number;
-  /** What the text consists of: brackets, keys, values, line breaks. */
+  /** The number of tokens: brackets, keys, values, line breaks. */
   readonly tokens: number;
 }
 
@@ -33,12 +33,12 @@ function makeValue(document: ReturnType<typeof parseAllDocuments>[number]): unkn
   try {
     return document.toJS() as unknown;
   } catch (error) {
-    // It quotes the name of an alias.
+    // The error quotes the name of an alias.
     throw error instanceof ReferenceError ? new ReferenceError('aliases lead nowhere or multiply') : error;
   }
 }
 
-/** The lexer works token by token, so that an absurd text costs no more than the limit. */
+/** The lexer works token by token, so a huge text takes no longer than the limit. */
 function countTokens(text: string, limits: DocumentLimits): number {
   if (text.length > limits.length) throw new RangeError(`it has more than ${limits.length} characters`);
   let count = 0;

@@ -12,17 +12,19 @@ import type { FetchFile } from '../http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
 
-/** A release by version, architecture and repository, or by image. The architecture of an image may be required. */
+/**
+ * A release by version, architecture and repository, or by image. For an image, `arch` is the required architecture.
+ */
 export type ReleaseRequest =
   | { readonly version: string; readonly arch: Architecture; readonly repository: string }
   | { readonly image: string; readonly arch?: Architecture };
 
-/** The keys and stores that a release is verified with. */
+/** The keys and signature stores to verify a release with. */
 export interface TrustRequest {
-  /** Keyring files, and fingerprints that are trusted in addition to Red Hat’s. */
+  /** Keyring files, and trusted fingerprints in addition to Red Hat’s. */
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
-  /** The only signature store to ask, instead of those that the payload names. */
+  /** The only signature store to ask, instead of the stores that the payload names. */
   readonly store?: string | undefined;
   /** Ask no store that the payload names. */
   readonly offline?: boolean;
@@ -39,7 +41,7 @@ export interface FoundRelease {
   readonly source: ContentSource;
 }
 
-/** A release with its valid signatures, and those of its images in a multi-architecture release. */
+/** A release with its valid signatures; for a multi-architecture release, also those of its images. */
 export interface SignedRelease {
   readonly release: Release;
   readonly signatures: ReadonlyMap<Digest, readonly VerifiedSignature[]>;
@@ -73,9 +75,9 @@ export async function findRelease(
 }
 
 /**
- * Reads a release and verifies its signature: before reading the payload if keys and signatures are available, else
- * with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns if unsigned
- * releases are allowed.
+ * Reads a release, and verifies its signature. Verifies before it reads the payload if keys and signatures are
+ * available, else with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns
+ * if unsigned releases are allowed.
  */
 export async function loadRelease(
   { reference, descriptor, source }: FoundRelease,
@@ -99,7 +101,7 @@ export async function loadRelease(
 
   const signatures = new Map<Digest, readonly VerifiedSignature[]>();
   if (own.length > 0) signatures.set(descriptor.digest, own);
-  // If the signature was available, those of the images in the list are too. There may be no network.
+  // If the signature was available, so are the signatures of the images in the list. There may be no network.
   const isAtHand = own.some(({ bytes }) => known.some((other) => other.equals(bytes)));
   const asked = isAtHand ? { ...trust, store: undefined } : trust;
   for (const { digest } of release.children) {
@@ -110,7 +112,7 @@ export async function loadRelease(
   return { release, signatures };
 }
 
-/** Says which image was being read, and where, in an error of the network, which names no more than a host. */
+/** Adds the image and its source to a network error, which names only a host. */
 function nameRelease(error: unknown, source: string, digest: Digest): unknown {
   if (!isPluginError(error) || error.code === 'interrupted' || error.message.includes(source)) return error;
   return describeFailures(new Map([[new CopyFailure('source', source, digest, error), ['release']]]), 1);

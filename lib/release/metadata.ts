@@ -7,7 +7,7 @@ import { parseVersion } from './version.ts';
 
 /** One image of a release. */
 export interface ComponentImage {
-  /** The component: `etcd`. Safe in tags and file names. */
+  /** The name of the component: `etcd`. It is safe in tags and file names. */
   readonly name: string;
   readonly reference: Reference;
   /** The reference as text, by digest. */
@@ -15,12 +15,12 @@ export interface ComponentImage {
   readonly digest: Digest;
 }
 
-// Half of a tag, and so without separators, leading dots or anything else that a path could be made of.
+// A component name becomes part of a tag and of file names, so it must not have separators or leading dots.
 const componentName = /^[a-z0-9][a-z0-9._-]{0,127}$/;
 
 /**
- * Reads the version and the images of a release from its `image-references`, an ImageStream of image.openshift.io/v1 whose
- * tags point to images by digest. Throws `invalid-release`, naming the tag that is at fault; `where` is for the message.
+ * Reads the version and the images of a release from its `image-references`, an ImageStream of image.openshift.io/v1
+ * whose tags name images by digest. Throws `invalid-release` with the invalid tag. `where` is for messages.
  */
 export function readImageReferences(
   files: PayloadFiles,
@@ -43,15 +43,14 @@ export function readImageReferences(
 }
 
 /**
- * The content of `release-metadata`: the versions that can update to the release, and whether it is for several
- * architectures.
+ * The content of `release-metadata`: the versions that can update to the release, and whether it is multi-architecture.
  */
 export interface ReleaseMetadata {
   readonly previous: readonly string[];
   readonly multi: boolean;
 }
 
-/** Reads `release-metadata`, which not every payload has. Throws `invalid-release`. */
+/** Reads `release-metadata`, which some payloads lack. Throws `invalid-release`. */
 export function readReleaseMetadata(files: PayloadFiles, where: string): ReleaseMetadata {
   if (!files.has('release-metadata')) return { previous: [], multi: false };
   const { previous = [], metadata } = parseObject(files, 'release-metadata', where);

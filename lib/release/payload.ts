@@ -4,28 +4,31 @@ import { PluginError, messageOf } from '../errors.ts';
 import type { Descriptor, Manifest } from '../oci/descriptor.ts';
 import type { ContentSource } from '../store/store.ts';
 
-/** The files of a payload's `release-manifests` folder by their names there, in the order of the archive, layers from the top. */
+/**
+ * The files of a payload's `release-manifests` folder by their names, in the order of the archive, from the top layer.
+ */
 export type PayloadFiles = ReadonlyMap<string, Buffer>;
 
 const folder = /^(?:\.?\/)*release-manifests\/([^/]+)$/;
 const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
 
-// Real ones: image-references 120 KB, the largest manifest below 1 MB, all of them 10 MB, layers up to 200 MB.
+// Real sizes: image-references 120 KB, the largest manifest below 1 MB, all manifests 10 MB, layers
+// up to 200 MB.
 const fileLimit = 16 * 1024 * 1024;
 const totalLimit = 128 * 1024 * 1024;
 const layerLimit = 2 * 1024 * 1024 * 1024;
 const unpackedLimit = 16 * 1024 * 1024 * 1024;
 
-// The parser unpacks what it is given in one go: zstd makes 128 MB of a slice of zeros.
+// The parser decompresses each slice at once: with zstd, a slice of zeros becomes 128 MB.
 const sliceSize = 4096;
 
-/** For how many milliseconds a layer is unpacked before anything else gets its turn. */
+/** The time for which a layer is unpacked before other work gets its turn, in milliseconds. */
 const turnLength = 50;
 
 /**
  * Reads the metadata and the manifests of a release payload, from the last layer down to the layer with
- * `image-references`. Uses a layer only after its digest is verified. Throws `invalid-release`, `too-large` and what
- * the source throws.
+ * `image-references`. Uses a layer only after its digest is verified. Throws `invalid-release`, `too-large` and the
+ * errors of the source.
  */
 export async function readPayloadFiles(
   source: ContentSource,
@@ -78,23 +81,23 @@ async function readLayer(source: ContentSource, layer: Descriptor, context: Cont
   const parser = new Parser({
     onReadEntry: readEntry,
     onwarn: (code, message) => {
-      // Other warnings are about single entries, which then count as absent.
+      // Other warnings are about single entries, which then count as missing.
       if (code === 'TAR_BAD_ARCHIVE') malformed(message);
     },
   });
   parser.on('error', malformed);
-  // What follows the end it would keep, all of it, copying it again with every chunk.
+  // The parser would keep all data after the end, and copy it again with every chunk.
   parser.on('eof', () => {
     ended = true;
     parser.abort(new Error('the end was reached'));
   });
-  // The stream is always read to its end, where its digest is checked: corrupt content is reported as that, whatever
-  // else the alteration broke.
+  // Read the stream to its end, where its digest is checked: corrupt content is then reported as
+  // corrupt, not by its other faults.
   let turn = performance.now();
   for await (const chunk of (await source.fetch(layer)) as AsyncIterable<Buffer>) {
     for (let at = 0; at < chunk.length && !problem && !ended; at += sliceSize) {
       parser.write(chunk.subarray(at, at + sliceSize));
-      // A chunk of a megabyte may unpack to gigabytes.
+      // A chunk of a megabyte may decompress to gigabytes.
       if (performance.now() - turn < turnLength) continue;
       await takeTurn(context.signal);
       turn = performance.now();

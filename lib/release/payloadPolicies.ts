@@ -7,10 +7,10 @@ import { isImagePolicy, readImagePolicy, type ImagePolicy } from './sigstore/ima
 // The real ones have 3 KB. They are read before the signature of the payload is checked.
 const limits = { length: 1024 * 1024, tokens: 20_000 };
 
-// The definitions of these kinds name them too, but further in.
+// The CustomResourceDefinitions of these kinds name them too, but indented.
 const kindLine = /^(?:kind: *["']?|\s*"kind": *")(?:Cluster)?ImagePolicy["']?,?\s*$/m;
 
-/** Reads the image policies among the manifests of a payload. A file that cannot be read is left out with a warning. */
+/** Reads the image policies in the manifests of a payload. Skips a file that cannot be read, with a warning. */
 export function readPayloadPolicies(files: PayloadFiles, context: Context): ImagePolicy[] {
   return [...files].flatMap(([name, content]) => {
     const text = content.toString('utf8');

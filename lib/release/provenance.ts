@@ -1,11 +1,11 @@
 import { parseJson } from '../oci/syntax.ts';
 import type { PayloadFiles } from './payload.ts';
 
-/** Where a release comes from, as its payload says: for a person who audits it. Nothing depends on it. */
+/** The origin of a release according to its payload, for an audit. Nothing else uses it. */
 export interface Provenance {
-  /** The page of the advisory. */
+  /** The URL of the advisory. */
   readonly errata?: string;
-  /** Versions of parts, such as `kubernetes` and `machine-os`. */
+  /** The versions of parts, such as `kubernetes` and `machine-os`. */
   readonly versions: Readonly<Record<string, string>>;
   /** The source of each component: a repository and a commit. */
   readonly sources: ReadonlyMap<string, { readonly repository: string; readonly commit: string }>;
@@ -17,12 +17,15 @@ interface ImageReferences {
   };
 }
 
-// Every text ends up in a report, so each has a narrow form.
+// Every text is printed in a report, so each must match a narrow pattern.
 const address = /^https:\/\/[\w./:?=&%-]{1,300}$/;
 const commitHash = /^[0-9a-f]{7,64}$/;
 const versionEntry = /^([a-z][a-z0-9-]{0,50})=([\w.+-]{1,100})$/;
 
-/** Reads `image-references` and `release-metadata` of a payload, which were parsed before. A text of another form is left out. */
+/**
+ * Reads `image-references` and `release-metadata` of a payload, which are parsed before. Leaves out texts of another
+ * form.
+ */
 export function readProvenance(files: PayloadFiles): Provenance {
   const parse = (name: string): unknown => parseJson(files.get(name)?.toString('utf8') ?? '{}');
   const { metadata } = parse('release-metadata') as { metadata?: { url?: unknown } };

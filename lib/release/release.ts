@@ -17,32 +17,32 @@ import { parseArchitecture, type Architecture } from './version.ts';
 export interface Release {
   readonly version: string;
   readonly arch: Architecture;
-  /** The digest that the cluster is told and that is signed: of the list where the payload is one. */
+  /** The digest that is signed and that the cluster is given; of the manifest list if the payload is one. */
   readonly digest: Digest;
-  /** The payload's manifest or list of manifests. */
+  /** The payload's manifest or manifest list. */
   readonly descriptor: Descriptor;
   readonly reference: Reference;
-  /** The payload by digest. */
+  /** The pullspec of the payload by digest. */
   readonly pullspec: string;
   /** The component images by name, in the payload's order. */
   readonly images: ReadonlyMap<string, ComponentImage>;
-  /** The names of those that hold an operating system for nodes, or extensions to one. */
+  /** The names of the component images with an operating system for nodes, or with its extensions. */
   readonly osImages: readonly string[];
-  /** The versions that can be updated to this one. */
+  /** The versions that can update to this one. */
   readonly previous: readonly string[];
-  /** The payload's manifests of single architectures where it is a list; else empty. */
+  /** The manifests of single architectures if the payload is a manifest list; else empty. */
   readonly children: readonly Descriptor[];
   readonly verification: Verification;
-  /** The image policies that clusters get with this release (ClusterImagePolicy). */
+  /** The image policies that the release adds to clusters (ClusterImagePolicy). */
   readonly imagePolicies: readonly ImagePolicy[];
   readonly provenance: Provenance;
 }
 
 /** Options for reading a payload. */
 export interface PayloadOptions {
-  /** The repository that the payload's pullspec names, with its registry: `quay.io/openshift-release-dev/ocp-release`. */
+  /** The repository in the payload's pullspec, with its registry: `quay.io/openshift-release-dev/ocp-release`. */
   readonly repository: string;
-  /** The version and the architecture that it must be of. */
+  /** The required version and architecture. */
   readonly version?: string;
   readonly arch?: Architecture;
 }
@@ -50,10 +50,10 @@ export interface PayloadOptions {
 const osImage = /^(?:rhel-coreos|rhcos|fedora-coreos|(?:centos-)?stream-coreos)|^machine-os-content$|-extensions$/;
 
 /**
- * Reads a release from its payload image, whose content is verified against `descriptor`. The signature is not
- * checked; see verifyRelease. A list is read through its linux/amd64 manifest, or its first. Throws `invalid-release`
- * for an image that is not a payload, has malformed metadata, or is for another version or architecture, and what the
- * source throws.
+ * Reads a release from its payload image, and verifies the content against `descriptor`. Does not check the signature;
+ * see verifyRelease. For a manifest list, reads its linux/amd64 manifest, or its first. Throws `invalid-release` for an
+ * image that is not a payload, has malformed metadata, or is for another version or architecture, and the errors of the
+ * source.
  */
 export async function readPayload(
   source: ContentSource,
@@ -68,7 +68,8 @@ export async function readPayload(
   const files = await readPayloadFiles(source, manifest, context);
   const { version, images } = readImageReferences(files, where);
   const { previous, multi } = readReleaseMetadata(files, where);
-  // A child says of itself that it is part of a multi-arch release; a list may have been made of one architecture only.
+  // A child states that it is part of a multi-arch release. Such a manifest list may have one
+  // architecture only.
   const arch =
     children.length > 1 || (children.length === 1 && multi) ? 'multi' : await readArchitecture(source, manifest, where);
   checkWanted('version', version, options.version, where);
@@ -93,7 +94,7 @@ export async function readPayload(
 
 /**
  * Reads the files of the `release-manifests` folder of a payload, from the same manifest as readPayload. Throws the
- * same, except for errors in the files.
+ * same errors, except for errors in the files.
  */
 export async function readPayloadManifests(
   source: ContentSource,
@@ -112,7 +113,7 @@ async function readManifest(source: ContentSource, descriptor: Descriptor): Prom
   return parseManifest(await readContent(source, descriptor), `${descriptor.digest} in ${source.name}`);
 }
 
-// Build attestations stand in lists as manifests for the platform unknown/unknown.
+// Build attestations are in manifest lists as manifests for the platform unknown/unknown.
 function isForPlatform({ platform }: Descriptor): boolean {
   return platform?.os !== 'unknown';
 }

@@ -4,14 +4,14 @@ import { readDocuments } from './documents.ts';
 import type { KeyMaterial } from './signature/keyring.ts';
 import type { PayloadFiles } from './payload.ts';
 
-/** The keys and stores that a payload names for verifying releases. They are not trusted by themselves. */
+/** The keys and stores that a payload names for verifying releases. The payload itself does not make them trusted. */
 export interface Verification {
   readonly keys: readonly KeyMaterial[];
-  /** Signature stores, http(s) URLs. */
+  /** The http(s) URLs of signature stores. */
   readonly stores: readonly string[];
 }
 
-// Read before anybody is trusted. The real one has 9 KB.
+// Read before the release is verified. The real one has 9 KB.
 const limits = { length: 1024 * 1024, tokens: 20_000 };
 
 const annotation = 'release.openshift.io/verification-config-map';
@@ -23,7 +23,7 @@ const annotation = 'release.openshift.io/verification-config-map';
 export function readVerification(files: PayloadFiles, context: Context): Verification {
   for (const [name, content] of files) {
     const text = content.toString('utf8');
-    // Most of a payload's hundreds of manifests can be passed over without parsing them.
+    // Most of a payload's hundreds of manifests can be skipped without parsing.
     if (!text.includes(annotation)) continue;
     const data = documentsOf(name, text, context).find(isVerification)?.data;
     if (data) return verificationOf(name, data, context);
@@ -39,7 +39,7 @@ interface ConfigMap {
 
 function documentsOf(name: string, text: string, context: Context): (ConfigMap | null)[] {
   try {
-    // Red Hat's own manifest has a key twice, which Kubernetes forgives.
+    // Red Hat's own manifest has a duplicate key, which Kubernetes accepts.
     return readDocuments(text, limits).values as (ConfigMap | null)[];
   } catch (error) {
     context.log('warn', `${name} in the release payload is not YAML and is skipped: ${messageOf(error)}`);
@@ -57,7 +57,7 @@ function verificationOf(file: string, data: Readonly<Record<string, unknown>>, c
     .filter(([key]) => key.startsWith('verifier-public-key-'))
     .map(([key, content]) => ({ name: `${key} of ${file} in the release payload`, content }));
   const named = entries.filter(([key]) => key.startsWith('store-')).map(([, store]) => store.trim());
-  // A payload that is not verified yet has no say about which local files are read.
+  // An unverified payload must not choose local files to read.
   const stores = named.filter((store) => /^https?:/.test(store) && URL.canParse(store));
   if (stores.length < named.length)
     context.log('warn', `${file} in the release payload names a signature store that is not http(s), which is skipped`);

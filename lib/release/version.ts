@@ -1,16 +1,16 @@
 import semver from 'semver';
 import { PluginError } from '../errors.ts';
 
-/** The architectures that releases are published for, by the names that their tags have, with the names that image configurations have. */
+/** The architectures of published releases: the names in their tags, and the names in image configurations. */
 const goNames = { x86_64: 'amd64', aarch64: 'arm64', ppc64le: 'ppc64le', s390x: 's390x', multi: undefined } as const;
 
-/** An architecture of a release, spelled as in its tags; `multi` is a list of all. */
+/** An architecture of a release, by its name in tags. `multi` is a manifest list of all. */
 export type Architecture = keyof typeof goNames;
 
-/** The repository of Red Hat's releases, the default for the release images of a directory. */
+/** The repository of Red Hat's releases, and the default repository for the release images of a directory. */
 export const usualRepository = 'quay.io/openshift-release-dev/ocp-release';
 
-/** Every architecture, in the order in which help texts name them. */
+/** All architectures, in the order of help texts. */
 export const architectures = Object.keys(goNames) as readonly Architecture[];
 
 /** Reads an architecture by its own name or by Go’s (`amd64`, `arm64`). Throws `usage`. */
@@ -22,7 +22,7 @@ export function parseArchitecture(text: string): Architecture {
   });
 }
 
-/** The name that image configurations and manifest lists have for an architecture; undefined for `multi`. */
+/** Returns the name of an architecture in image configurations and manifest lists; undefined for `multi`. */
 export function goArchitecture(arch: Architecture): string | undefined {
   return goNames[arch];
 }
@@ -35,7 +35,7 @@ export function isVersion(text: string): boolean {
 /** Parses a complete release version such as `4.12.4` or `4.13.0-rc.2`. Throws `usage`. */
 export function parseVersion(text: string): string {
   const version = semver.parse(text);
-  // A tag cannot hold build metadata (+…), and `v4.12.4` is no tag either: only the canonical form will do.
+  // A tag cannot have build metadata (+…), and `v4.12.4` is not a tag either. Only the canonical form is valid.
   if (version?.version === text) return text;
   const meant = version?.version ?? semver.coerce(text)?.version;
   throw new PluginError('usage', `“${text}” is not the version of a release`, {
@@ -88,15 +88,15 @@ export function channelsOf(version: string): string[] {
   return stages.map((stage) => `${stage}-${major}.${minor}`);
 }
 
-/** Returns the architectures that a repository with these tags has a version for. */
+/** Returns the architectures for which a repository with these tags has a version. */
 export function architecturesOf(version: string, tags: readonly string[]): Architecture[] {
   const present = new Set(tags);
   return architectures.filter((arch) => present.has(releaseTag(version, arch)));
 }
 
 /**
- * Returns the existing versions of an architecture that are nearest to a wanted one, nearest first: the same minor
- * version before others, and final versions before pre-releases unless a pre-release is wanted.
+ * Returns the existing versions of an architecture that are nearest to a requested one, nearest first. The same minor
+ * version comes before others. Final versions come before pre-releases, unless a pre-release is requested.
  */
 export function nearVersions(wanted: string, tags: readonly string[], arch: Architecture, count = 5): string[] {
   const target = new semver.SemVer(wanted);
@@ -104,7 +104,7 @@ export function nearVersions(wanted: string, tags: readonly string[], arch: Arch
     Math.abs(version.major - target.major),
     Math.abs(version.minor - target.minor),
     target.prerelease.length === 0 && version.prerelease.length > 0 ? 1 : 0,
-    // Of another minor version, the latest patch is the one of interest, not the one with a like number.
+    // Of another minor version, the latest patch comes first, not the patch with the nearest number.
     version.minor === target.minor ? Math.abs(version.patch - target.patch) : -version.patch,
   ];
   return tags
@@ -117,7 +117,7 @@ export function nearVersions(wanted: string, tags: readonly string[], arch: Arch
 }
 
 /**
- * Makes the error for a version that a repository (`where`) does not have. The hint lists the architectures that have
+ * Returns the error for a version that a repository (`where`) does not have. The hint lists the architectures that have
  * it, or the nearest versions.
  */
 export function unknownVersion(

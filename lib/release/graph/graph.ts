@@ -11,7 +11,7 @@ export const publicGraph = 'https://api.openshift.com/api/upgrades_info/v1/graph
 
 /** The updates of a cluster, from its ClusterVersion. */
 export interface ClusterUpdates {
-  /** `spec.upstream`; undefined where the cluster asks the public graph. */
+  /** `spec.upstream`; undefined if the cluster asks the public graph. */
   readonly upstream?: string | undefined;
   readonly channel?: string | undefined;
   readonly arch: Architecture;
@@ -21,7 +21,7 @@ export interface ClusterUpdates {
 
 /** Options for finding a version. */
 export interface ResolveOptions {
-  /** The only graph to ask. */
+  /** The URL of the only graph to ask. */
   readonly graphUrl?: string | undefined;
   readonly cluster?: ClusterUpdates | undefined;
   readonly fetchFile: FetchFile;
@@ -33,7 +33,7 @@ interface Node {
   readonly payload: string;
 }
 
-/** What a graph server answered: the releases of the channels that were asked for, or what kept it from answering. */
+/** The response of a graph server: the releases of the requested channels, or an error. */
 interface Answer {
   readonly where: string;
   readonly nodes: readonly Node[];
@@ -44,10 +44,10 @@ interface Answer {
 const graphLimit = 64 * 1024 * 1024;
 
 /**
- * Finds the image of a version: first in the updates that the cluster lists, without a network, then in the update
- * graph of the cluster and the public one, or in the given graph only. Tries the channel of the cluster first, then
- * the channels that have the version. Returns the pullspec by digest. Throws `unknown-version` with the nearest
- * versions. If no graph can be read, throws the error of the first.
+ * Finds the image of a version. Asks the updates that the cluster lists, without a network, then the update graph of
+ * the cluster and the public one, or only the given graph. Tries the channel of the cluster first, then the channels
+ * that have the version. Returns the pullspec by digest. Throws `unknown-version` with the nearest versions, or the
+ * error of the first graph if no graph can be read.
  */
 export async function resolveVersion(
   version: string,
@@ -97,7 +97,7 @@ async function askGraph(
       nodes.push(...found);
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
-      // A server that fails would fail for the next channel too, perhaps as slowly.
+      // A failing server would also fail for the next channel, perhaps slowly.
       return { where, nodes, problem: error };
     }
   }
@@ -117,7 +117,7 @@ async function readGraph(url: URL, where: string, arch: Architecture, fetchFile:
   return nodes.flatMap((node: unknown) => {
     const { version, payload } = (node ?? {}) as Partial<Record<keyof Node, unknown>>;
     if (typeof version !== 'string' || typeof payload !== 'string') return [];
-    // Some graphs tell architectures apart by the build metadata of the version.
+    // Some graphs encode the architecture in the build metadata of the version.
     const [name = '', build] = version.split('+');
     return build === undefined || build === arch || build === goArchitecture(arch) ? [{ version: name, payload }] : [];
   });
@@ -147,7 +147,7 @@ function notFound(version: string, arch: Architecture, answers: readonly Answer[
   if (answered.length === 0 && problem) {
     return new PluginError(problem.code, `${version} cannot be looked up: ${problem.message}`, {
       hint:
-        // What is wrong on this side keeps the release image from being reached as well.
+        // A wrong setting on this machine would also fail for the release image, so its own hint is shown.
         problem.code === 'usage'
           ? problem.hint
           : 'Without a graph, name the release image itself: REGISTRY/REPOSITORY@sha256:DIGEST.',

@@ -8,30 +8,30 @@ import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { printable } from '../../http/networkErrors.ts';
 import type { FetchFile } from '../../http/fetchFile.ts';
 
-/** Where the graph data of all releases is published, as a gzipped tar. */
+/** The URL of the graph data of all releases, a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';
 
 /** The files of a graph-data archive by their paths in it: `version`, `channels/stable-4.12.yaml`. */
 export type GraphData = ReadonlyMap<string, Buffer>;
 
-// The published archive: 1 MB packed, 3000 files, 5 MB of tar.
+// The published archive has 1 MB compressed, 3000 files, and 5 MB of tar.
 const archiveLimit = 64 * 1024 * 1024;
 const tarLimit = 256 * 1024 * 1024;
 const entryLimit = 50_000;
 const depthLimit = 16;
 const pathLimit = 512;
 
-/** What the update service reads in addition to `version` and `channels`, and needs to start. */
+/** The files that the update service reads in addition to `version` and `channels`, and needs to start. */
 const expected = ['blocked-edges/', 'raw/metadata.json'];
 
 /**
- * Gets a graph-data archive from a path, or a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large`
- * above 64 MiB, `usage` for another protocol, and what `fetchFile` throws.
+ * Gets a graph-data archive from a path, or from a file or http(s) URL. Throws `not-readable`, `not-found`, `too-large`
+ * above 64 MiB, `usage` for another protocol, and the errors of `fetchFile`.
  */
 export async function fetchGraphData(
   location: string,
   fetchFile: FetchFile,
-): Promise<{ bytes: Buffer; /** The location, fit for a message. */ where: string }> {
+): Promise<{ bytes: Buffer; /** The location, safe for messages. */ where: string }> {
   const url = /^[a-z][a-z0-9+.-]+:/i.test(location) && URL.canParse(location) ? new URL(location) : undefined;
   if (!url) return readArchive(resolve(location));
   if (url.protocol === 'file:' && url.host === '') return readArchive(fileURLToPath(url));
@@ -48,10 +48,9 @@ export async function fetchGraphData(
 }
 
 /**
- * Reads a tar, gzipped or not, of graph data: its files by path, sorted, without a folder that holds everything (as
- * archives of repositories have one). It may hold nothing but files and folders below its root, and needs a `version` of the
- * schema 1 and at least one channel; `warn` is told what else is missing. Throws `invalid-file`, and `too-large` for archives that are larger unpacked than any
- * sound one. `where` is for the message.
+ * Reads a tar of graph data, gzipped or not. Returns its files by path, sorted, without the single top folder that
+ * archives of repositories have. It must have only files and folders, a `version` with schema 1, and a channel. Calls
+ * `warn` for other missing files. Throws `invalid-file`, and `too-large` above the limits. `where` is for messages.
  */
 export async function readGraphData(
   archive: Buffer,
@@ -94,7 +93,7 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
     if (problem) throw problem;
   };
   const readEntry = (entry: ReadEntry): void => {
-    // Without the look back, a run of slashes would be searched from each of them on.
+    // Without the lookbehind, a run of slashes would take quadratic time.
     const path = entry.path.replace(/^(?:\.\/)+/, '').replace(/(?<!\/)\/+$/, '');
     problem ??= checkEntry(entry, path, where);
     if (++entries > entryLimit) problem ??= tooLarge(where, `more than ${entryLimit} entries`);
@@ -120,11 +119,11 @@ async function unpack(archive: Buffer, where: string): Promise<Map<string, Buffe
   parser.on('eof', () => (ended = true));
   try {
     for await (const chunk of inflate(archive)) {
-      // The parser would unpack what is packed twice, to any size.
+      // The parser would decompress data that is compressed twice, to any size.
       if (length === 0 && !isTar(chunk)) throw invalid(where, 'it is not a tar, nor a gzipped one');
       length += chunk.length;
       if (length > tarLimit) throw tooLarge(where, `more than ${tarLimit} bytes when it is unpacked`);
-      // The parser takes its time over what follows the end.
+      // The parser is slow on data after the end.
       if (!ended) parser.write(chunk);
       check();
     }
@@ -145,7 +144,7 @@ function inflate(archive: Buffer): AsyncIterable<Buffer> {
   return packed ? bytes.pipe(createGunzip()) : bytes;
 }
 
-/** Whether bytes begin with a tar header that says so, or with nothing at all: no packed format begins like that. */
+/** Returns whether bytes begin with a ustar header. No compressed format begins like that. */
 function isTar(start: Buffer): boolean {
   return start.toString('latin1', 257, 262) === 'ustar';
 }

@@ -12,33 +12,34 @@ import type { FetchFile } from '../../http/fetchFile.ts';
 export interface GraphDataOptions {
   /** The graph-data archive: its bytes, a path, or a file or http(s) URL. */
   readonly archive: Buffer | string;
-  /** Release signatures for the update service to serve, by the digests of the releases. */
+  /** Release signatures that the update service serves, by the digests of the releases. */
   readonly signatures: ReleaseSignatures;
   /**
-   * An image, or a list of them, with `/bin/bash` and `cp`, on which the image is built: the update service runs it to copy the
-   * data. The `cli` image of a release is one that is at hand wherever a release is.
+   * The base of the image: an image or a manifest list, with `/bin/bash` and `cp`, because the update service runs it
+   * to copy the data. The `cli` image of a release is always available.
    */
   readonly base: { readonly source: ContentSource; readonly root: Descriptor };
   readonly fetchFile: FetchFile;
 }
 
-/** An image to copy: its new content is in memory, the rest comes from its base. */
+/** An image to copy. Its new content is in memory, and the rest is in its base. */
 export interface GraphDataImage {
   readonly root: Descriptor;
   readonly source: ContentSource;
 }
 
-// Where the operator mounts the volume that the update service reads (cincinnati-operator, `newGraphDataInitContainer`).
+// The operator mounts here the volume that the update service reads (cincinnati-operator,
+// `newGraphDataInitContainer`).
 const command = ['/bin/bash', '-c', `exec cp -rp /${graphDataFolder}/* /var/lib/cincinnati/graph-data`];
 
-// As in the tar: the same inputs give the same image.
+// A constant, as in the tar of a bundle: the same inputs give the same image.
 const created = '1980-01-01T00:00:00Z';
 
 /**
- * Builds the image that gives an update service inside a cluster its graph data, and release signatures as
- * `signatures/sha256/<hex>/signature-N`: one layer on top of the base, for each architecture that the base has. The same inputs give the same
- * bytes on every machine. Throws what `fetchGraphData` and `readGraphData` throw, `invalid-manifest` for a base that cannot be built on,
- * and whatever its source does.
+ * Builds the image with the graph data for an update service in a cluster, and release signatures as
+ * `signatures/sha256/<hex>/signature-N`. It is one layer on the base, for each architecture of the base. The same
+ * inputs give the same bytes on every machine. Throws the errors of `fetchGraphData` and `readGraphData`,
+ * `invalid-manifest` for an unusable base, and the errors of its source.
  */
 export async function buildGraphDataImage(options: GraphDataOptions, context: Context): Promise<GraphDataImage> {
   const { archive, signatures, base, fetchFile } = options;
@@ -59,7 +60,7 @@ async function build(base: ContentSource, root: Descriptor, layer: Layer, overla
   if (!isIndex(manifest)) return buildImage(base, manifest, layer, overlay, where);
   const manifests: Descriptor[] = [];
   for (const child of manifest.manifests) {
-    // Others are attestations about the images, not about ours.
+    // Other manifests are attestations about the images of the base.
     if (isIndex(child) || child.platform?.os !== 'linux') continue;
     manifests.push({ ...(await build(base, child, layer, overlay)), platform: child.platform });
   }
@@ -91,7 +92,7 @@ async function buildImage(
     config: addJson(overlay, manifest.config.mediaType, {
       ...platform,
       created,
-      // No entrypoint of the base: it would get the command as its arguments.
+      // Without the entrypoint of the base, which would get the command as its arguments.
       config: { Env: env, Cmd: command },
       rootfs: { type: 'layers', diff_ids: [...config.diffIds, layer.diffId] },
       ...(history && { history: [...history, { created, created_by: 'graph data' }] }),

@@ -9,23 +9,24 @@ export type ReleaseSignatures = ReadonlyMap<Digest, readonly Uint8Array[]>;
 /** A layer of an image. */
 export interface Layer {
   readonly bytes: Buffer;
-  /** The digest of what is packed in it. */
+  /** The digest of the uncompressed layer. */
   readonly diffId: Digest;
 }
 
-/** Where a graph-data image has its data, from the root. */
+/** The folder of the data in a graph-data image, from the root. */
 export const graphDataFolder = 'var/lib/cincinnati-graph-data';
 
 /**
- * Makes the layer of graph data, with release signatures as `signatures/sha256/<hex>/signature-N`, where the update service
- * (cincinnati, metadata-helper) looks for them. Everything belongs to root and can be read by everybody; the same content gives the same bytes.
+ * Returns the layer of graph data, with release signatures as `signatures/sha256/<hex>/signature-N`, where the update
+ * service (cincinnati, metadata-helper) looks for them. All files belong to root and are world-readable. The same
+ * content gives the same bytes.
  */
 export function makeLayer(data: GraphData, signatures: ReleaseSignatures): Layer {
   const tar = makeTar(addSignatures(data, signatures));
   return { bytes: packTar(tar), diffId: digestOf(tar) };
 }
 
-/** Puts signatures to those of the data, each once. */
+/** Adds signatures to the signatures of the data, each once. */
 function addSignatures(data: GraphData, signatures: ReleaseSignatures): GraphData {
   const files = new Map(data);
   for (const [digest, list] of signatures) {
@@ -48,7 +49,7 @@ function makeTar(files: GraphData): Buffer {
     ...[...folders].map((path) => ({ path: `${path}/`, folder: true }) as const),
     ...[...files].map(([path, content]) => ({ path: `${graphDataFolder}/${path}`, content })),
   ];
-  // By path, so that a folder comes before what is in it.
+  // Sorted by path, so that a folder comes before its files.
   entries.sort((a, b) => (a.path < b.path ? -1 : 1));
   const layout = layOutTar(entries);
   const tar = Buffer.alloc(layout.size);
@@ -60,8 +61,8 @@ function makeTar(files: GraphData): Buffer {
 }
 
 /**
- * Packs as gzip (RFC 1952) with stored blocks (RFC 1951, 3.2.4). What zlib compresses to depends on the processor and on the version of Node,
- * and the digest of the image with it.
+ * Packs bytes as gzip (RFC 1952) with stored blocks (RFC 1951, 3.2.4). The output of zlib, and so the digest of the
+ * image, would depend on the processor and on the version of Node.js.
  */
 function packTar(tar: Buffer): Buffer {
   const most = 0xffff;

@@ -15,14 +15,16 @@ export class Overlay implements ContentSource {
     this.#base = base;
   }
 
-  /** Adds content and gives its descriptor. */
+  /** Adds content, and returns its descriptor. */
   add(mediaType: string, bytes: Buffer): Descriptor {
     const descriptor = { mediaType, digest: digestOf(bytes), size: bytes.length };
     this.#own.set(descriptor.digest, { descriptor, bytes });
     return descriptor;
   }
 
-  /** The descriptor of content that was added; what the base has can be fetched, not resolved. Throws `not-found`. */
+  /**
+   * Returns the descriptor of added content. Content of the base can be fetched, but not resolved. Throws `not-found`.
+   */
   async resolve(digest: string): Promise<Descriptor> {
     const own = this.#own.get(digest);
     if (own) return own.descriptor;

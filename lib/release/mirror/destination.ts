@@ -11,24 +11,24 @@ export type Place =
   | { readonly kind: 'registry'; readonly registry: string; readonly repository: string }
   | { readonly kind: 'directory'; readonly root: string; readonly repository: string };
 
-/** Where an image goes, and the tag that it gets there; without one it is there by digest only. */
+/** The destination of an image, and its tag there; without a tag it can only be found by digest. */
 export interface Target {
   readonly place: Place;
   readonly tag?: string | undefined;
 }
 
-/** The name that the release image has among those of its components. */
+/** The name of the release image among the names of its components. */
 export const releaseName = 'release';
 
-/** Tells where an image of a release goes, by the component’s name or `releaseName`. */
+/** Returns the destination of an image of a release, by the component’s name or `releaseName`. */
 export type Destination = (name: string, release: Pick<Release, 'version' | 'arch'>) => Target;
 
-/** What somebody wrote about where a release goes. */
+/** The destination of a release, as the user wrote it. */
 export interface DestinationRequest {
-  /** A repository, `file://` for one in `toDir`; it may contain `${component}` and `${version}`. */
+  /** A repository, or `file://` with a repository in `toDir`. It may contain `${component}` and `${version}`. */
   readonly to?: string | undefined;
   readonly toDir?: string | undefined;
-  /** Where the release image goes instead, tag and all. */
+  /** The destination of the release image, with its tag. */
   readonly toReleaseImage?: string | undefined;
 }
 
@@ -36,9 +36,9 @@ const component = '${component}';
 const version = '${version}';
 
 /**
- * Reads where a release goes, as `oc adm release mirror` does: all images into one repository, by the tags `<version>-<arch>` and
- * `<version>-<arch>-<component>`; or, by a template with `${component}`, each to a tag or a repository of its own, where a tag in the template
- * is followed by the architecture. Throws `usage` for what cannot be one, before anything is asked for.
+ * Parses the destination of a release as `oc adm release mirror` does. All images go into one repository, with the tags
+ * `<version>-<arch>` and `<version>-<arch>-<component>`. With `${component}` each image has its own tag or repository;
+ * the architecture is appended to a tag in the template. Throws `usage` for an invalid destination, before any request.
  */
 export function parseDestination(request: DestinationRequest): Destination {
   const { toDir = '.', toReleaseImage } = request;
@@ -61,13 +61,13 @@ export function parseDestination(request: DestinationRequest): Destination {
   };
 }
 
-/** A target in the form of a pullspec, with `file://` in front where it is in a directory; by the digest when one is given. */
+/** Formats a target as a pullspec, with the prefix `file://` for a directory; by digest if one is given. */
 export function formatTarget({ place, tag }: Target, digest?: Digest): string {
   const suffix = digest !== undefined ? `@${digest}` : tag !== undefined ? `:${tag}` : '';
   return formatPlace(place) + suffix;
 }
 
-/** A repository as text: `registry/repository`, or `file://repository`, which leaves out the directory as `oc` does. */
+/** Formats a repository: `registry/repository`, or `file://repository`, without the directory, as `oc` does. */
 export function formatPlace(place: Place): string {
   return place.kind === 'registry' ? formatReference(place) : `file://${place.repository}`;
 }
@@ -76,7 +76,7 @@ function fillIn(template: string, name: string, versionText: string): string {
   return template.replaceAll(component, name).replaceAll(version, versionText);
 }
 
-/** Reads one target; `shown` is how somebody wrote it. */
+/** Parses one target. `shown` is the text of the user. */
 function parseTarget(option: string, text: string, toDir: string, shown = text): Target {
   const scheme = /^([a-z0-9]+):\/\//.exec(text)?.[1];
   if (scheme !== undefined && scheme !== 'file' && scheme !== 'docker') {

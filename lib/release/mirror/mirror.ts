@@ -13,13 +13,16 @@ import { formatPlace, type Place } from './destination.ts';
 import { ImageGraphReader } from '../../store/imageGraph.ts';
 import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
 
-/** How to mirror. */
+/** Options of mirroring. */
 export interface MirrorOptions {
-  /** How many transfers may be under way at a time. */
+  /** The number of parallel transfers. */
   readonly concurrency: number;
-  /** Opens a repository for writing; asked once for each. */
+  /** Opens a repository for writing. Called once for each repository. */
   readonly openStore: (place: Place) => ContentStore;
-  /** Brings a blob from a registry into a file or into another registry, faster than a stream would, and verifies it. */
+  /**
+   * Downloads a blob from a registry into a file, or uploads it to another registry, faster than a stream, and verifies
+   * it.
+   */
   readonly download: (
     blob: Descriptor,
     references: readonly Reference[],
@@ -28,19 +31,19 @@ export interface MirrorOptions {
   ) => Promise<void>;
 }
 
-/** What a mirror run did. */
+/** The result of a mirror run. */
 export interface MirrorResult extends CopyCounts {
   readonly images: number;
   readonly attachments: number;
   /** The images that have sigstore attachments. */
   readonly attached: ReadonlySet<MirrorImage>;
-  /** Whether any of the images is a list: other tools may need to be told to keep it whole. */
+  /** Whether any of the images is a manifest list. Other tools may need an option to keep it complete. */
   readonly hasLists: boolean;
 }
 
 /**
- * Reads the manifests of images and of their sigstore attachments, and sorts them by the repositories they go to. Throws one error for
- * all images that failed, before anything is written.
+ * Reads the manifests of images and of their sigstore attachments, and groups them by destination repository. Throws
+ * one error for all failed images, before anything is written.
  */
 export async function planMirror(images: readonly MirrorImage[], context: Context): Promise<MirrorGroup[]> {
   const reader = new ImageGraphReader();
@@ -61,8 +64,9 @@ export async function planMirror(images: readonly MirrorImage[], context: Contex
 }
 
 /**
- * Copies what was planned: lists with all that is in them, and sigstore attachments by their tags. Skips what is present, and mounts what
- * another repository of the same registry or directory has, and copies release images last. Throws what copyImages throws.
+ * Copies the planned images: manifest lists with all their images, and sigstore attachments by their tags. Skips
+ * present content, mounts content of other repositories in the same registry or directory, and copies release images
+ * last. Throws the errors of copyImages.
  */
 export async function runMirror(
   groups: readonly MirrorGroup[],
@@ -70,7 +74,7 @@ export async function runMirror(
   context: Context,
 ): Promise<MirrorResult> {
   const stores = groups.map((group) => ({ group, store: options.openStore(group.place) }));
-  // An unreachable registry, or one that refuses the user, is reported once instead of for every image.
+  // Report an unreachable registry, or a registry that refuses the user, once instead of for every image.
   const [first] = stores;
   const root = first?.group.images[0]?.graph.root;
   if (first && root) {
@@ -111,7 +115,7 @@ export async function runMirror(
   };
 }
 
-/** Tells which images of a plan are at their place already. */
+/** Returns the images of a plan that their destination already has. */
 export async function findPresent(
   groups: readonly MirrorGroup[],
   openStore: MirrorOptions['openStore'],
@@ -128,7 +132,7 @@ export async function findPresent(
 }
 
 function firstOfAll(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): Error {
-  // What keeps everything from being read, such as a registry that is down, is told once.
+  // An error that prevents all reads, such as a registry that is down, is reported once.
   const [first, ...others] = failures.keys();
   const same = first && others.length > 0 && others.every(({ message }) => message === first.message);
   return same && isPluginError(first.cause) ? first.cause : describeFailures(failures, total);
@@ -155,7 +159,9 @@ function listCopies({ images }: MirrorGroup): OrderedImage[] {
   });
 }
 
-/** The repositories beside a group’s that may have its blobs: those it comes from, and those that were filled before. */
+/**
+ * Returns other repositories that may have a group’s blobs: its sources, and the repositories that were filled before.
+ */
 function neighboursOf({ place, images }: MirrorGroup, filled: readonly MirrorGroup[]): string[] {
   const sources = images.flatMap(({ image: { reference } }) =>
     reference && place.kind === 'registry' && reference.registry === place.registry ? [reference.repository] : [],
@@ -171,7 +177,7 @@ function neighboursOf({ place, images }: MirrorGroup, filled: readonly MirrorGro
   return [...new Set([...sources, ...earlier])].filter((repository) => repository !== place.repository);
 }
 
-/** Moves blobs that are in a registry faster than a stream would; those of other sources stream. */
+/** Returns movers for blobs in a registry, which are faster than a stream. Blobs of other sources are streamed. */
 function moversOf(
   store: ContentStore,
   { place, images }: MirrorGroup,

@@ -9,14 +9,14 @@ export interface MirrorImage {
   readonly name: string;
   readonly digest: Digest;
   readonly source: ContentSource;
-  /** Where in a registry the source is; undefined for one that is somewhere else. */
+  /** The source in a registry; undefined for another source. */
   readonly reference?: Reference | undefined;
   readonly target: Target;
-  /** Whether it is the image of a release: it is copied after all others. */
+  /** Whether it is a release image, which is copied after all others. */
   readonly isRelease?: boolean;
 }
 
-/** The images for one repository, read but for their blobs. */
+/** The images for one repository. Everything except their blobs has been read. */
 export interface MirrorGroup {
   readonly place: Place;
   readonly images: readonly { readonly image: MirrorImage; readonly graph: ImageGraph }[];

@@ -1,4 +1,4 @@
-// OpenPGP's numbers (RFC 9580, section 9, and the draft on post-quantum cryptography), for messages.
+// The numbers of OpenPGP (RFC 9580, section 9, and the draft on post-quantum cryptography), for messages.
 const publicKeyNames: Readonly<Record<number, string>> = {
   1: 'RSA',
   2: 'RSA for encryption',
@@ -33,12 +33,12 @@ const hashNames: Readonly<Record<number, string>> = {
   14: 'SHA3-512',
 };
 
-/** Names a public-key algorithm of OpenPGP by its number. */
+/** Returns the name of an OpenPGP public-key algorithm by its number. */
 export function publicKeyAlgorithmName(number: number): string {
   return publicKeyNames[number] ?? `public-key algorithm ${number}`;
 }
 
-/** Names a hash algorithm of OpenPGP by its number. */
+/** Returns the name of an OpenPGP hash algorithm by its number. */
 export function hashAlgorithmName(number: number): string {
   return hashNames[number] ?? `hash algorithm ${number}`;
 }

@@ -4,8 +4,8 @@ const longestCode = 20;
 const groupSize = 50;
 
 /**
- * Decompresses one bzip2 stream that fills its input, for OpenPGP messages, which are small: it reads bit by bit.
- * Throws an Error for malformed input, a wrong checksum, and an output of more than `limit` bytes.
+ * Decompresses one bzip2 stream that fills its input. Reads bit by bit, because OpenPGP messages are small. Throws an
+ * Error for malformed input, a wrong checksum, and an output of more than `limit` bytes.
  */
 export function decompressBzip2(input: Buffer, limit: number): Buffer {
   const bits = new BitReader(input);
@@ -79,7 +79,7 @@ function readBlock(bits: BitReader, blockSize: number): Buffer {
     const symbol = trees[selectors[Math.floor(decoded / groupSize)] ?? treeCount]?.();
     if (symbol === undefined) throw new Error('too few tables');
     if (symbol < 2) {
-      // The length of a run, in digits 1 and 2 of base two.
+      // The length of a run, in binary with the digits 1 and 2.
       run += weight * (symbol + 1);
       weight *= 2;
       if (run > blockSize) throw new Error('a run is too long');
@@ -169,7 +169,7 @@ function unsort(sorted: Buffer, origin: number): Buffer {
   return output;
 }
 
-// Four equal bytes are followed by how many more there are.
+// Four equal bytes are followed by the number of further equal bytes.
 function expandRuns(block: Buffer, limit: number): Buffer {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -193,7 +193,7 @@ function expandRuns(block: Buffer, limit: number): Buffer {
   return Buffer.concat(chunks);
 }
 
-// CRC-32 with the highest bit first, which node:zlib does not have.
+// CRC-32 with the highest bit first. node:zlib has only the other order.
 function checksumOf(bytes: Buffer): number {
   let crc = 0xffffffff;
   for (const byte of bytes) {

@@ -4,10 +4,10 @@ import { PluginError, messageOf } from '../../errors.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 import { fingerprintOf } from './signature.ts';
 
-/** Red Hat’s release key 2, which signs OpenShift releases; trusted wherever it is found. */
+/** Red Hat’s release key 2, which signs OpenShift releases. It is trusted from every source. */
 export const redHatReleaseKey = '567E347AD0044ADE55BA8A5F199E2F91FD431D51';
 
-/** Where a host of the Red Hat family keeps that key. */
+/** The file of that key on hosts of the Red Hat family. */
 const systemKeyring = '/etc/pki/rpm-gpg/RPM-GPG-KEY-redhat-release';
 
 /** The text or bytes of some keys, with a name for messages. */
@@ -16,23 +16,26 @@ export interface KeyMaterial {
   readonly content: string | Uint8Array;
 }
 
-/** Where keys come from, in this order. A key's bytes are taken from the first place that has it. */
+/** The sources of keys, in this order. The bytes of a key are taken from the first source that has it. */
 export interface KeySources {
-  /** Keyring files that the user named: each must be readable and hold a key. */
+  /** Keyring files that the user named. Each must be readable and have a key. */
   readonly files?: readonly string[];
-  /** A keyring file that need not exist; Red Hat’s in `/etc/pki/rpm-gpg` by default. */
+  /** A keyring file that may be missing; Red Hat’s in `/etc/pki/rpm-gpg` by default. */
   readonly system?: string;
-  /** Keys of the cluster or of a payload: what is malformed there is left out with a warning. */
+  /** Keys of the cluster or of a payload. Malformed keys are skipped with a warning. */
   readonly others?: readonly KeyMaterial[];
 }
 
-/** Keys, told apart by whether their fingerprint is trusted. The others serve only to say who signed. */
+/** Keys, divided into trusted and untrusted ones by their fingerprints. The untrusted keys only show who signed. */
 export interface Keyring {
   readonly trusted: readonly Key[];
   readonly untrusted: readonly Key[];
 }
 
-/** Reads the fingerprint of a primary key, with spaces, lower case or 0x as it was typed, as upper-case hex. Throws `usage`. */
+/**
+ * Parses the fingerprint of a primary key: with spaces, lower case or 0x, as the user typed it. Returns upper-case hex.
+ * Throws `usage`.
+ */
 export function parseFingerprint(text: string): string {
   const fingerprint = text.replace(/[\s:]/g, '').replace(/^0x/i, '').toUpperCase();
   if (/^(?:[0-9A-F]{40}|[0-9A-F]{64})$/.test(fingerprint)) return fingerprint;
@@ -42,8 +45,8 @@ export function parseFingerprint(text: string): string {
 }
 
 /**
- * Reads keys, armored (any number of blocks, with text around them) or binary. A block that cannot be read, of a kind from the
- * future perhaps, is left out as long as another one can. Throws `invalid-file` when there is no key.
+ * Reads keys, armored (any number of blocks, with text around them) or binary. Skips a block that cannot be read, such
+ * as a later format, if another block can be read. Throws `invalid-file` if there is no key.
  */
 export async function readKeys({ name, content }: KeyMaterial): Promise<Key[]> {
   const openpgp = await import('openpgp');
@@ -60,7 +63,7 @@ export async function readKeys({ name, content }: KeyMaterial): Promise<Key[]> {
   throw new PluginError('invalid-file', `${name} holds no OpenPGP public key (${messageOf(cause)})`, { cause });
 }
 
-// A regular expression would look for the end of each of a thousand beginnings anew.
+// A regular expression would search for the end once for each beginning.
 function armoredBlocks(text: string): string[] {
   const [begin, end] = ['-----BEGIN PGP PUBLIC KEY BLOCK-----', '-----END PGP PUBLIC KEY BLOCK-----'];
   const pieces = text.split(end).slice(0, -1);
@@ -68,8 +71,8 @@ function armoredBlocks(text: string): string[] {
 }
 
 /**
- * Loads the keys that may sign a release. Red Hat's release key 2 and the given fingerprints are trusted.
- * Throws `not-readable` or `invalid-file` for a file that the user named.
+ * Loads the keys that may sign a release. Trusts Red Hat's release key 2 and the given fingerprints. Throws
+ * `not-readable` or `invalid-file` for a file that the user named.
  */
 export async function loadKeyring(
   sources: KeySources,
@@ -101,7 +104,10 @@ export async function loadKeyring(
   };
 }
 
-/** Writes the trusted keys of a keyring as text that readKeys reads: the same for the same keys, and empty where there are none. */
+/**
+ * Writes the trusted keys of a keyring as text that readKeys reads. The text is the same for the same keys, and empty
+ * if there are none.
+ */
 export function armorTrusted({ trusted }: Keyring): string {
   const keys = trusted.map((key) => ({ fingerprint: fingerprintOf(key), text: key.armor() }));
   return keys
@@ -119,7 +125,7 @@ async function readKeysOrWarn(material: KeyMaterial, context: Context): Promise<
   }
 }
 
-/** A keyring with thousands of keys has some megabytes. */
+/** The largest keyring, in bytes. A keyring with thousands of keys has some megabytes. */
 const sizeLimit = 16 * 1024 * 1024;
 
 async function readKeyFile(file: string): Promise<Buffer> {

@@ -4,17 +4,17 @@ import { SignatureRefusal } from './refusal.ts';
 export interface Packet {
   readonly tag: number;
   readonly body: Buffer;
-  /** How its length was written: at once, in partial lengths, or not at all (up to the end of the input). */
+  /** The encoding of its length: definite, partial lengths, or none (up to the end of the input). */
   readonly length: 'definite' | 'partial' | 'indeterminate';
 }
 
-// A release signature has three packets; keys are read by the openpgp package.
+// A release signature has three packets. The openpgp package reads keys.
 const packetLimit = 16;
 
-/** Numbers of packet types. */
+/** The numbers of packet types. */
 export const tags = { signature: 2, onePassSignature: 4, compressed: 8, marker: 10, literal: 11 } as const;
 
-/** Splits bytes into packets, 16 at most. Throws a Refusal. */
+/** Splits bytes into at most 16 packets. Throws a SignatureRefusal. */
 export function readPackets(bytes: Buffer): Packet[] {
   const packets: Packet[] = [];
   let at = 0;

@@ -1,7 +1,7 @@
-/** Why a signature is refused, as far as advice depends on it. */
+/** The kind of refusal, for the hint. */
 export type RefusalKind = 'unsupported' | 'expired' | 'other';
 
-/** A signature that is refused. The message is the rest of a sentence that begins with “the signature”. */
+/** A refused signature. The message is the rest of a sentence that begins with “the signature”. */
 export class SignatureRefusal extends Error {
   readonly kind: RefusalKind;
 
@@ -11,7 +11,7 @@ export class SignatureRefusal extends Error {
   }
 }
 
-/** Refuses a signature by an algorithm that clusters do not know, by its name. */
+/** Returns the refusal of an algorithm that clusters do not support. */
 export function refuseAlgorithm(name: string): SignatureRefusal {
   return new SignatureRefusal(`uses an unsupported algorithm, which clusters cannot verify: ${name}`, 'unsupported');
 }

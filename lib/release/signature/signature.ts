@@ -11,33 +11,36 @@ import { checkSimpleSigning } from './simpleSigning.ts';
 /** A release signature that is valid for a key. The key may not be trusted. */
 export interface VerifiedSignature {
   readonly good: true;
-  /** The signature as the store has it. */
+  /** The signature in the form in which the store has it. */
   readonly bytes: Buffer;
-  /** What it signs: the digest of a release image. */
+  /** The signed digest of a release image. */
   readonly digest: Digest;
-  /** The fingerprint of the primary key in upper-case hex, also where one of its subkeys signed. */
+  /** The fingerprint of the primary key in upper-case hex, also if one of its subkeys signed. */
   readonly fingerprint: string;
   /** The ID of the key or subkey that signed, in upper-case hex. */
   readonly keyId: string;
-  /** The name on the key. */
+  /** The user ID of the key. */
   readonly userId: string;
   readonly created: Date;
 }
 
-/** A release signature that is valid for none of the keys, and why: the rest of a sentence that begins with “the signature”. */
+/**
+ * A release signature that is not valid for any key, and the reason: the rest of a sentence that begins with “the
+ * signature”.
+ */
 export interface RejectedSignature {
   readonly good: false;
   readonly reason: string;
   readonly kind: RefusalKind;
 }
 
-// The names that node:crypto gives to P-256, P-384 and P-521.
+// The names of P-256, P-384 and P-521 in node:crypto.
 const curveBits: Readonly<Record<string, number>> = { prime256v1: 256, secp384r1: 384, secp521r1: 521 };
 
 /**
- * Verifies a signed message against some keys for the digest of a release. It is good only if the cluster’s own verifier
- * (golang.org/x/crypto/openpgp) and gpg would accept it too, so that what is verified here also updates there. The end of
- * a key's validity does not reject a signature, its own end does, as in the cluster. Never throws.
+ * Verifies a signed message with some keys for the digest of a release. It is good only if the cluster’s own verifier
+ * (golang.org/x/crypto/openpgp) and gpg also accept it, so that a verified release also updates the cluster. As in the
+ * cluster, an expired key does not reject a signature, but an expired signature is rejected. Never throws.
  */
 export async function verifySignature(
   bytes: Buffer,
@@ -72,7 +75,7 @@ function checkNumbers(packet: SignaturePacket, data: Buffer, { publicKey }: Sign
     throw new SignatureRefusal('does not match its statement: the hash tag differs');
   const { modulusLength, namedCurve } = publicKey.asymmetricKeyDetails ?? {};
   const bits = modulusLength ?? curveBits[namedCurve ?? ''] ?? 0;
-  // gpg takes no hash that is shorter than the curve; of P-521 it asks for SHA-512.
+  // gpg refuses a hash that is shorter than the curve. For P-521 it requires SHA-512.
   if (modulusLength === undefined && hashed.length * 8 < Math.min(bits, 512)) {
     throw new SignatureRefusal('uses a hash shorter than its ECDSA key');
   }
@@ -84,19 +87,19 @@ function checkNumbers(packet: SignaturePacket, data: Buffer, { publicKey }: Sign
   }
 }
 
-// Numbers are stored without leading zeros as a rule; node:crypto wants them as long as the modulus or the curve.
+// Numbers are usually stored without leading zeros. node:crypto needs the length of the modulus or the curve.
 function padNumber(number: Buffer, width: number): Buffer {
   if (number.length > width) throw new SignatureRefusal('has a number of a wrong length');
   return Buffer.concat([Buffer.alloc(width - number.length), number]);
 }
 
-// A clock that is behind must not reject what was signed "tomorrow": sites without a network often have one.
+// Sites without a network often have a slow clock. It must not reject a signature that was made "tomorrow".
 function checkTime({ created, expires }: SignaturePacket): void {
   const now = Math.max(Date.now(), created.getTime());
   if (expires && expires.getTime() <= now) throw new SignatureRefusal(`expired on ${expires.toISOString()}`, 'expired');
 }
 
-/** The fingerprint of a primary key, in upper-case hex. */
+/** Returns the fingerprint of a primary key, in upper-case hex. */
 export function fingerprintOf(key: Key): string {
   return key.getFingerprint().toUpperCase();
 }

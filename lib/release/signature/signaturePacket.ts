@@ -5,16 +5,16 @@ import { objectionToSubpackets, readSubpackets, subpacketTypes, type Subpacket }
 /** A signature packet, of version 3 or 4 (RFC 4880, sections 5.2.2 and 5.2.3). */
 export interface SignaturePacket {
   readonly algorithm: number;
-  /** Node’s name of the hash. */
+  /** The name of the hash in Node.js. */
   readonly hash: string;
   readonly created: Date;
-  /** When it ends; absent for one that does not. */
+  /** The time when it expires; undefined if it does not. */
   readonly expires: Date | undefined;
-  /** Upper-case hex. */
+  /** The key ID in upper-case hex. */
   readonly keyId: string;
-  /** Upper-case hex; absent in older signatures. */
+  /** The fingerprint in upper-case hex; undefined in older signatures. */
   readonly fingerprint: string | undefined;
-  /** What is hashed after the document. */
+  /** The bytes that are hashed after the document. */
   readonly suffix: Buffer;
   /** The first two bytes of the hash. */
   readonly hashTag: Buffer;
@@ -29,16 +29,16 @@ const rsa: readonly number[] = [1, 3];
 const ecdsa = 19;
 const hashes: Readonly<Record<number, string>> = { 8: 'sha256', 9: 'sha384', 10: 'sha512' };
 const weakHashes: readonly number[] = [1, 2, 3, 11];
-// Subpackets that only signatures on keys have, which the cluster’s verifier and gpg read differently.
+// Subpackets that only signatures on keys have. The cluster’s verifier and gpg read them differently.
 const forKeys: readonly number[] = [9, 25, 27, 29, 32];
 
 /**
- * Reads a signature with its one-pass packet. It has to be one that clusters and gpg both accept: a signature of a binary
- * document by RSA or ECDSA and a hash of the SHA-2 family. Throws a Refusal.
+ * Reads a signature with its one-pass packet. Clusters and gpg must both accept it: a signature of a binary document by
+ * RSA or ECDSA, with a hash of the SHA-2 family. Throws a SignatureRefusal.
  */
 export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
   const [version = 0] = body;
-  // Versions 4 to 6 have the algorithm in the same place; a version that clusters do not know is named with it.
+  // Versions 4 to 6 have the algorithm in the same place, so the refusal of an unsupported version can name it.
   const algorithm = body[version === 3 ? 15 : 2] ?? 0;
   if (version !== 3 && version !== 4) {
     throw refuseAlgorithm(`OpenPGP version ${version}, ${publicKeyAlgorithmName(algorithm)}`);
@@ -57,7 +57,8 @@ export function readSignature(body: Buffer, onePass: Buffer): SignaturePacket {
   return { ...fields, hash };
 }
 
-// The cluster’s verifier hashes and looks for the key by the one-pass packet. Neither it nor gpg reads its key algorithm.
+// The cluster’s verifier takes the hash and the key ID from the one-pass packet. Neither it nor gpg
+// reads its key algorithm.
 function checkOnePass(onePass: Buffer, { type, hash, keyId }: Fields): void {
   if (onePass[0] !== 3) throw refuseAlgorithm(`one-pass packet of version ${String(onePass[0])}`);
   if (onePass.length !== 13) throw new SignatureRefusal('has a one-pass packet of a wrong length');
@@ -122,7 +123,7 @@ function readIssuer(subpackets: readonly Subpacket[]): Pick<Fields, 'keyId' | 'f
   return { keyId, fingerprint };
 }
 
-// Of two, the cluster’s verifier takes the last one and gpg the first.
+// If there are two, the cluster’s verifier uses the last one and gpg the first.
 function only(subpackets: readonly Subpacket[], type: number): Buffer | undefined {
   const [first, second] = subpackets.filter((each) => each.type === type);
   if (second) throw new SignatureRefusal(`has a subpacket twice (type ${type})`);
@@ -132,13 +133,13 @@ function only(subpackets: readonly Subpacket[], type: number): Buffer | undefine
 interface Version4 {
   readonly hashed: readonly Subpacket[];
   readonly unhashed: readonly Subpacket[];
-  /** What follows the subpackets. */
+  /** The bytes after the subpackets. */
   readonly rest: Buffer;
-  /** Where the hashed part ends. */
+  /** The offset of the end of the hashed part. */
   readonly end: number;
 }
 
-/** Splits a signature packet of version 4 into its parts. Throws a Refusal. */
+/** Splits a signature packet of version 4 into its parts. Throws a SignatureRefusal. */
 export function splitVersion4(body: Buffer): Version4 {
   const areaAt = (at: number): Buffer => {
     if (at + 2 > body.length) throw new SignatureRefusal('is cut short');
@@ -154,7 +155,8 @@ export function splitVersion4(body: Buffer): Version4 {
   return { hashed: readSubpackets(hashed), unhashed: readSubpackets(unhashed), rest, end };
 }
 
-// Multi-precision integers, each after its length in bits. Go’s own signer rounds that up to whole octets.
+// Multi-precision integers, each after its length in bits. Go’s own signer rounds the length up to
+// whole octets.
 function readNumbers(bytes: Buffer, algorithm: number): Buffer[] {
   const numbers: Buffer[] = [];
   for (let at = 0; at < bytes.length;) {

@@ -8,25 +8,25 @@ import { isHttp, type FetchFile } from '../../http/fetchFile.ts';
 import { printable } from '../../http/networkErrors.ts';
 import { readSmallFile } from '../../files/smallFile.ts';
 
-/** What a signature store answered. */
+/** The response of a signature store. */
 export interface StoreAnswer {
-  /** The store's address, without credentials. */
+  /** The URL of the store, without credentials. */
   readonly store: string;
   readonly signatures: readonly Buffer[];
-  /** What kept the store from answering completely. */
+  /** The error that ended the search in the store. */
   readonly problem?: PluginError;
 }
 
-/** No release signature may be larger than this many bytes (the cluster's own limit). */
+/** The largest release signature in bytes (the limit of clusters). */
 export const signatureSizeLimit = 50 * 1024;
 
-// The cluster looks for as many, library-go's maxSignatureSearch.
+// The limit of clusters: library-go's maxSignatureSearch.
 const searchLimit = 10;
 
 /**
- * Asks every store for the signatures of a release: `<store>/sha256=<hex>/signature-1`, `-2` and so on until there is no more.
- * A store is an http(s) or file URL, or the path of a folder. The answers are in the order of the stores; one that fails
- * does not keep the others from being asked. Throws `usage` for an address of another kind, and `interrupted`.
+ * Asks every store for the signatures of a release: `<store>/sha256=<hex>/signature-1`, `-2` and so on, until one is
+ * missing. A store is an http(s) or file URL, or the path of a folder. Returns the answers in the order of the stores.
+ * A failing store does not stop the others. Throws `usage` for an address of another kind, and `interrupted`.
  */
 export async function findSignatures(
   digest: Digest,
@@ -40,7 +40,7 @@ export async function findSignatures(
 
 interface StoreReader {
   readonly store: string;
-  /** Makes sure that there is a store. */
+  /** Checks that the store exists. */
   readonly check: () => Promise<void>;
   readonly read: (name: string) => Promise<Buffer | undefined>;
 }
@@ -78,7 +78,8 @@ async function askStore(reader: StoreReader, digest: Digest, context: Context): 
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
       problem ??= error;
-      // One that is too large says nothing about the next one; a server that fails would fail again, slowly.
+      // A signature that is too large says nothing about the next one. A failing server would fail
+      // again, slowly.
       if (error.code !== 'too-large') break;
     }
   }

@@ -4,14 +4,14 @@ import { readPackets, tags, type Packet } from './packets.ts';
 import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
 import { signatureSizeLimit } from './signatureStore.ts';
 
-/** A signed OpenPGP message taken apart: the bytes that are signed, and the bodies of the two packets around them. */
+/** The parts of a signed OpenPGP message: the signed bytes, and the bodies of the two packets around them. */
 export interface SignedMessage {
   readonly onePass: Buffer;
   readonly data: Buffer;
   readonly signature: Buffer;
 }
 
-// A release signature inflates to half a kilobyte.
+// A release signature decompresses to half a kilobyte.
 const inflatedLimit = 1024 * 1024;
 
 const { onePassSignature, literal, signature, compressed, marker } = tags;
@@ -27,9 +27,9 @@ const kinds: Readonly<Record<number, string>> = {
 };
 
 /**
- * Takes a binary signed message apart (RFC 9580, sections 4 and 10.3): a one-pass packet, a literal packet and one signature,
- * plain or compressed once, because the cluster’s verifier and gpg agree on no other form. Anything else throws an error
- * whose message is the rest of a sentence that begins with “the signature”.
+ * Splits a binary signed message (RFC 9580, sections 4 and 10.3): a one-pass packet, a literal packet and one
+ * signature, plain or compressed once. The cluster’s verifier and gpg agree only on this form. Throws a
+ * SignatureRefusal for any other form.
  */
 export function readSignedMessage(bytes: Buffer): SignedMessage {
   if (bytes.length > signatureSizeLimit) throw new SignatureRefusal(`is larger than ${signatureSizeLimit} bytes`);
@@ -67,7 +67,7 @@ function checkForm(packets: readonly Packet[]): void {
   if (order !== signedOnce) throw new SignatureRefusal('is not a signed message');
   for (const { tag, length } of packets) {
     if (length === 'indeterminate') throw new SignatureRefusal('has a packet of unknown length');
-    // RFC 9580, section 4.2.1.4: only data may come in parts.
+    // RFC 9580, section 4.2.1.4: only data packets may have partial lengths.
     if (length === 'partial' && tag !== literal) throw new SignatureRefusal('has a signature packet in parts');
   }
 }
@@ -94,7 +94,7 @@ function inflate(content: Buffer, run: typeof inflateSync): Buffer {
   return result.buffer;
 }
 
-// The types of Node.js do not know the result of `info: true`.
+// The types of Node.js lack the result of `info: true`.
 function hasEngine(result: unknown): result is { buffer: Buffer; engine: { bytesWritten: number } } {
   return typeof result === 'object' && result !== null && 'engine' in result;
 }

@@ -7,7 +7,7 @@ import type { SignaturePacket } from './signaturePacket.ts';
 import { splitVersion4 } from './signaturePacket.ts';
 import { embeddedSignature, objectionToSubpackets } from './subpackets.ts';
 
-/** The key that made a signature: itself or its subkey, and what node:crypto verifies with. */
+/** The key that made a signature: the primary key, the signing key or subkey, and its form for node:crypto. */
 export interface SigningKey {
   readonly key: Key;
   readonly signing: Key | Subkey;
@@ -16,14 +16,14 @@ export interface SigningKey {
 
 type KeyPacket = Pick<PublicKeyPacket, 'publicParams' | 'algorithm' | 'getAlgorithmInfo'>;
 
-// What golang.org/x/crypto/openpgp knows; a key with anything else in it is left out of the cluster's keyring.
+// The algorithms of golang.org/x/crypto/openpgp. The cluster's keyring skips a key with any other.
 const keyAlgorithms: readonly number[] = [1, 2, 3, 16, 17, 18, 19];
 const signatureAlgorithms: readonly number[] = [1, 3, 17, 19];
 const signatureHashes: readonly number[] = [1, 2, 3, 8, 9, 10, 11];
 const curves: Readonly<Record<string, string>> = { nistP256: 'P-256', nistP384: 'P-384', nistP521: 'P-521' };
 const rsa: readonly number[] = [1, 3];
 
-/** Finds the key of a signature among some keys. Throws a Refusal. */
+/** Finds the key of a signature among some keys. Throws a SignatureRefusal. */
 export async function findSigningKey(signature: SignaturePacket, keys: readonly Key[]): Promise<SigningKey> {
   const { config } = await import('openpgp');
   const { keyId, fingerprint } = signature;
@@ -35,8 +35,9 @@ export async function findSigningKey(signature: SignaturePacket, keys: readonly 
     if (!id) continue;
     try {
       await checkParts(key);
-      // Without a date, revocations and bindings are checked and the validity period is not. Keys from before SHA-256,
-      // Red Hat's of 2009 among them, certify themselves by SHA-1, which is openpgp's default to accept.
+      // Without a date, openpgp checks revocations and bindings, but not the validity period. Keys
+      // from before SHA-256, such as Red Hat's of 2009, certify themselves by SHA-1, which openpgp
+      // accepts by default.
       const signing = await key.getSigningKey(id, null, undefined, { ...config, allowMissingKeyFlags: true });
       checkSigning(signing, signature);
       return { key, signing, publicKey: publicKeyOf(signing.keyPacket) };
@@ -57,7 +58,7 @@ function checkSigning(signing: Key | Subkey, signature: SignaturePacket): void {
   if (algorithm !== signature.algorithm) {
     throw new Error(`it is of ${publicKeyAlgorithmName(algorithm)}, and the signature is not`);
   }
-  // gpg takes no signature from before there was the key.
+  // gpg refuses a signature that is older than its key.
   if (signature.created < signing.getCreationTime()) throw new Error('it is younger than the signature');
 }
 
@@ -86,7 +87,7 @@ function objectionToKey(packet: KeyPacket): string | undefined {
   return e && e.length > 3 ? 'has a large RSA exponent' : undefined;
 }
 
-// Certifications by others count too: one that the cluster's verifier cannot read makes it drop the whole key.
+// Certifications by other keys count too: the cluster's verifier drops a key if it cannot read one of them.
 function objectionToSelfSignature(body: Buffer): string | undefined {
   const [version, , algorithm = 0, hash = 0] = body;
   if (version !== 4) return `has a certification of OpenPGP version ${String(version)}`;

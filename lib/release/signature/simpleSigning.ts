@@ -2,9 +2,8 @@ import type { Digest } from '../../oci/digest.ts';
 import { SignatureRefusal } from './refusal.ts';
 
 /**
- * Checks that a signed statement is one of a container image (containers/image, “atomic container signature”) and is for a
- * digest. It may have the fields that library-go's verify package knows, of the types that this wants, and no other. Throws a
- * Refusal.
+ * Checks that a signed statement is for a container image (containers/image, “atomic container signature”) and for a
+ * digest. It may have only the fields of library-go's verify package, with their types. Throws a SignatureRefusal.
  */
 export function checkSimpleSigning(data: Buffer, digest: Digest): void {
   const statement = fieldsOf(parseStatement(data), ['critical', 'optional']);
@@ -25,7 +24,7 @@ export function checkSimpleSigning(data: Buffer, digest: Digest): void {
     throw new SignatureRefusal(`is for ${typeof signed === 'string' ? signed.slice(0, 100) : 'no digest'}`);
 }
 
-// The source text of a number is in Node since 21, and not yet in the types.
+// Node.js has the source text of a number since version 21, but its types lack it.
 const parse = JSON.parse as (
   text: string,
   reviver: (name: string, value: unknown, context: { readonly source?: string }) => unknown,
@@ -33,7 +32,7 @@ const parse = JSON.parse as (
 
 function parseStatement(data: Buffer): unknown {
   try {
-    // Go reads an int64: neither 1.0 nor 1e3 is one.
+    // Go reads an int64, and refuses 1.0 and 1e3.
     return parse(data.toString('utf8'), (_, value, { source = '' }) =>
       typeof value === 'number' && isInteger(source) ? BigInt(source) : value,
     );

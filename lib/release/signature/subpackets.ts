@@ -7,14 +7,14 @@ export interface Subpacket {
   readonly body: Buffer;
 }
 
-/** Numbers of the subpackets that release signatures have. */
+/** The numbers of the subpackets in release signatures. */
 export const subpacketTypes = { created: 2, lifetime: 3, issuer: 16, issuerFingerprint: 33 } as const;
 
-/** The subpacket that holds the signature of a subkey on its primary key. */
+/** The subpacket with the signature of a subkey on its primary key. */
 export const embeddedSignature = 32;
 
-// What golang.org/x/crypto/openpgp knows, with the length that it wants (0: any but nothing; -1: any).
-// An unknown one that is critical makes it refuse the signature, or the key that has it.
+// The subpackets of golang.org/x/crypto/openpgp with their lengths (0: not empty; -1: any). It
+// refuses a signature or a key with a critical subpacket that it does not know.
 const lengths: ReadonlyMap<number, number> = new Map([
   [subpacketTypes.created, 4],
   [subpacketTypes.lifetime, 4],
@@ -30,7 +30,7 @@ const lengths: ReadonlyMap<number, number> = new Map([
   [embeddedSignature, -1],
 ]);
 
-/** Reads the subpackets of one area of a signature. Throws a Refusal. */
+/** Reads the subpackets of one area of a signature. Throws a SignatureRefusal. */
 export function readSubpackets(area: Buffer): Subpacket[] {
   const subpackets: Subpacket[] = [];
   let at = 0;
@@ -49,7 +49,10 @@ export function readSubpackets(area: Buffer): Subpacket[] {
   return subpackets;
 }
 
-/** Says why the cluster’s verifier would refuse a signature with these subpackets, if it would: the rest of a sentence. */
+/**
+ * Returns why the cluster’s verifier would refuse a signature with these subpackets, as the rest of a sentence;
+ * undefined if it would not.
+ */
 export function objectionToSubpackets(
   hashed: readonly Subpacket[],
   unhashed: readonly Subpacket[],

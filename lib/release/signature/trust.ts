@@ -6,31 +6,34 @@ import { verifySignature, type RejectedSignature, type VerifiedSignature } from 
 import type { FetchFile } from '../../http/fetchFile.ts';
 import { findSignatures, type StoreAnswer } from './signatureStore.ts';
 
-/** By what a release is judged. */
+/** The keys and signatures for judging a release. */
 export interface TrustOptions {
   readonly keyring: Keyring;
-  /** Available signatures, from a `config` folder or a bundle. If one is valid, no store is asked. */
+  /** Available signatures, from a `config` folder or a bundle. If one of them is valid, no store is asked. */
   readonly known?: readonly Buffer[];
   /** Signature stores: http(s) or file URLs, or paths of folders. */
   readonly stores?: readonly string[];
   readonly fetchFile: FetchFile;
 }
 
-/** What is known about the signatures of one digest. */
+/** The signatures of one digest, and their verdicts. */
 export interface SignatureFindings {
-  /** The good ones by trusted keys, each once: the available ones first, then those of the stores in the stores' order. */
+  /**
+   * Good signatures by trusted keys, each once: first the available ones, then those of the stores in the order of the
+   * stores.
+   */
   readonly good: readonly VerifiedSignature[];
-  /** The good ones by keys that are not trusted. */
+  /** Good signatures by keys that are not trusted. */
   readonly untrusted: readonly VerifiedSignature[];
-  /** The others, and why each is not good. */
+  /** The other signatures, and the reason why each is rejected. */
   readonly rejected: readonly RejectedSignature[];
-  /** What the stores answered; empty where none was asked. */
+  /** The responses of the stores; empty if none was asked. */
   readonly answers: readonly StoreAnswer[];
 }
 
 /**
- * Looks for the signatures of a release and judges them, without an opinion on what has to be there: for the images
- * inside a multi-architecture release, which need none of their own. Throws `usage` and `interrupted` only.
+ * Finds and judges the signatures of a release, and requires none. Used for the images in a multi-architecture release,
+ * which need no signatures of their own. Throws only `usage` and `interrupted`.
  */
 export async function collectSignatures(
   digest: Digest,
@@ -47,8 +50,8 @@ export async function collectSignatures(
 }
 
 /**
- * Finds the signatures of a release by trusted keys: all of them, in an order that does not depend on
- * which store answered first. Throws `unsigned` when there is none, and `untrusted` when none is good.
+ * Finds all signatures of a release by trusted keys. Their order does not depend on which store answered first. Throws
+ * `unsigned` if there is no signature, and `untrusted` if none is good.
  */
 export async function verifyRelease(
   digest: Digest,
@@ -69,7 +72,7 @@ async function judge(
   const good: VerifiedSignature[] = [];
   const untrusted: VerifiedSignature[] = [];
   const rejected: RejectedSignature[] = [];
-  // Two stores have the same signatures as a rule.
+  // Two stores usually have the same signatures.
   const distinct = new Map(signatures.map((bytes) => [bytes.toString('base64'), bytes])).values();
   for (const bytes of distinct) {
     const verdict = await verifySignature(bytes, digest, keyring.trusted);

@@ -1,6 +1,6 @@
 import { parseReference, type Reference } from '../../oci/reference.ts';
 
-/** Which name a signature has to give the image, as containers-policy.json(5) defines `signedIdentity`. */
+/** The rule for the image name in a signature, as containers-policy.json(5) defines `signedIdentity`. */
 export type IdentityRule =
   | { readonly kind: 'repo-digest-or-exact' }
   | { readonly kind: 'repository' }
@@ -13,7 +13,10 @@ interface SignedIdentity {
   readonly remapIdentity?: { readonly prefix?: unknown; readonly signedPrefix?: unknown };
 }
 
-/** Reads `signedIdentity` of a policy (openshift/api, types_image_policy.go), by default MatchRepoDigestOrExact. Undefined for an unknown kind. */
+/**
+ * Reads `signedIdentity` of a policy (openshift/api, types_image_policy.go); MatchRepoDigestOrExact by default.
+ * Undefined for an unknown kind.
+ */
 export function identityRuleOf(value: unknown): IdentityRule | undefined {
   const { matchPolicy = 'MatchRepoDigestOrExact', exactRepository, remapIdentity } = (value ?? {}) as SignedIdentity;
   const repository = exactRepository?.repository;
@@ -35,7 +38,7 @@ export function identityRuleOf(value: unknown): IdentityRule | undefined {
 }
 
 /**
- * Tells whether the name in a signature is right for an image that is asked for by digest. Names are compared in their full form
+ * Returns whether the name in a signature matches an image that is pulled by digest. Compares full names
  * (containers/image, signature/policy_reference_match.go).
  */
 export function matchesIdentity(rule: IdentityRule, image: Reference, signed: string): boolean {

@@ -3,7 +3,7 @@ import { messageOf } from '../../errors.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { identityRuleOf, type IdentityRule } from './identity.ts';
 
-/** The SHA-256 fingerprints of the public keys (SPKI) that OpenShift’s own policies have had: Red Hat’s release key 3 of 2024. */
+/** The SHA-256 fingerprints of the public keys (SPKI) in OpenShift’s own policies: Red Hat’s release key 3 of 2024. */
 export const releaseKeyFingerprints: readonly string[] = [
   'ba9d26350d78893a20f337e2153a113108bfcf064085afaee60d446e63405576',
 ];
@@ -14,20 +14,20 @@ export interface PolicyKey {
   readonly fingerprint: string;
 }
 
-/** What signatures of the images in some scopes have to satisfy (config.openshift.io ClusterImagePolicy, ImagePolicy). */
+/** A policy for signatures of the images in some scopes (config.openshift.io ClusterImagePolicy, ImagePolicy). */
 export interface ImagePolicy {
   readonly name: string;
-  /** The namespace whose pods it holds for; undefined for the whole cluster. */
+  /** The namespace of the pods that it applies to; undefined for the whole cluster. */
   readonly namespace: string | undefined;
-  /** Where it was read: a file of the payload, or the cluster. */
+  /** The source of the policy: a file of the payload, or the cluster. */
   readonly source: string;
   /** Registries, repositories or images, as in policy.json: `quay.io/ns/repo`, `*.example.com`. */
   readonly scopes: readonly string[];
-  /** The key, or why a signature by this policy cannot be checked here. */
+  /** The key, or the reason why signatures cannot be checked against this policy here. */
   readonly trust:
     { readonly kind: 'key'; readonly key: PolicyKey } | { readonly kind: 'unsupported'; readonly reason: string };
   readonly identity: IdentityRule;
-  /** The feature sets for which a payload has it; undefined for every cluster. */
+  /** The feature sets in which a payload enables it; undefined for every cluster. */
   readonly featureSets: readonly string[] | undefined;
 }
 
@@ -50,7 +50,7 @@ interface RootOfTrust {
   readonly publicKey?: { readonly keyData?: unknown; readonly rekorKeyData?: unknown };
 }
 
-/** Tells whether an object is a ClusterImagePolicy or an ImagePolicy of OpenShift. */
+/** Returns whether an object is a ClusterImagePolicy or an ImagePolicy of OpenShift. */
 export function isImagePolicy(object: unknown): boolean {
   const { apiVersion, kind } = (object ?? {}) as PolicyObject;
   return (
@@ -60,7 +60,10 @@ export function isImagePolicy(object: unknown): boolean {
   );
 }
 
-/** Reads a policy out of an object for which `isImagePolicy` holds. What cannot be checked becomes `unsupported`; nothing is thrown. */
+/**
+ * Reads a policy from an object that `isImagePolicy` accepts. A policy that cannot be checked becomes `unsupported`.
+ * Never throws.
+ */
 export function readImagePolicy(object: unknown, source: string): ImagePolicy {
   const { kind, metadata, spec } = object as PolicyObject;
   const identity = identityRuleOf(spec?.policy?.signedIdentity);
@@ -78,14 +81,14 @@ export function readImagePolicy(object: unknown, source: string): ImagePolicy {
   };
 }
 
-/** Tells whether a cluster without feature gates has a policy of a payload. */
+/** Returns whether a cluster without feature gates enforces a policy of a payload. */
 export function isEnforcedByDefault({ featureSets }: ImagePolicy): boolean {
   return featureSets === undefined || featureSets.includes('Default');
 }
 
 /**
- * The policies that an image has to satisfy: those with the most specific scope that covers it, as policy.json is searched
- * (containers-policy.json(5)): the image, its repository, each parent path, the registry, `*.domain`.
+ * Returns the policies that apply to an image: those with the most specific scope, in the order of
+ * containers-policy.json(5): the image, its repository, each parent path, the registry, `*.domain`.
  */
 export function policiesFor(image: Reference, policies: readonly ImagePolicy[]): readonly ImagePolicy[] {
   const scope = scopesOf(image).find((candidate) => policies.some(({ scopes }) => scopes.includes(candidate)));

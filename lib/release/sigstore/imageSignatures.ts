@@ -8,13 +8,14 @@ export interface PolicyResult {
   readonly policy: ImagePolicy;
   /** `unchecked`: the policy requires a check that is not possible offline. */
   readonly outcome: 'verified' | 'missing' | 'rejected' | 'unchecked';
-  /** Why the image is not verified: a sentence for each kind of fault. */
+  /** The reasons why the image is not verified: a sentence for each kind of fault. */
   readonly reasons: readonly string[];
 }
 
 /**
- * Judges an image by a policy that covers it. `layers` are those of its attachment, if it has one. Their payloads are read one after the other,
- * until a signature holds. `readPayload` returns undefined for one that an older delta bundle leaves out.
+ * Judges an image by a policy that covers it. `layers` are the layers of its attachment, if it has one. Reads their
+ * payloads one by one, until a signature is valid. `readPayload` returns undefined for a payload that an older delta
+ * bundle leaves out.
  */
 export async function judgeImage(
   image: SignedImage,

@@ -12,34 +12,38 @@ import { judgeImage, type PolicyResult } from './imageSignatures.ts';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
 import { payloadLimit, payloadType } from './sigstoreSignature.ts';
 
-/** An image of a release, by the name of its component, under the reference by which a cluster pulls it. */
+/** An image of a release: the name of its component, and the reference by which a cluster pulls it. */
 export interface NamedImage {
   readonly name: string;
   readonly reference: Reference & { readonly digest: Digest };
 }
 
-/** Reads the images and attachments that are to be judged; undefined for content that is absent. */
+/** Reads the images and attachments to judge; undefined for missing content. */
 export interface ImageReader {
   readManifest(image: NamedImage, tagOrDigest: string): Promise<Manifest | undefined>;
-  /** Reads a layer, whose size is within the limit; undefined for one that an older delta bundle leaves out. */
+  /** Reads a layer, whose size is within the limit; undefined for a layer that an older delta bundle leaves out. */
   readPayload(image: NamedImage, descriptor: Descriptor): Promise<Buffer | undefined>;
 }
 
-/** The result of a policy for a named image; of a list, for each image in it. */
+/** The result of a policy for a named image. A manifest list has a result for each of its images. */
 export interface NamedResult extends PolicyResult {
   readonly name: string;
 }
 
-/** Most signatures of one image, and most bytes of their payloads; a signature costs a fraction of a millisecond. */
+/**
+ * The largest number of signatures of one image, and the largest size of their payloads in bytes. Checking a signature
+ * takes a fraction of a millisecond.
+ */
 const signatureLimit = 1000;
 const payloadsLimit = 16 * 1024 * 1024;
 
-/** How many images are judged at a time: each may have a payload of 4 MiB in memory. */
+/** The number of images that are judged in parallel. Each may have a payload of 4 MiB in memory. */
 const concurrency = 16;
 
 /**
- * Checks images against the policies of a payload that clusters enforce by default. Of a list, each image in it is checked, because a node
- * pulls one of these. Images that no policy covers have no result. Throws what the reader does, and `too-large` for an attachment beyond the limits.
+ * Checks images against the policies of a payload that clusters enforce by default. Checks each image in a manifest
+ * list, because a node pulls one of them. Images without a policy have no result. Throws the errors of the reader, and
+ * `too-large` for an attachment above the limits.
  */
 export async function checkReleaseImages(
   images: readonly NamedImage[],
@@ -86,8 +90,8 @@ async function judgeInstance(
 }
 
 /**
- * Makes sure that clusters would not refuse an image. Throws `unsigned` or `untrusted`, naming the images, unless unsigned releases are allowed; then
- * it warns.
+ * Checks that clusters would not refuse an image. Throws `unsigned` or `untrusted` with the images; only warns if
+ * unsigned releases are allowed.
  */
 export function requireVerified(
   results: readonly NamedResult[],
@@ -100,7 +104,10 @@ export function requireVerified(
   if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
 }
 
-/** Names the images that clusters would refuse in an error, `unsigned` or `untrusted`; undefined if there are none. */
+/**
+ * Returns an error, `unsigned` or `untrusted`, that names the images that clusters would refuse; undefined if there are
+ * none.
+ */
 export function findRefused(results: readonly NamedResult[], where: string): PluginError | undefined {
   const refused = results.filter(({ outcome }) => outcome === 'missing' || outcome === 'rejected');
   const [first] = refused;
@@ -117,7 +124,7 @@ export function findRefused(results: readonly NamedResult[], where: string): Plu
   });
 }
 
-/** Reads images and attachments from stores, in which some may be absent. */
+/** Returns a reader of images and attachments in stores. Some of them may be missing. */
 export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageReader {
   return {
     readManifest: (image, tagOrDigest) =>
@@ -130,7 +137,7 @@ export function readerOf(sourceOf: (image: NamedImage) => ContentSource): ImageR
   };
 }
 
-/** Finds manifests among those that were read before, and attachments by their tags. */
+/** Returns a reader of manifests that were read before. It finds attachments by their tags. */
 export function finderIn(
   manifests: StoredManifests,
   digestOfTag: (tag: string) => Digest | undefined,

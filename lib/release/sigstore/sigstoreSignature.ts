@@ -12,21 +12,21 @@ const signatureAnnotation = 'dev.cosignproject.cosign/signature';
 /** The largest payload that containers/image reads (internal/iolimits). */
 export const payloadLimit = 4 * 1024 * 1024;
 
-/** A layer of an attachment with its bytes, whose digest was checked. */
+/** A layer of an attachment with its bytes. Their digest is verified. */
 export interface SignatureLayer {
   readonly descriptor: Descriptor;
   readonly payload: Buffer;
 }
 
-/** What a signature has to be for: the image by digest, under the name by which the cluster asks for it. */
+/** The image that a signature must be for: its digest, and the name by which the cluster pulls it. */
 export interface SignedImage {
   readonly reference: Reference;
   readonly digest: Digest;
 }
 
 /**
- * Tells why a signature is not one of an image by a key; undefined if it is. The rules are those of containers/image
- * (signature/internal/sigstore_payload.go, signature/policy_eval_sigstore.go).
+ * Returns why a signature is not valid for an image and a key; undefined if it is valid. Follows the rules of
+ * containers/image (signature/internal/sigstore_payload.go, signature/policy_eval_sigstore.go).
  */
 export function findSignatureFault(
   { descriptor, payload }: SignatureLayer,
@@ -55,12 +55,12 @@ function isSignedBy(key: KeyObject, payload: Buffer, signature: Buffer): boolean
       ? verify(null, payload, key, signature)
       : verify('sha256', payload, { key, padding: constants.RSA_PKCS1_PADDING }, signature);
   } catch {
-    // A signature that is not even DER.
+    // The signature is not DER.
     return false;
   }
 }
 
-/** As Go’s StdEncoding: with padding, line breaks skipped, nothing else. */
+/** Decodes base64 as Go’s StdEncoding does: requires padding, skips line breaks, and accepts nothing else. */
 function decodeBase64(text: string): Buffer | undefined {
   const plain = text.replace(/[\r\n]/g, '');
   return plain.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(plain) ? Buffer.from(plain, 'base64') : undefined;
@@ -71,7 +71,10 @@ interface Statement {
   readonly reference: string;
 }
 
-/** Reads a payload as strictly as containers/image: exactly these fields, each once. Returns what is wrong with it as a text. */
+/**
+ * Parses a payload as strictly as containers/image: exactly these fields, each once. Returns the fault as a text if it
+ * is invalid.
+ */
 function parsePayload(payload: Buffer): Statement | string {
   let value: unknown;
   try {
@@ -97,7 +100,7 @@ function hasValidOptions(optional: unknown): boolean {
   if (optional === null) return true;
   if (typeof optional !== 'object' || Array.isArray(optional)) return false;
   const { creator = '', timestamp = 0 } = optional as Record<string, unknown>;
-  // Go leaves its variables as they are for null.
+  // Go accepts null, and keeps the default values.
   return (creator === null || typeof creator === 'string') && (timestamp === null || Number.isInteger(timestamp));
 }
 
@@ -109,7 +112,7 @@ function exactFields(value: unknown, names: readonly string[]): Record<string, u
     : undefined;
 }
 
-/** How many fields the objects of a parsed value have. */
+/** Returns the number of fields in all objects of a parsed value. */
 function countFields(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   const values: unknown[] = Object.values(value);
@@ -117,7 +120,7 @@ function countFields(value: unknown): number {
   return values.reduce<number>((sum, each) => sum + countFields(each), own);
 }
 
-/** How many keys a JSON text has: strings before a colon. */
+/** Returns the number of keys in a JSON text: strings before a colon. */
 function countKeys(text: string): number {
   return [...text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/gs)].filter(([, colon]) => colon !== undefined).length;
 }
