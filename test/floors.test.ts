@@ -17,10 +17,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
-  ['lib/store', 'directory imageGraph ociLayout repositories store'],
+  ['lib/store', 'derivedImage directory imageGraph ociLayout repositories store'],
   [
     'lib/archive',
-    'archive archiveWriter digestThread tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
+    'archive archiveWriter digestThread layer tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
   ['lib/location.ts', 'location'],
   ['lib/server', 'server'],

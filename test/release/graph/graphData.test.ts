@@ -8,7 +8,8 @@ import { Parser } from 'tar';
 import { PluginError } from '../../../lib/errors.ts';
 import { parseManifest, type Descriptor } from '../../../lib/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/oci/digest.ts';
-import { buildGraphDataImage, type GraphDataImage } from '../../../lib/release/graph/graphData.ts';
+import { buildGraphDataImage } from '../../../lib/release/graph/graphData.ts';
+import type { DerivedImage } from '../../../lib/store/derivedImage.ts';
 import type { FetchFile } from '../../../lib/http/fetchFile.ts';
 import { readContent } from '../../../lib/store/store.ts';
 import { openSession, type RegistrySession } from '../../../lib/registry/session.ts';
@@ -48,7 +49,7 @@ describe('buildGraphDataImage', () => {
     context?: ReturnType<typeof makeContext>;
   }
 
-  const build = (archive: Buffer | string, given: Given = {}): Promise<GraphDataImage> => {
+  const build = (archive: Buffer | string, given: Given = {}): Promise<DerivedImage> => {
     const { root = base, signatures = new Map(), fetchFile = () => Promise.resolve(undefined) } = given;
     const source = session.repository({ registry: registry.host, repository: 'release' });
     return buildGraphDataImage(
@@ -56,9 +57,9 @@ describe('buildGraphDataImage', () => {
       given.context ?? makeContext(),
     );
   };
-  const readJson = async ({ source }: GraphDataImage, descriptor: Descriptor): Promise<Record<string, unknown>> =>
+  const readJson = async ({ source }: DerivedImage, descriptor: Descriptor): Promise<Record<string, unknown>> =>
     JSON.parse((await readContent(source, descriptor)).toString()) as Record<string, unknown>;
-  const readLayer = async ({ source, root }: GraphDataImage): Promise<Buffer> => {
+  const readLayer = async ({ source, root }: DerivedImage): Promise<Buffer> => {
     const [, , own] = parseManifest(await readContent(source, root), 'the image').layers;
     return gunzipSync(await readContent(source, own!));
   };

@@ -1,8 +1,8 @@
 import { Readable } from 'node:stream';
-import { PluginError } from '../../errors.ts';
-import type { Descriptor } from '../../oci/descriptor.ts';
-import { digestOf } from '../../oci/digest.ts';
-import { verifyStream, type ContentSource } from '../../store/store.ts';
+import { PluginError } from '../errors.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import { digestOf } from '../oci/digest.ts';
+import { verifyStream, type ContentSource } from './store.ts';
 
 /** Content in memory on top of a repository, for an image that shares layers with another one. */
 export class Overlay implements ContentSource {
