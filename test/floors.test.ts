@@ -31,7 +31,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/sigstore', 'imagePolicy releaseCheck'],
   ['lib/release', 'documents load provenance release version'],
   ['lib/release/graph', 'graph graphData'],
-  ['lib/release/mirror', 'destination mirror mirrorGroup'],
+  ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [
     'lib/config',
     'certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures updateService',
@@ -50,7 +50,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],
   [
     'lib/kubernetes',
-    'acceptedKinds apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +
+    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +
       'podExec refusals serverSideApply waiting',
   ],
   ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],

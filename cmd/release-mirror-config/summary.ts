@@ -1,9 +1,10 @@
-import { formatMirrorInstructions } from '../../lib/config/mirrorSets.ts';
+import { formatMirrorInstructions, mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
 import type { WrittenFile } from '../../lib/mirroring/configFiles.ts';
 import type { MirrorOutcome } from '../../lib/mirroring/mirroring.ts';
 import { isImageConfig } from '../../lib/mirroring/registryTrust.ts';
 import { formatTarget } from '../../lib/release/mirror/destination.ts';
+import type { MirrorMeasure } from '../../lib/release/mirror/measure.ts';
 import type { MirrorResult } from '../../lib/release/mirror/mirror.ts';
 import type { MirrorImage } from '../../lib/release/mirror/mirrorGroup.ts';
 import type { CommandSession } from '../cli/command.ts';
@@ -32,14 +33,15 @@ export function printMirrorOutcome(
 
 /** What happened as text for people and scripts: in the words of `oc adm release mirror`, where it has any. */
 function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
-  const { images, present, imported, files, applied, mirrors, updateService } = outcome;
+  const { images, measure, imported, files, applied, mirrors, updateService } = outcome;
   const { dryRun } = args;
   const changes = [
     ...files.map((file) => formatFile(file, dryRun)),
     ...applied.map((each) => formatOutcome(each, dryRun)),
   ];
   const sections = [
-    images.map((image) => formatImage(image, dryRun, present)).join('\n'),
+    images.map((image) => formatImage(image, dryRun, measure?.present)).join('\n'),
+    measure ? formatMeasure(measure) : '',
     formatImport(imported, args),
     formatSuccess(outcome, args),
     changes.join('\n'),
@@ -62,7 +64,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
 
 /** The same as plain data. */
 function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
-  const { signed, images, result, present, imported, files, applied } = outcome;
+  const { signed, images, result, measure, imported, files, applied, mirrors } = outcome;
   const { version, arch, pullspec, digest } = signed.release;
   return {
     version,
@@ -83,9 +85,11 @@ function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): ob
       name: image.name,
       digest: image.digest,
       target: formatTarget(image.target),
-      ...(present && { present: present.has(image) }),
+      ...(measure && { present: measure.present.has(image) }),
     })),
+    ...(measure && { total: measure.total, missing: measure.missing }),
     ...(imported > 0 && { imported }),
+    ...(mirrors && { mirrorSet: mirrorSetManifest(mirrors.kind, mirrors.sources).object }),
     files,
     applied: applied.map(toPlainOutcome),
   };
@@ -156,4 +160,10 @@ function formatCounts({ blobs: { copied, mounted, skipped }, bytes }: MirrorResu
     ...(mounted > 0 ? [`${mounted} mounted from other repositories`] : []),
     ...(skipped > 0 ? [`${skipped} there already`] : []),
   ].join(', ');
+}
+
+/** Formats what a dry run would copy: `To copy: 12 of 16 blobs, 3 MiB of 4 MiB (dry run)`. */
+function formatMeasure({ total, missing }: MirrorMeasure): string {
+  const bytes = `${formatBytes(missing.bytes)} of ${formatBytes(total.bytes)}`;
+  return `To copy: ${missing.blobs} of ${total.blobs} blobs, ${bytes} (dry run)`;
 }

@@ -1,7 +1,6 @@
 import { lstat, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { checkFolderWritable, describeWriteError, makeFolders } from '../files/disk.ts';
+import { checkFileWritable, describeWriteError, makeFolders } from '../files/disk.ts';
 import { checkLock } from '../files/lock.ts';
 import { partialOf } from '../archive/unfinished.ts';
 
@@ -19,13 +18,7 @@ export async function checkFolder(path: string): Promise<void> {
  */
 export async function checkOutput(path: string): Promise<void> {
   await checkLock(lockOf(path), path);
-  for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) {
-    if (!(await stat(file).catch(() => undefined))?.isDirectory()) continue;
-    throw new PluginError('not-writable', `${file} is a folder, and a file of that name must be written`, {
-      hint: 'Move it away, or choose another output folder.',
-    });
-  }
-  await checkFolderWritable(dirname(path));
+  for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) await checkFileWritable(file);
 }
 
 /** Creates the folder of a bundle if it is missing. Throws `disk-full` and `not-writable`. */

@@ -88,11 +88,16 @@ async function isFolder(path: string): Promise<boolean> {
 }
 
 /**
- * Checks, without writing, that files can be created in a folder, or that it can be created in the nearest existing
- * one above it. Throws `not-writable`.
+ * Checks, without writing, that a file can be written: no folder has its name, and its folder, or the nearest one above
+ * that exists, is writable. Throws `not-writable`.
  */
-export async function checkFolderWritable(folder: string): Promise<void> {
-  const nearest = await nearestExisting(folder);
+export async function checkFileWritable(path: string): Promise<void> {
+  if (await isFolder(path)) {
+    throw new PluginError('not-writable', `${path} is a folder, and a file of that name must be written`, {
+      hint: 'Move it away, or choose another output folder.',
+    });
+  }
+  const nearest = await nearestExisting(dirname(path));
   try {
     // The slash makes the system refuse a file.
     await access(`${nearest}/`, constants.W_OK | constants.X_OK);

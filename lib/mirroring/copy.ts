@@ -7,37 +7,50 @@ import type { Release } from '../release/release.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
 import type { Place } from '../release/mirror/destination.ts';
-import { findPresent, planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
-import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
+import { measureMirror, type MirrorMeasure } from '../release/mirror/measure.ts';
+import { planMirror, runMirror, type MirrorResult } from '../release/mirror/mirror.ts';
+import type { MirrorGroup, MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import type { Registries } from '../registry/registries.ts';
 import { Directory } from '../store/directory.ts';
 import type { ContentStore } from '../store/store.ts';
+import { checkDirectorySpace } from './places.ts';
 import { warnOfRefusedImages } from './policyCheck.ts';
 import type { MirroringRequest } from './request.ts';
 
 /** The result of copying images. */
 interface Copied {
   readonly result?: MirrorResult;
-  readonly present?: ReadonlySet<MirrorImage>;
+  /** In a dry run, what would be copied. */
+  readonly measure?: MirrorMeasure;
 }
 
-/** Mirrors images. In a dry run, finds the images that are present. Does nothing without images. */
-export async function mirrorImages(
+/** Reads the manifests of images. Warns of images that clusters would refuse. Throws what planMirror throws. */
+export async function planCopies(
   images: readonly MirrorImage[],
   release: Release,
+  context: Context,
+): Promise<MirrorGroup[]> {
+  if (images.length === 0) return [];
+  context.log('info', `reading the manifests of ${images.length} images`);
+  const groups = await planMirror(images, context);
+  await warnOfRefusedImages(groups, release, context);
+  return groups;
+}
+
+/** Mirrors planned images, or in a dry run measures them. Does nothing without images. Throws what runMirror throws. */
+export async function mirrorImages(
+  groups: readonly MirrorGroup[],
   { verifyExisting, concurrency, dryRun }: MirroringRequest,
   registries: Registries,
   context: Context,
 ): Promise<Copied> {
-  if (images.length === 0) return {};
+  if (groups.length === 0) return {};
   const openStore = (place: Place): ContentStore =>
     place.kind === 'registry'
       ? registries.repository(place)
       : new Directory(place.root, place.repository, { verifyExisting }, context);
-  context.log('info', `reading the manifests of ${images.length} images`);
-  const groups = await planMirror(images, context);
-  await warnOfRefusedImages(groups, release, context);
-  if (dryRun !== undefined) return { present: await findPresent(groups, openStore) };
+  if (dryRun !== undefined) return { measure: await measureMirror(groups, openStore) };
+  await checkDirectorySpace(groups, context);
   const download = registries.download.bind(registries);
   return { result: await runMirror(groups, { concurrency, openStore, download }, context) };
 }

@@ -15,16 +15,18 @@ import { Registries } from '../registry/registries.ts';
 import { resolveVersion } from '../release/graph/graph.ts';
 import { loadRelease, type SignedRelease } from '../release/load.ts';
 import { formatTarget } from '../release/mirror/destination.ts';
+import type { MirrorMeasure } from '../release/mirror/measure.ts';
 import type { MirrorResult } from '../release/mirror/mirror.ts';
 import type { MirrorImage } from '../release/mirror/mirrorGroup.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
 import { readClusterUpdates } from './clusterUpdates.ts';
-import { writeConfigFiles, writeSignatureFiles, type WrittenFile } from './configFiles.ts';
-import { mirrorImages, noteRepository } from './copy.ts';
+import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
+import { mirrorImages, noteRepository, planCopies } from './copy.ts';
 import { importRelease } from './imageStream.ts';
 import { describeUpdateService, findGraphData, listMirrorImages, listMirrors, namedImages } from './images.ts';
 import { withResumeHint } from './interruption.ts';
 import { chooseMirrorSetKind } from './mirrorSetKind.ts';
+import { checkRights } from './places.ts';
 import { joinRegistryTrust } from './registryTrust.ts';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
 
@@ -34,8 +36,8 @@ export interface MirrorOutcome {
   readonly images: readonly MirrorImage[];
   /** The result of copying; undefined without images, and in a dry run. */
   readonly result?: MirrorResult | undefined;
-  /** In a dry run, the images that the destination already has. */
-  readonly present?: ReadonlySet<MirrorImage> | undefined;
+  /** In a dry run, what would be copied. */
+  readonly measure?: MirrorMeasure | undefined;
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
@@ -158,15 +160,22 @@ async function carryOut(run: Run): Promise<MirrorOutcome> {
     context.log('warn', 'the release has no signature, so there is no configuration to write or apply');
   }
 
-  const copied = await mirrorImages(images, signed.release, request, registries, context);
+  const requested = { nothing: [], signatures, configuration: manifests }[request.apply];
+  const files = [
+    ...(configFolder === undefined ? [] : configFiles(configFolder, manifests)),
+    ...(signatureFolder === undefined ? [] : signatureFiles(signatureFolder, signatures)),
+  ];
+  const isDryRun = request.dryRun !== undefined;
+  const groups = await planCopies(images, signed.release, context);
+  // What is wrong with a place would be found hours later.
+  await prepareFiles(files, isDryRun);
+  if (requested.length > 0) await checkRightsInCluster(run, requested);
+
+  const copied = await mirrorImages(groups, request, registries, context);
   if (copied.result) await noteRepository(images, signed.release);
   const imported = request.imageStream === undefined ? 0 : await importRelease(request.imageStream, run);
-
-  const isDryRun = request.dryRun !== undefined;
-  const files = configFolder === undefined ? [] : await writeConfigFiles(configFolder, manifests, isDryRun);
-  if (signatureFolder !== undefined) files.push(...(await writeSignatureFiles(signatureFolder, signatures, isDryRun)));
-  const requested = { nothing: [], signatures, configuration: manifests }[request.apply];
-  const outcome = { signed, images, ...copied, imported, files, mirrors, updateService };
+  const written = await writeFiles(files, isDryRun);
+  const outcome = { signed, images, ...copied, imported, files: written, mirrors, updateService };
   try {
     return { ...outcome, applied: requested.length === 0 ? [] : await applyToCluster(run, requested) };
   } catch (failure) {
@@ -185,6 +194,12 @@ async function checkCluster(run: Run): Promise<MirrorSetKind | undefined> {
     const isApplied = mirrorSet !== undefined && apply === 'configuration' && run.request.destination !== undefined;
     return isApplied ? chooseMirrorSetKind(cluster, mirrorSet, run.context) : mirrorSet;
   });
+}
+
+function checkRightsInCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<void> {
+  return withCluster(run, async (cluster) =>
+    checkRights(cluster, await joinRegistryTrust(cluster, manifests), run.request, run.context),
+  );
 }
 
 function applyToCluster(run: Run, manifests: readonly ConfigManifest[]): Promise<ApplyOutcome[]> {

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFolderWritable, checkSpace, describeWriteError, makeFolders, syncFolder } from '../../lib/files/disk.ts';
+import { checkFileWritable, checkSpace, describeWriteError, makeFolders, syncFolder } from '../../lib/files/disk.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 describe('describeWriteError', () => {
@@ -52,7 +52,7 @@ describe('syncFolder', () => {
   });
 });
 
-describe('makeFolders and checkFolderWritable', () => {
+describe('makeFolders and checkFileWritable', () => {
   let folder: string;
 
   beforeEach(async () => {
@@ -64,12 +64,12 @@ describe('makeFolders and checkFolderWritable', () => {
 
   it('makes what is missing, at the same time as others do, and accepts what is there', async () => {
     const path = join(folder, 'a', 'b', 'c');
-    await checkFolderWritable(path);
+    await checkFileWritable(join(path, 'file'));
     await Promise.all([makeFolders(path, 0o700), makeFolders(path), makeFolders(join(folder, 'a', 'b'))]);
     expect((await stat(path)).isDirectory()).to.equal(true);
     await symlink(path, join(folder, 'link'));
     await makeFolders(join(folder, 'link', 'd'));
-    await checkFolderWritable(join(folder, 'link'));
+    await checkFileWritable(join(folder, 'link', 'file'));
   });
 
   it('ends with the error of the system, where Node.js itself never ends', async () => {
@@ -83,12 +83,13 @@ describe('makeFolders and checkFolderWritable', () => {
     }
   });
 
-  it('tells before anything is written that a folder cannot be', async () => {
-    for (const path of [join(folder, 'file', 'a'), join(folder, 'file')]) {
-      expect((await failureOf(checkFolderWritable(path), 'not-writable')).message).to.contain(join(folder, 'file'));
+  it('tells before anything is written that a file cannot be', async () => {
+    for (const path of [join(folder, 'file', 'a'), join(folder, 'file', 'a', 'b')]) {
+      expect((await failureOf(checkFileWritable(path), 'not-writable')).message).to.contain(join(folder, 'file'));
     }
+    expect((await failureOf(checkFileWritable(folder), 'not-writable')).message).to.contain(`${folder} is a folder`);
     if (process.getuid?.() === 0) return;
     await mkdir(join(folder, 'closed'), { mode: 0o500 });
-    await failureOf(checkFolderWritable(join(folder, 'closed', 'a')), 'not-writable');
+    await failureOf(checkFileWritable(join(folder, 'closed', 'a')), 'not-writable');
   });
 });

@@ -115,22 +115,6 @@ export async function runMirror(
   };
 }
 
-/** Returns the images of a plan that their destination already has. */
-export async function findPresent(
-  groups: readonly MirrorGroup[],
-  openStore: MirrorOptions['openStore'],
-): Promise<ReadonlySet<MirrorImage>> {
-  const present = new Set<MirrorImage>();
-  for (const { place, images } of groups) {
-    const store = openStore(place);
-    const look = async ({ image, graph }: MirrorGroup['images'][number]): Promise<void> => {
-      if (await store.exists(graph.root)) present.add(image);
-    };
-    await Promise.all(images.map(look));
-  }
-  return present;
-}
-
 function firstOfAll(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): Error {
   // An error that prevents all reads, such as a registry that is down, is reported once.
   const [first, ...others] = failures.keys();

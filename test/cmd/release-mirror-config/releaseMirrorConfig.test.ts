@@ -448,11 +448,19 @@ describe('oc adm-release-mirror-config', () => {
       const stdout = await mirroring.succeed(args);
       expect(stdout).to.contain(`${release.digest} ${registry.host}/site/release:${release.tag} created (dry run)\n`);
       expect(stdout).to.match(/\nConfigmap mirror\/config\/signature\S+ created \(dry run\)\n/);
-      expect(stdout).not.to.contain('Success');
+      expect(stdout)
+        .to.match(/\nTo copy: (\d+) of \1 blobs, (\S+ \w+) of \2 \(dry run\)\n/)
+        .and.not.contain('Success');
       expect(registry.content.repositories.has('site/release')).to.equal(false);
       expect(await readdir(workshop.folder)).not.to.include('mirror');
       await mirroring.succeed([`--to=${registry.host}/site/release`]);
-      expect(await mirroring.succeed(args)).to.contain(`:${release.tag} unchanged (dry run)\n`);
+      const again = await mirroring.succeed(args);
+      expect(again)
+        .to.contain(`:${release.tag} unchanged (dry run)\n`)
+        .and.match(/\nTo copy: 0 of \d+ blobs, 0 B of /);
+      const plain = JSON.parse(await mirroring.succeed([...args, '-o', 'json'])) as Record<string, object>;
+      expect(plain['missing']).to.deep.equal({ blobs: 0, bytes: 0 });
+      expect(plain['mirrorSet']).to.include({ kind: 'ImageDigestMirrorSet' });
     });
 
     it('prints what to put into a cluster and an install-config.yaml, as oc does', async () => {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
@@ -44,7 +45,8 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const served = server.kinds.find((known) => known.kind === kind);
     return served ? server.objects.list(served, '') : [];
   };
-  const writes = () => server.requests.filter(({ method }) => method !== 'GET');
+  const writes = () =>
+    server.requests.filter(({ method, path }) => method !== 'GET' && !path.endsWith('/selfsubjectaccessreviews'));
   const apply = (...args: string[]): Promise<Execution> =>
     runExecutable('oc-adm_release_mirror_config', workshop.folder, [
       ...['apply', ...args, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`],
@@ -394,10 +396,32 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(await readdir(workshop.folder)).not.to.include('mirror');
   });
 
+  it('finds before images are copied what the user may not do, and which files cannot be written', async () => {
+    let forbidden = 'create imagedigestmirrorsets';
+    await open({ allow: ({ verb, resource }) => `${verb} ${resource}` !== forbidden });
+    const { registry } = workshop;
+    const to = `--to=${registry.host}/site/release`;
+    const refused = [to, '--apply-config', '--overwrite', kubeconfig];
+    expect(await mirroring.fail(refused)).to.match(/to create imagedigestmirrorset\/release-mirror-\w{8}$/m);
+    forbidden = 'get configmaps';
+    expect(await mirroring.fail(refused)).to.contain(`to get configmap/${nameOf()}\n`);
+    server.put({
+      ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: nameOf(), namespace: managed }, data: { a: 'b' } },
+    });
+    forbidden = 'update configmaps';
+    expect(await mirroring.fail(refused)).to.contain(`to update configmap/${nameOf()}\n`);
+    await writeFile(mirroring.path('file'), '');
+    for (const folder of ['/proc/nowhere', 'file', 'file/config']) {
+      expect(await mirroring.fail([to, `--config-to-dir=${folder}`])).to.match(/error: .* cannot be written/);
+    }
+    expect(registry.content.repositories.has('site/release')).to.equal(false);
+    expect(writes()).to.have.length(0);
+  });
+
   it('tells what was mirrored although the cluster then lets nobody in', async () => {
     await open();
-    // Asked once whether it answers, and then for what version it is.
-    server.fault(/clusterversions/, { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } });
+    const refused = { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } };
+    server.fault(() => existsSync(mirroring.path('mirror/v2')), refused);
     const { code, stdout, stderr } = await mirroring.run(['--to-dir=mirror', '--apply-config', kubeconfig]);
     expect(code, stderr).to.equal(1);
     expect(stdout).to.contain('\nSuccess\n').and.contain('oc adm-release-mirror-config apply mirror/config');

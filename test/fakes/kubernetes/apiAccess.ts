@@ -70,6 +70,12 @@ export class ApiAccess {
     this.#check({ user: user.name, groups: user.groups, verb, group, resource, namespace, name });
   }
 
+  /** Answers a SelfSubjectAccessReview: whether a user may do what its `resourceAttributes` say. */
+  review({ name: user, groups }: ApiUser, attributes: Partial<Attempt>): { allowed: boolean } {
+    const anything = { verb: 'get', group: '', resource: '', namespace: '', name: '' } as const;
+    return { allowed: this.#options.allow?.({ ...anything, ...attributes, user, groups }) ?? true };
+  }
+
   #userOf(authorization: string | undefined, client: string | undefined): string | undefined {
     const { tokens, passwords = new Map<string, string>() } = this.#options;
     const token = bearerOf(authorization);

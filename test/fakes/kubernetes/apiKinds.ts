@@ -31,6 +31,7 @@ const core = { group: '', version: 'v1' } as const;
 const apps = { group: 'apps', version: 'v1', namespaced: true, status: true } as const;
 const batch = { group: 'batch', version: 'v1', namespaced: true, status: true } as const;
 const rbac = { group: 'rbac.authorization.k8s.io', version: 'v1' } as const;
+const reviews = { group: 'authorization.k8s.io', version: 'v1' } as const;
 const admission = { group: 'admissionregistration.k8s.io', version: 'v1', namespaced: false } as const;
 const machines = {
   group: 'machineconfiguration.openshift.io',
@@ -67,6 +68,7 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Pod', resource: 'pods', namespaced: true, status: true },
   { ...core, kind: 'ReplicationController', resource: 'replicationcontrollers', namespaced: true, status: true },
   { ...core, kind: 'Service', resource: 'services', namespaced: true, status: true },
+  { ...reviews, kind: 'SelfSubjectAccessReview', resource: 'selfsubjectaccessreviews', namespaced: false },
   { ...rbac, kind: 'ClusterRole', resource: 'clusterroles', namespaced: false },
   { ...rbac, kind: 'ClusterRoleBinding', resource: 'clusterrolebindings', namespaced: false },
   { ...rbac, kind: 'Role', resource: 'roles', namespaced: true },

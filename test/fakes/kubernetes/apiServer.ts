@@ -162,8 +162,14 @@ export class TestApiServer extends FaultyServer {
 
   async #write(exchange: Exchange, target: Place & { status: boolean }, user: ApiUser): Promise<Answer> {
     const body = await readJson(exchange);
+    if (target.kind.kind === 'SelfSubjectAccessReview') return this.#reviewAccess(body as Json, user);
     if (this.#policies && !target.status) this.#review(exchange, target, body, user);
     return this.#commit(exchange, target, body);
+  }
+
+  #reviewAccess(body: Json, user: ApiUser): Answer {
+    const { resourceAttributes } = body['spec'] as { resourceAttributes: Record<string, string> };
+    return json(201, { ...body, status: this.#access.review(user, resourceAttributes) });
   }
 
   /** Refuses what a policy refuses: tries the write first, and keeps nothing of it. */

@@ -4,7 +4,8 @@ import { expect } from 'chai';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { parseReference } from '../../../lib/oci/reference.ts';
 import { parseDestination, type Place } from '../../../lib/release/mirror/destination.ts';
-import { findPresent, planMirror, runMirror } from '../../../lib/release/mirror/mirror.ts';
+import { measureMirror } from '../../../lib/release/mirror/measure.ts';
+import { planMirror, runMirror } from '../../../lib/release/mirror/mirror.ts';
 import { type MirrorImage } from '../../../lib/release/mirror/mirrorGroup.ts';
 import { Credentials } from '../../../lib/registry/auth/credentials.ts';
 import { Directory } from '../../../lib/store/directory.ts';
@@ -87,10 +88,14 @@ describe('planMirror and runMirror', () => {
 
     it(`skips what a ${kind} has, and knows it before`, async () => {
       await open();
-      expect((await findPresent(await planMirror(listImages(to()), context), openStore)).size).to.equal(0);
+      const measure = async () => measureMirror(await planMirror(listImages(to()), context), openStore);
+      const nothing = await measure();
+      expect(nothing.present.size).to.equal(0);
+      expect(nothing.missing).to.deep.equal(nothing.total);
       await mirror(to());
-      const groups = await planMirror(listImages(to()), context);
-      expect((await findPresent(groups, openStore)).size).to.equal(5);
+      const everything = await measure();
+      expect(everything.present.size).to.equal(5);
+      expect(everything).to.deep.include({ total: nothing.total, missing: { blobs: 0, bytes: 0 } });
       const { blobs, bytes } = await mirror(to());
       expect({ blobs, bytes }).to.deep.equal({ blobs: { copied: 0, mounted: 0, skipped: blobCount() }, bytes: 0 });
       const plan = context.events.findLast((event) => event.kind === 'plan');
