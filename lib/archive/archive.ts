@@ -11,8 +11,8 @@ import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from 
 export type { ArchiveEntry };
 
 /**
- * A mirror directory in a tar that is read in place: a file, volumes, or a device that contains the tar from its
- * first byte. Opening it reads only the headers, and seeks from one to the next.
+ * A mirror directory in a tar that is read in place: a file, volumes, or a device with the tar from its first byte.
+ * Opening it reads only the headers, and seeks from one to the next.
  */
 export class Archive {
   readonly path: string;
@@ -20,9 +20,9 @@ export class Archive {
   readonly found: FoundArchive;
   /** The entries by path, in the order of the tar. */
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
-  /** The size of the tar in bytes, with the two blocks at its end; a device may be larger. */
+  /** The size of the tar in bytes, with the two blocks at its end. A device may be larger. */
   readonly size: number;
-  /** Another program packed it: it has a header that layOutTar does not write. */
+  /** Whether another program packed the tar: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
   /** The damage of the tar, if it was opened with `tolerant`. */
   readonly damage: PluginError | undefined;
@@ -44,10 +44,10 @@ export class Archive {
   }
 
   /**
-   * Opens a tar by its name or by that of any of its volumes, and lists its entries. Throws `not-readable`, and
-   * `invalid-bundle` if it is not a tar, is truncated, lacks a volume, or has an entry that no mirror directory has
-   * or that tar programs read in different ways. With `tolerant`, opens it up to the damage instead. `onMedium` as
-   * for findArchive.
+   * Opens a tar by its name or by the name of any of its volumes, and lists its entries. Throws `not-readable`, and
+   * `invalid-bundle` if it is not a tar, is truncated, lacks a volume, or has an invalid entry. An entry is invalid if
+   * no mirror directory has it, or if tar programs read it in different ways. With `tolerant`, opens it up to the
+   * damage instead. `onMedium` as for findArchive.
    */
   static async open(path: string, context: Context, tolerant = false, onMedium = false): Promise<Archive> {
     const found = await findArchive(path, onMedium);
@@ -90,7 +90,7 @@ export class Archive {
     return readChunks(this.#file, this.path, start, size, this.#signal);
   }
 
-  /** Reads as `chunks` does, but into shared memory, and ahead of the caller. */
+  /** Does the same as `chunks`, but reads ahead of the caller, into shared memory. */
   chunksAhead(start: number, size: number): AsyncIterable<Buffer> {
     return readAhead(this.#file, this.path, start, size, this.#signal);
   }
@@ -132,7 +132,7 @@ export class Archive {
   }
 }
 
-/** Opens a tar as Archive.open does. */
+/** Opens a tar. Does the same as Archive.open. */
 export function openArchive(path: string, context: Context): Promise<Archive> {
   return Archive.open(path, context);
 }
@@ -195,7 +195,7 @@ function isFile(entry: ArchiveEntry | undefined): entry is ArchiveEntry {
   return entry !== undefined && entry.target === undefined;
 }
 
-/** Adds the volume to the damage of a tar. */
+/** Adds the name of the volume to the damage of a tar. */
 function nameVolume(listing: TarListing, file: Volumes): TarListing {
   const { damage, end } = listing;
   const [piece] = file.pieces(end, 1);

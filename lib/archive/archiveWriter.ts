@@ -25,14 +25,14 @@ import { WriteTurn } from './writeTurn.ts';
 const flushEvery = 256 * 1024 * 1024;
 
 /**
- * A tar that is written in any order. The layout gives each piece of content its place. Until `finish`, the file is
- * `<path>.partial` (one for each volume), with a journal beside it. Opening it again with the same layout resumes
- * from the journal.
+ * A tar that is written in any order. The layout gives each content its place. Until `finish`, the file is
+ * `<path>.partial` (one for each volume), with a journal beside it. Opening it again with the same layout resumes from
+ * the journal.
  */
 export class ArchiveWriter {
   readonly name: string;
   readonly layout: TarLayout;
-  /** Content that is finished according to the journal of an earlier run. Verify it before `finish`. */
+  /** Content that the journal of an earlier run lists as finished. Verify it before `finish`. */
   readonly resumed: ReadonlySet<Digest>;
   readonly #file: Volumes;
   readonly #journal: Journal;
@@ -101,18 +101,18 @@ export class ArchiveWriter {
     return { path: this.name, pieces, present, writing: this.#turn.memory };
   }
 
-  /** Notes that the first `present` bytes of content are in place, so that another run can resume there. */
+  /** Records that the first `present` bytes of content are written, so that another run can resume there. */
   noteProgress(digest: Digest, present: number): void {
     this.#journal.begin(digest, present);
   }
 
-  /** Notes that content is in place, complete and verified. */
+  /** Records that content is complete and verified. */
   noteFinished(digest: Digest): void {
     this.#journal.finish(digest);
     this.#unflushed += this.#places.get(digest)?.size ?? 0;
     if (this.#unflushed < flushEvery || this.#flushing) return;
     this.#unflushed = 0;
-    // Early writes leave less for the end. An error is reported once: here, and not by finish.
+    // Early writes leave less for the end. An error is reported once: here, and not by `finish`.
     this.#flushing = this.#file
       .datasync()
       .catch((error: unknown) => (this.#flushFailure ??= { error }))
@@ -130,7 +130,10 @@ export class ArchiveWriter {
     return bytesRead;
   }
 
-  /** Writes content into its place, verified, as ContentStore.push does. Throws `not-found` if the layout has no place for it. */
+  /**
+   * Writes content into its place and verifies it, as ContentStore.push does. Throws `not-found` if the layout has no
+   * place for it.
+   */
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
     const place = this.#places.get(descriptor.digest);
     if (!place) throw new PluginError('not-found', `${this.name} has no place for ${descriptor.digest}`);

@@ -9,7 +9,7 @@ import type { Volume } from './volumes.ts';
 /** The code of the digest thread in a build of one file. */
 declare const __DIGEST_WORKER_SOURCE__: string | undefined;
 
-/** Computes the digests of an archive and of its volumes as VolumeHash does, in a thread of its own. */
+/** Computes the digests of an archive and of its volumes as VolumeHash does, in a separate thread. */
 export class DigestThread {
   readonly #worker: Worker;
   /** The requests without a reply, the oldest first. */

@@ -1,7 +1,7 @@
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads';
 import { VolumeHash, type ArchiveDigests } from './volumeDigests.ts';
 
-/** A message to the digest thread: the next bytes, in shared memory, or that there are no more. */
+/** A message to the digest thread: the next bytes, in shared memory, or the end. */
 export type ToDigestWorker = Uint8Array | 'finish';
 
 /** A message from the digest thread: the bytes have been read, or the result. */

@@ -11,7 +11,7 @@ import { describeWriteError } from '../files/disk.ts';
 export class Journal {
   /** Complete content. */
   readonly finished = new Set<Digest>();
-  /** Number of bytes in place of other content. */
+  /** The number of written bytes of incomplete content. */
   readonly begun = new Map<Digest, number>();
   readonly #path: string;
   #fd: number | undefined;
@@ -28,36 +28,36 @@ export class Journal {
     return journal;
   }
 
-  /** Opens a journal to resume from it. Returns undefined if there is none of that identity. */
+  /** Opens a journal to resume from it. Returns undefined if there is no journal with that identity. */
   static async resume(path: string, identity: string): Promise<Journal | undefined> {
     const text = await readFile(path, 'utf8').catch(() => '');
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     const [first, ...lines] = whole.split('\n').slice(0, -1);
     if (first !== identity) return undefined;
     const fd = openSync(path, 'a');
-    // An incomplete line could be read as another one: a digest alone means complete content.
+    // An incomplete line could be read as another one, because a digest alone means complete content.
     ftruncateSync(fd, Buffer.byteLength(whole));
     const journal = new Journal(path, fd);
     for (const line of lines) journal.#take(line);
     return journal;
   }
 
-  /** Notes that content is complete. */
+  /** Records that content is complete. */
   finish(digest: Digest): void {
     this.#note(digest);
   }
 
-  /** Notes that the first `bytes` bytes of content are in place. */
+  /** Records that the first `bytes` bytes of content are written. */
   begin(digest: Digest, bytes: number): void {
     this.#note(`${digest} ${bytes}`);
   }
 
-  /** Notes that content must be written again from its first byte. */
+  /** Records that content must be written again from its first byte. */
   forget(digest: Digest): void {
     this.#note(`${digest} 0`);
   }
 
-  /** Closes the file. Later notes are ignored. */
+  /** Closes the file. Later records are ignored. */
   close(): void {
     if (this.#fd !== undefined) closeSync(this.#fd);
     this.#fd = undefined;
@@ -69,7 +69,7 @@ export class Journal {
   }
 
   #write(line: string): void {
-    // Notes after the end are ignored.
+    // Records after the end are ignored.
     if (this.#fd === undefined) return;
     try {
       writeSync(this.#fd, `${line}\n`);

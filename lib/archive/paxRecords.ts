@@ -14,8 +14,9 @@ const owner = /^[\x20-\x7e]{0,255}$/;
 const label = String.raw`[\w.:,-]{1,255}`;
 
 /**
- * Records that GNU tar and bsdtar write when they pack a mirror directory, with the values that both accept. GNU.sparse.*
- * replaces names and contents; extended attributes and file flags other than the SELinux label change what bsdtar extracts.
+ * The records that GNU tar and bsdtar write when they pack a mirror directory, with the values that both accept.
+ * GNU.sparse.* replaces names and contents. Extended attributes and file flags, except the SELinux label, change what
+ * bsdtar extracts.
  */
 const allowed: Readonly<Record<string, RegExp>> = {
   path: /^[^\0]+$/,
@@ -38,8 +39,8 @@ const allowed: Readonly<Record<string, RegExp>> = {
 };
 
 /**
- * Reads the content of a pax header: records of the form `LENGTH KEYWORD=VALUE`, each ended by a line feed, whose lengths are exact
- * and whose keywords occur once.
+ * Parses the content of a pax header: records of the form `LENGTH KEYWORD=VALUE`, each with a line feed at its end.
+ * Lengths must be exact, and keywords unique.
  */
 export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
   const found = new Map<string, string>();
@@ -65,7 +66,7 @@ export function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
   };
 }
 
-// Other keywords can be any bytes of a file that is not verified.
+// Other keywords may be any bytes of an unverified file.
 function describeRecord(keyword: string): string {
   const isKnown = /^(?:GNU|SCHILY|LIBARCHIVE)(?:\.[a-z]{1,12}){1,2}$/.test(keyword);
   return isKnown ? `a record ${keyword}` : 'a record of an unknown kind';

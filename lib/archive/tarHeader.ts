@@ -1,7 +1,7 @@
 /** Refuses a tar: throws an error that names it and gives the reason. */
 export type Refuse = (why: string) => never;
 
-/** What a header describes: an entry, or a record about the next entry. */
+/** The subject of a header: an entry, or a record about the next entry. */
 type HeaderType = 'file' | 'folder' | 'link' | 'pax' | 'longName' | 'longTarget';
 
 /** A decoded header of 512 bytes. Text is Latin-1, so that every byte is a character. */
@@ -11,9 +11,9 @@ export interface TarHeader {
   readonly name: string;
   /** The target of a symbolic link; empty for other types. */
   readonly target: string;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** The size is in base 256, which only some tar programs read. */
+  /** Whether the size is in base 256, which only some tar programs read. */
   readonly hasLargeSize: boolean;
 }
 
@@ -26,7 +26,7 @@ const types: Readonly<Record<string, HeaderType>> = {
   K: 'longTarget',
 };
 
-/** For messages. */
+/** The names of refused types, for messages. */
 const refusedTypes: Readonly<Record<string, string>> = {
   '\0': 'a file in the format of Unix V7',
   '1': 'a hard link',
@@ -42,7 +42,7 @@ const refusedTypes: Readonly<Record<string, string>> = {
 
 const largestId = 2 ** 32 - 1;
 
-/** Returns whether a block is a tar header: whether its checksum is correct. */
+/** Returns whether a block is a tar header, by its checksum. */
 export function isHeader(block: Buffer): boolean {
   const [, digits] = /^([0-7]{6})(?:\0 | \0)$/.exec(block.toString('latin1', 148, 156)) ?? [];
   if (digits === undefined) return false;
@@ -87,7 +87,7 @@ function readFormat(block: Buffer): TarHeader['format'] | undefined {
   return undefined;
 }
 
-/** Checks the numbers that decide about owner, mode and time only: a tar program that rejects one would skip the entry. */
+/** Checks the numbers for owner, mode and time. A tar program that rejects one of them would skip the entry. */
 function isWholeNumbers(block: Buffer, type: HeaderType): boolean {
   const [mode, uid, gid, mtime, major, minor] = [
     readNumber(block, 100, 108),
@@ -98,12 +98,12 @@ function isWholeNumbers(block: Buffer, type: HeaderType): boolean {
     readNumber(block, 337, 345),
   ];
   if (mode === undefined || uid === undefined || gid === undefined || mtime === undefined) return false;
-  // No file of a mirror directory runs as another user.
+  // No file of a mirror directory has a set-user-ID bit.
   const isPlain = type === 'file' ? mode <= 0o777 : mode <= 0o7777;
   return isPlain && uid <= largestId && gid <= largestId && major === 0 && minor === 0;
 }
 
-/** Reads a text that ends at its first NUL or with its field; undefined if something follows the NUL. */
+/** Reads a text that ends at its first NUL or at the end of its field; undefined if other bytes follow the NUL. */
 function readText(block: Buffer, start: number, end: number): string | undefined {
   const field = block.subarray(start, end);
   const length = field.indexOf(0);
@@ -111,7 +111,7 @@ function readText(block: Buffer, start: number, end: number): string | undefined
   return isZero(field.subarray(length)) ? field.toString('latin1', 0, length) : undefined;
 }
 
-/** Reads octal digits that fill their field up to a terminator, or a number in base 256; an empty field is zero. */
+/** Reads octal digits that fill their field up to a terminator, or a number in base 256. An empty field is zero. */
 function readNumber(block: Buffer, start: number, end: number): number | undefined {
   const field = block.subarray(start, end);
   if (isZero(field)) return 0;
@@ -124,8 +124,8 @@ function readNumber(block: Buffer, start: number, end: number): number | undefin
 }
 
 /**
- * Quotes the name of an entry for a message if a bundle may have such a name. Other names are not quoted, because they can be any bytes of a
- * file that is not verified.
+ * Quotes the name of an entry for a message if a bundle may have such a name. Other names are not quoted, because they
+ * may be any bytes of an unverified file.
  */
 export function quote(name: string): string {
   return /^(?:metadata\.json|(?:config|v2)\/[\w:./-]{1,200})$/.test(name) ? JSON.stringify(name) : 'an entry';

@@ -42,7 +42,7 @@ export function roundToBlock(size: number): number {
 
 /**
  * Lays out a tar with the entries in the given order. Owners, modes and times are fixed. Names that are too long for
- * ustar and sizes above 8 GiB get a pax header (POSIX.1-2001, pax).
+ * ustar, and sizes above 8 GiB, get a pax header (POSIX.1-2001, pax).
  */
 export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): TarLayout {
   let position = 0;
@@ -57,7 +57,7 @@ export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): Ta
   return { entries: placed, size: position + endSize, volumeSize };
 }
 
-/** Encodes the header of an entry whose content has `size` bytes, with the pax header that it needs. */
+/** Encodes the header of an entry whose content has `size` bytes, with a pax header if it needs one. */
 export function encodeHeader(entry: TarEntry, size: number): Buffer {
   const isLink = 'target' in entry;
   const isFolder = 'folder' in entry;

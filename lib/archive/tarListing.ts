@@ -20,23 +20,23 @@ export interface TarListing {
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
   /** The end of the tar, or the start of its damage, in bytes. */
   readonly end: number;
-  /** Another program packed it: it has a header that layOutTar does not write. */
+  /** Whether another program packed the tar: it has a header that layOutTar does not write. */
   readonly isRepacked: boolean;
   readonly damage?: PluginError;
   /** The entry in which a truncated tar ends. */
   readonly cutEntry?: string | undefined;
 }
 
-/** A tar being read. */
+/** A tar that is being read. */
 interface Tar {
   readonly path: string;
-  /** In bytes; infinite for a device. */
+  /** The size in bytes; infinite for a device. */
   readonly size: number;
-  /** Reads bytes that are valid until the next call; fewer than requested only at the end. */
+  /** Reads bytes that are valid until the next call. Returns fewer than requested only at the end. */
   read(start: number, size: number): Promise<Buffer>;
 }
 
-/** The extended headers of an entry: records of POSIX, or names of GNU tar. */
+/** The extended headers of an entry: POSIX records, or GNU tar names. */
 interface Extension {
   readonly format: TarHeader['format'];
   readonly pax?: PaxRecords;
@@ -48,7 +48,7 @@ const headerLimit = 200_000;
 const extensionLimit = 8 * 1024;
 /** The smallest size that has too many octal digits for the header of GNU tar. */
 const octalLimit = 8 ** 11;
-/** Manifests and links are small, and follow each other: so many bytes have the headers of several. */
+/** The bytes to read at once. Manifests and links are small and adjacent, so this has the headers of several. */
 const windowSize = 16 * 1024;
 
 /**
@@ -77,7 +77,7 @@ class Reading {
   /** The offset of the first header of the current entry. */
   #first = 0;
   #isRepacked = false;
-  /** The last content that was skipped, with its entry. */
+  /** The last content that was skipped, and its entry. */
   #last: { readonly path: string | undefined; readonly first: number; readonly end: number } | undefined;
 
   constructor(tar: Tar) {
@@ -111,14 +111,14 @@ class Reading {
     return { entries: this.#entries, end: this.#position, isRepacked: this.#isRepacked };
   }
 
-  /** Returns the listing of a tar that is damaged or refused from the current entry on. */
+  /** Returns the listing of a tar that is damaged, or refused, from the current entry on. */
   async breakOff(damage: PluginError): Promise<TarListing> {
     const listing = { entries: this.#entries, isRepacked: this.#isRepacked };
     const last = this.#last;
     if (!last || (await this.#tar.read(roundToBlock(last.end) - 1, 1)).length > 0)
       return { ...listing, end: this.#first, damage };
     const { path, first, end } = last;
-    // The size of a device is unknown, so the entry may be in the list already.
+    // The size of a device is unknown, so the entry may already be in the list.
     if (path !== undefined && first < this.#first) this.#entries.delete(path);
     const why = `it is truncated: ${path ?? 'an entry'} would end at byte ${end}`;
     return { ...listing, end: first, damage: damaged(this.#tar.path, why), cutEntry: path };
@@ -136,7 +136,7 @@ class Reading {
     const block = await this.#tar.read(at, 512);
     if (block.length === 512 && isHeader(block)) return block;
     if (at === 0) throw damaged(this.#tar.path, 'it is not a tar');
-    // Two empty blocks end a tar: a single one is a header that something has wiped out.
+    // Two empty blocks end a tar. A single empty block is an erased header.
     const marker = isZero(block) ? await this.#tar.read(at, endSize) : block;
     if (marker.length === endSize && isZero(marker)) return undefined;
     const isShort = marker.length < (isZero(block) ? endSize : 512);
@@ -146,7 +146,7 @@ class Reading {
     );
   }
 
-  /** Reads the content of a header that is about the next entry. */
+  /** Reads the content of a header about the next entry. */
   async #extend(header: TarHeader, before: Extension | undefined): Promise<Extension> {
     const { type, format, size } = header;
     if (size > extensionLimit || header.hasLargeSize) this.#refuse('a name or a pax header exceeds the limit of 8 KiB');
@@ -162,7 +162,7 @@ class Reading {
     return { format, ...before, [key]: text.slice(0, -1) };
   }
 
-  /** Reads the content at the position, and moves behind it. */
+  /** Reads the content at the position, and moves the position to its end. */
   async #readContent(size: number): Promise<{ content: Buffer; padding: Buffer }> {
     this.#skip(undefined, size);
     const bytes = await this.#tar.read(this.#position - roundToBlock(size), roundToBlock(size));
@@ -170,7 +170,7 @@ class Reading {
     return { content: bytes.subarray(0, size), padding: bytes.subarray(size) };
   }
 
-  /** Moves behind a header and its content. */
+  /** Moves the position to the end of a header and its content. */
   #skip(path: string | undefined, size: number): void {
     const start = this.#position + 512;
     this.#last = { path, first: this.#first, end: start + size };
@@ -201,7 +201,7 @@ class Reading {
     this.#entries.set(path, entry);
   }
 
-  /** The size that every tar program reads. Octal digits are too few for a large one. */
+  /** Returns the size that every tar program reads. Octal digits are too few for a large size. */
   #sizeOf({ size: inHeader, hasLargeSize, format }: TarHeader, pax: PaxRecords | undefined, path: string): number {
     const size = pax?.size ?? inHeader;
     const isLarge = size >= octalLimit;
@@ -213,14 +213,14 @@ class Reading {
     return size;
   }
 
-  /** Returns whether the headers of the entry are those that layOutTar writes. */
+  /** Returns whether layOutTar would write the same headers for the entry. */
   async #isOwn({ path, target, start, size }: ArchiveEntry): Promise<boolean> {
     const own = encodeHeader(target === undefined ? { path, content: Buffer.alloc(0) } : { path, target }, size);
     return own.length === start - this.#first && own.equals(await this.#tar.read(this.#first, own.length));
   }
 }
 
-/** Reads a tar through a window, so that headers that are close to each other cost one read. */
+/** Reads a tar through a window, so that adjacent headers need one read. */
 function openWindow(file: Volumes, path: string, signal: AbortSignal): Tar {
   let from = 0;
   let window: Buffer = Buffer.alloc(0);

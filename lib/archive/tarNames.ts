@@ -5,15 +5,15 @@ const lengthLimit = 1000;
 const depthLimit = 20;
 
 /**
- * Converts the name of an entry to a path in the archive, without `./` at its start and without a slash at its end.
- * The root folder is an empty path. Refuses names that tar programs or file systems change or extract elsewhere.
+ * Converts the name of an entry to a path in the archive, without a leading `./` or a trailing slash. The root folder
+ * is an empty path. Refuses names that tar programs or file systems change or extract elsewhere.
  */
 export function parseName(name: string, isFolder: boolean, refuse: Refuse): string {
   const quoted = quote(name);
   if (isFolder && (name === '.' || name === './')) return '';
   const path = (isFolder ? name.replace(/\/$/, '') : name).replace(/^\.\//, '');
   const parts = path.split('/');
-  // bsdtar removes a letter and a colon as a drive.
+  // bsdtar removes a letter and a colon as a drive name.
   if (/^(?:\/|[a-z]:)/i.test(path) || parts.includes('..')) return refuse(`${quoted} is outside of the archive`);
   if (parts.some((part) => part === '' || part === '.'))
     return refuse(`${quoted} is not the shortest form of its path`);
@@ -26,16 +26,19 @@ export function parseName(name: string, isFolder: boolean, refuse: Refuse): stri
   return path;
 }
 
-/** Refuses a symbolic link other than a tag that points to a manifest beside it. */
+/** Refuses a symbolic link unless it is a tag that points to a manifest beside it. */
 export function checkLink(path: string, target: string, refuse: Refuse): void {
   if (!/^v2\/.+\/manifests\/[^/]+$/.test(path) || !isDigest(target))
     refuse(`${quote(path)} is a symbolic link; only tags are links, to manifests beside them`);
 }
 
-/** The paths in an archive. Refuses a path that another entry would replace, or be written through, during extraction. */
+/**
+ * The paths in an archive. Refuses a path that another entry would replace during extraction, or that would be written
+ * through another entry.
+ */
 export class TarNames {
   /**
-   * The spelling of each path, and whether it is a folder, by the path in lower case: some file systems ignore case.
+   * The spelling of each path, and whether it is a folder, by the path in lower case. Some file systems ignore case.
    */
   readonly #seen = new Map<string, { readonly path: string; readonly isFolder: boolean }>();
 
@@ -48,7 +51,7 @@ export class TarNames {
     this.#add(path, false);
   }
 
-  /** Adds a folder. It may be there already. */
+  /** Adds a folder, which may already exist. */
   addFolder(path: string, refuse: Refuse): void {
     if (path === '') return;
     this.#addParents(path, refuse);
@@ -62,7 +65,7 @@ export class TarNames {
       const parent = path.slice(0, end);
       const seen = this.#find(parent, refuse);
       if (seen?.isFolder === false) refuse(`${quote(path)} is below ${quote(parent)}, which is not a folder`);
-      // Its parents are in the map as well.
+      // The map already has its parents.
       if (seen) return;
       this.#add(parent, true);
     }

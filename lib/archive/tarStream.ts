@@ -4,15 +4,15 @@ import { roundToBlock } from './tarLayout.ts';
 
 /** A file in a tar that is read as a stream. */
 export interface StreamedFile {
-  /** Without `./` in front. */
+  /** The path without a leading `./`. */
   readonly path: string;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** Read it before the next file: the rest is skipped then. */
+  /** Read it before the next file. The next file skips the rest. */
   readonly content: AsyncIterable<Buffer>;
 }
 
-/** Reads the files of a tar from any stream. Throws `invalid-file`, naming `where`. */
+/** Reads the files of a tar from any stream. Throws `invalid-file` with `where`. */
 export async function* readTarStream(source: AsyncIterable<Buffer>, where: string): AsyncGenerator<StreamedFile> {
   const bytes = new Bytes(source);
   for (;;) {

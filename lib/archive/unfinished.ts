@@ -64,7 +64,7 @@ export async function restorePartials(volumes: readonly Volume[]): Promise<void>
 }
 
 /**
- * Gives the files of an archive their final names, the first volume last, because without it the archive is not
+ * Gives the files of an archive their final names. The first volume is last, because without it the archive is not
  * complete. Removes the files of an earlier archive of that name.
  */
 export async function renamePartials(path: string, volumes: readonly Volume[]): Promise<void> {

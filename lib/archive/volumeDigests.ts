@@ -2,19 +2,19 @@ import { createHash } from 'node:crypto';
 import type { Digest } from '../oci/digest.ts';
 import type { Volume } from './volumes.ts';
 
-/** The digests of an archive: of the whole, and of each complete volume; no volumes if it is one file. */
+/** The digests of an archive: of the whole, and of each complete volume. There are no volumes if it is one file. */
 export interface ArchiveDigests {
   readonly digest: Digest;
   readonly volumes: readonly Digest[];
 }
 
-/** Computes the digests of an archive and of its volumes at once, from its bytes in order. */
+/** Computes the digests of an archive and of its volumes in one pass over its bytes. */
 export class VolumeHash {
   readonly #sizes: readonly number[];
   #whole = createHash('sha256');
   #current = createHash('sha256');
   #finished: Digest[] = [];
-  /** Number of bytes that the current volume still lacks. */
+  /** The number of bytes that the current volume still lacks. */
   #left: number;
 
   constructor(volumes: readonly Pick<Volume, 'size'>[]) {

@@ -6,14 +6,14 @@ import { describeReadError, ignoreMissing } from '../files/fileContent.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 import type { Piece } from '../files/fileRange.ts';
 
-/** A file with a part of an archive, or with all of it. */
+/** A file with a part of an archive, or with the whole archive. */
 export interface Volume {
   readonly path: string;
-  /** In bytes; infinite for a device, whose size is unknown. */
+  /** The size in bytes; infinite for a device, whose size is unknown. */
   readonly size: number;
 }
 
-/** Maximum number of volumes, by the digits of their names. */
+/** The largest number of volumes, because their names have three digits. */
 const volumeLimit = 1000;
 
 /** Returns the path of a volume: `upgrade.tar.000` is the first of `upgrade.tar`. */
@@ -28,7 +28,7 @@ export function parseVolumeName(path: string): { readonly path: string; readonly
 }
 
 /**
- * Plans the files of an archive of `size` bytes: one of its own name if it fits into one volume, else volumes of
+ * Plans the files of an archive of `size` bytes: one file with its own name if it fits into one volume, else volumes of
  * `volumeSize` bytes. Throws `usage` for too many volumes.
  */
 export function planVolumes(path: string, size: number, volumeSize = Infinity): Volume[] {
@@ -49,7 +49,7 @@ export function planVolumes(path: string, size: number, volumeSize = Infinity): 
 
 /** The existing files of an archive. */
 export interface FoundArchive {
-  /** The archive's own name, whichever of its volumes was named. */
+  /** The archive's own name, also if one of its volumes was named. */
   readonly path: string;
   /** Its files in order, up to the first missing volume. */
   readonly volumes: readonly Volume[];
@@ -58,8 +58,8 @@ export interface FoundArchive {
 }
 
 /**
- * Finds the files of an archive by its path or by that of any of its volumes; undefined for none, and for a folder.
- * Volumes must be regular files, and with `onMedium` the archive too, so that links are not followed. Throws
+ * Finds the files of an archive by its path or by the path of any of its volumes; undefined if there is none, and for a
+ * folder. Volumes must be regular files, and with `onMedium` the archive too, so that links are not followed. Throws
  * `not-readable`.
  */
 export async function findArchive(path: string, onMedium = false): Promise<FoundArchive | undefined> {
@@ -85,8 +85,8 @@ export async function findArchive(path: string, onMedium = false): Promise<Found
 }
 
 /**
- * Opens a file of an archive for reading. Volumes, and with `onMedium` each file, must be regular files and not
- * links. A path from the user may be a link or a block device. Throws `not-readable`.
+ * Opens a file of an archive for reading. Volumes, and with `onMedium` each file, must be regular files and not links.
+ * A path from the user may be a link or a block device. Throws `not-readable`.
  */
 export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boolean): Promise<FileHandle> {
   try {
@@ -103,7 +103,7 @@ export async function openVolume({ path }: Pick<Volume, 'path'>, onMedium: boole
   }
 }
 
-/** Lists the archives in a folder that are volumes, by their own paths, sorted. Throws `not-readable`. */
+/** Lists the archives in a folder that consist of volumes, by their own paths, sorted. Throws `not-readable`. */
 export async function listVolumeSets(folder: string): Promise<string[]> {
   const entries = await new RootFolder(folder).list('', (name) => parseVolumeName(name) !== undefined);
   return [...new Set(entries.flatMap(({ path }) => parseVolumeName(path)?.path ?? []))].sort();
@@ -129,12 +129,12 @@ async function listVolumes(path: string): Promise<Volume[]> {
 }
 
 /**
- * Open files that are read and written as one sequence of bytes. A read or a write ends at the end of a file at the
- * latest.
+ * Open files that are read and written as one sequence of bytes. A single read or write never goes beyond the end of a
+ * file.
  */
 export class Volumes {
   readonly files: readonly Volume[];
-  /** All of them together, in bytes. */
+  /** The size of all files, in bytes. */
   readonly size: number;
   readonly #handles: readonly FileHandle[];
 

@@ -1,11 +1,11 @@
 const [free, taken] = [0, 1];
-/** Maximum wait for a turn, in milliseconds. */
+/** The longest wait for a turn, in milliseconds. */
 const waitLimit = 100;
 
 /**
  * Lets one thread write at a time, among threads that write one file. A file system serializes writes and spins
- * meanwhile, which took a tenth of the CPU of `create` on ext4. With turns, a thread does other work first or sleeps.
- * This is no lock: after the maximum wait a thread writes anyway.
+ * meanwhile, which took a tenth of the CPU of `create` on ext4. With turns, a thread does other work first, or sleeps.
+ * This is not a lock: after the longest wait a thread writes without a turn.
  */
 export class WriteTurn {
   /** Memory that all threads share. */
@@ -17,7 +17,7 @@ export class WriteTurn {
     this.#state = new Int32Array(memory);
   }
 
-  /** Runs both functions, in the order that lets fewer threads wait. Throws what either throws, and ends the turn. */
+  /** Runs both functions, in the order in which fewer threads wait. Ends the turn, and throws the errors of both. */
   writeAnd(write: () => void, other: () => void): void {
     const isFirst = this.#tryTake();
     if (!isFirst) {

@@ -5,25 +5,31 @@ import type { PluginError } from '../errors.ts';
 import type { Problem } from './problem.ts';
 import type { BundleMetadata } from './metadata.ts';
 
-/** The part of a bundle that some bytes belong to: a file, or what a tar has around its files. */
+/** The part of a bundle that some bytes belong to: a file, or the bytes of a tar between its files. */
 export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';
 
 /** A file of a bundle, or a symbolic link with its target. */
 export interface BundleFile {
   readonly path: string;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
   readonly target?: string;
 }
 
-/** Takes the bytes of a bundle, synchronously and in order. The first chunk of a file may be empty; a chunk is not kept. */
+/**
+ * Receives the bytes of a bundle, synchronously and in order. The first chunk of a file may be empty. A chunk is only
+ * valid during the call.
+ */
 export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 
 /** Options for opening a bundle. */
 export interface OpenBundleOptions {
-  /** A tar that is cut short is opened as far as it goes. */
+  /** Open a truncated tar up to its damage. */
   readonly tolerant?: boolean;
-  /** It was found on a medium, not named by a user: only regular files in its folder are opened, and no links are followed. */
+  /**
+   * The bundle was found on a medium, and not named by the user. Only regular files in its folder are opened, and links
+   * are not followed.
+   */
   readonly onMedium?: boolean;
 }
 
@@ -34,33 +40,36 @@ export interface OpenBundleOptions {
 export interface Bundle {
   readonly path: string;
   readonly form: 'tar' | 'directory';
-  /** What metadata.json says, or, in a directory without one, what the release in it does. */
+  /** The content of metadata.json; in a directory without that file, it is derived from the release. */
   readonly metadata: BundleMetadata;
-  /** There is a metadata.json. */
+  /** Whether the bundle has a metadata.json. */
   readonly described: boolean;
-  /** Of the tar, or of all files together, in bytes. */
+  /** The size of the tar, or of all files, in bytes. */
   readonly size: number;
-  /** How many bytes a file has after the end of the tar in it. */
+  /** The number of bytes in the file after the end of the tar. */
   readonly trailing: number;
-  /** Another program packed the tar: it has headers that `create` does not write. */
+  /** Whether another program packed the tar: it has headers that `create` does not write. */
   readonly isRepacked: boolean;
-  /** The files or the device that a tar lies in, in their order. */
+  /** The files or the device with the tar, in order. */
   readonly volumes: readonly Volume[];
-  /** What is wrong with these: volumes that are missing or have another size. */
+  /** The faults of the volumes: a missing volume, or another size. */
   readonly faults: readonly Problem[];
   readonly content: ContentSource & LocalContent;
   readonly files: readonly BundleFile[];
-  /** Where the tar ends before its time, or is garbled; only a tolerant opening gives such a bundle. */
+  /** The damage if the tar is truncated or corrupt; only set if opened with `tolerant`. */
   readonly damage?: PluginError | undefined;
-  /** It is damaged because it ends before the size that its metadata says. */
+  /** Whether the tar ends before the size in its metadata. */
   readonly isCut: boolean;
-  /** The file in which it breaks off. */
+  /** The file in which a truncated tar ends. */
   readonly cutEntry?: string | undefined;
-  /** Reads a file whole, 4 MiB at most. */
+  /** Reads a complete file of at most 4 MiB. */
   read(path: string): Promise<Buffer>;
-  /** Bytes of the tar itself, unverified; a directory has none. Each chunk is overwritten with the one after the next. */
+  /**
+   * Reads bytes of the tar itself, unverified; undefined for a directory. Each chunk is overwritten by the one after
+   * the next.
+   */
   readonly chunks?: (start: number, size: number) => AsyncIterable<Buffer>;
-  /** Reads everything once, in the order in which it lies there. Returns the digests of a tar. */
+  /** Reads everything once, in the order of the tar or directory. Returns the digests of a tar. */
   scan(scanner: Scanner): Promise<ArchiveDigests | undefined>;
   close(): Promise<void>;
 }

@@ -22,9 +22,9 @@ export function listSignedImages({ metadata }: Pick<Bundle, 'metadata'>, signed:
 }
 
 /**
- * Returns the tags of the images of a bundle by the signed payload, never by the tag files of the bundle. A tag whose
- * image cannot be read is skipped with a warning. Throws `invalid-bundle` for a tag file that names another image than
- * the payload.
+ * Returns the tags of the images of a bundle by the signed payload, never by the tag files of the bundle. Skips a tag
+ * whose image cannot be read, with a warning. Throws `invalid-bundle` for a tag file that names another image than the
+ * payload.
  */
 export async function readBundleTags(
   bundle: Bundle,
@@ -54,7 +54,7 @@ export async function readBundleTags(
   return tags;
 }
 
-/** Where a tag file leads to; undefined where that is nothing which can be read. */
+/** Returns the digest of a tag file; undefined if its image cannot be read. */
 async function resolveTag(content: Bundle['content'], tag: string): Promise<Digest | undefined> {
   try {
     return (await content.resolve(tag)).digest;

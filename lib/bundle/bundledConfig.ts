@@ -9,16 +9,19 @@ import type { BundleFile } from './bundle.ts';
 import { entryKindOf } from './entryKind.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** How much configuration a bundle may hold. A signature has 3 KB, and a mirror directory those of a few hundred releases. */
+/**
+ * The limits for configuration in a bundle. A signature has 3 KB. A mirror directory may have signatures of a few
+ * hundred releases.
+ */
 const configLimits = {
   files: 1000,
-  /** Of one file and of all together. */
+  /** The limits of one file and of all files, in bytes. */
   fileBytes: 1024 * 1024,
   bytes: 4 * 1024 * 1024,
   tokens: 200_000,
-  /** After so many files that cannot be read, no more are. */
+  /** The number of unreadable files after which reading stops. */
   unreadable: 5,
-  /** Of one digest. */
+  /** The number of signatures of one digest. */
   signatures: 32,
 } as const;
 
@@ -30,7 +33,7 @@ export interface ConfigText {
   readonly text: string;
 }
 
-/** A configuration manifest that could be read. Nothing of it has been verified. */
+/** A configuration manifest that could be read. Nothing in it is verified. */
 export interface ConfigFile extends ConfigText {
   readonly objects: readonly UnknownObject[];
   readonly signatures: SignaturesByDigest;
@@ -39,14 +42,15 @@ export interface ConfigFile extends ConfigText {
 /** The content of the `config` folder of a bundle. */
 export interface BundledConfig {
   readonly files: readonly ConfigFile[];
-  /** Of all files, each once. */
+  /** The signatures of all files, each once. */
   readonly signatures: SignaturesByDigest;
-  /** What cannot be read, or is too much. */
+  /** Manifests that cannot be read or exceed a limit. */
   readonly problems: readonly Problem[];
 }
 
 /**
- * Lists the configuration of a bundle: all files of a tar, and the manifests of a directory. Nothing else is applied.
+ * Lists the configuration files of a bundle: all files below `config` in a tar, and the manifests there in a directory.
+ * No other file is applied.
  */
 export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): BundleFile[] {
   return files.filter(
@@ -56,7 +60,7 @@ export function listConfig({ files, form }: Pick<Bundle, 'files' | 'form'>): Bun
 
 /**
  * Checks the number and the sizes of the configuration files of a bundle before they are read. Returns the limit that
- * is exceeded.
+ * is exceeded; undefined if none is.
  */
 export function findExcess(files: readonly BundleFile[]): Problem | undefined {
   const excess = (what: string, words: string): Problem =>
@@ -72,8 +76,8 @@ export function findExcess(files: readonly BundleFile[]): Problem | undefined {
 }
 
 /**
- * Reads the configuration of a bundle, within limits. Throws what reading the bundle throws. Everything else is a
- * problem.
+ * Reads the configuration of a bundle, within limits. Throws the errors of reading the bundle. Reports all other faults
+ * as problems.
  */
 export async function readBundledConfig(bundle: Bundle, context: Context): Promise<BundledConfig> {
   const files = listConfig(bundle);
@@ -84,7 +88,10 @@ export async function readBundledConfig(bundle: Bundle, context: Context): Promi
   return parseConfig(texts, context);
 }
 
-/** Reads the signatures in the configuration of a bundle, unverified. Throws `invalid-file` for what cannot be read. */
+/**
+ * Reads the signatures in the configuration of a bundle, unverified. Throws `invalid-file` for a file that cannot be
+ * read.
+ */
 export async function readBundledSignatures(bundle: Bundle, context: Context): Promise<SignaturesByDigest> {
   const { signatures, problems } = await readBundledConfig(bundle, context);
   const [first] = problems;
@@ -92,7 +99,7 @@ export async function readBundledSignatures(bundle: Bundle, context: Context): P
   return signatures;
 }
 
-/** Parses configuration manifests one by one, and stops between two of them when the signal is aborted. */
+/** Parses configuration manifests one by one. Stops between two manifests if the signal is aborted. */
 export async function parseConfig(texts: readonly ConfigText[], context: Context): Promise<BundledConfig> {
   const files: ConfigFile[] = [];
   const problems: Problem[] = [];
@@ -110,7 +117,7 @@ export async function parseConfig(texts: readonly ConfigText[], context: Context
     } catch (error) {
       if (!isPluginError(error, 'invalid-file')) throw error;
       problems.push(describeProblem('corrupt', 'file', path, error.message));
-      // What cannot be read costs as much as what can.
+      // Unreadable files take as much time as readable ones.
       if (problems.length >= configLimits.unreadable) break;
     }
   }
@@ -125,8 +132,8 @@ export async function parseConfig(texts: readonly ConfigText[], context: Context
 }
 
 /**
- * Reads the manifests in a folder below a root as texts; none if there is no folder. Throws what RootFolder does, and `too-large` for
- * more than a bundle may have.
+ * Reads the manifests in a folder below a root as texts; none if the folder does not exist. Throws the errors of
+ * RootFolder, and `too-large` above the limits of a bundle.
  */
 export async function readConfigFolder(root: RootFolder, folder: string, signal: AbortSignal): Promise<ConfigText[]> {
   const files = (await root.tree(signal, folder)).filter(({ path }) => manifestName.test(path));
@@ -139,7 +146,10 @@ export async function readConfigFolder(root: RootFolder, folder: string, signal:
   return texts;
 }
 
-/** Reads the signatures in the `config` folder of a mirror directory, unverified. Throws what readConfigFolder does, and `invalid-file`. */
+/**
+ * Reads the signatures in the `config` folder of a mirror directory, unverified. Throws the errors of readConfigFolder,
+ * and `invalid-file`.
+ */
 export async function readFolderSignatures(root: RootFolder, { signal }: Context): Promise<SignaturesByDigest> {
   return readAllSignatures(await readConfigFolder(root, 'config', signal));
 }

@@ -11,22 +11,26 @@ import { openBundle } from './open.ts';
 import { type Bundle } from './bundle.ts';
 import { type OpenBundleOptions } from './bundle.ts';
 
-/** Where to find the blobs that a delta bundle lacks. */
+/** The places to search for the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {
   /** Bundles or mirror directories that the user named. */
   readonly bases: readonly string[];
-  /** Lists the digests of what is where it is going already, and need not be had; is asked only when something is lacking. */
+  /**
+   * Lists the digests of blobs that the destination already has, so that they need not be found. Called only if blobs
+   * are missing.
+   */
   readonly listHeld?: () => Promise<ReadonlySet<string>>;
 }
 
-/** Opens a bundle and completes it. Throws what openBundle and completeBundle throw. */
+/** Opens a bundle and completes it. Throws the errors of openBundle and completeBundle. */
 export async function openComplete(path: string, options: CompleteOptions, context: Context): Promise<Bundle> {
   return completeBundle(await openBundle(path, context, options), options, context);
 }
 
 /**
- * Adds to a delta bundle the blobs that it lacks, from the named bundles and from those in its folder. Closing the result closes all of them.
- * Throws `incomplete` with the list of missing blobs, and what openBundle throws, and has closed everything then.
+ * Adds to a delta bundle the blobs that it lacks, from the named bundles and from the bundles in its folder. Closing
+ * the result closes all of them. Throws `incomplete` with the list of missing blobs, and the errors of openBundle,
+ * after closing everything.
  */
 export async function completeBundle(
   opened: Bundle,
@@ -44,9 +48,9 @@ export async function completeBundle(
 }
 
 /**
- * Adds to a delta bundle the content of its bases: of the named bundles, and, if blobs are still missing, of the
- * bundles in its folder. Closing the result closes them. Returns any other bundle as it is. Throws what opening a
- * named bundle throws, after closing everything.
+ * Adds to a delta bundle the content of its bases: of the named bundles and, if blobs are still missing, of the bundles
+ * in its folder. Closing the result closes them. Returns any other bundle unchanged. Throws the errors of opening a
+ * named bundle, after closing everything.
  */
 export async function addBases(bundle: Bundle, bases: readonly string[], context: Context): Promise<Bundle> {
   if (!bundle.metadata.base) {
@@ -76,7 +80,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
   }
 }
 
-/** Lists the blobs that a delta bundle lacks, and that no opened base has. */
+/** Lists the blobs that neither a delta bundle nor its opened bases have. */
 export async function listLacking({ content, metadata }: Pick<Bundle, 'content' | 'metadata'>): Promise<BlobRecord[]> {
   const blobs = metadata.base?.blobs ?? [];
   const found = await Promise.all(blobs.map((blob) => content.exists(descriptorOf(blob))));
@@ -88,7 +92,7 @@ export function baseHint({ base }: BundleMetadata): string {
   return `Name the bundle of its base release ${base?.version ?? ''}, or copy it into the same folder.`;
 }
 
-/** Makes a descriptor for a blob whose media type does not matter. */
+/** Returns a descriptor for a blob whose media type is not needed. */
 export function descriptorOf({ digest, size }: BlobRecord): Descriptor {
   return { mediaType: 'application/octet-stream', digest, size };
 }
@@ -117,7 +121,7 @@ function layer(bundle: Bundle, others: readonly Bundle[]): Bundle {
   };
 }
 
-/** The other bundles in the folder of one that lies in files. */
+/** Lists the other bundles in the folder of a bundle; none for a directory or a device. */
 async function listNeighbours({ path, form, volumes }: Bundle): Promise<string[]> {
   if (form === 'directory' || volumes.some(({ size }) => size === Infinity)) return [];
   const folder = dirname(path);
@@ -136,7 +140,7 @@ function passOver(error: unknown): undefined {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }
 
-/** One store’s content, with that of others for what it lacks. */
+/** The content of a store. Content that it lacks is read from other stores. */
 class LayeredContent implements ContentSource, LocalContent {
   readonly name: string;
   readonly #own: Bundle['content'];

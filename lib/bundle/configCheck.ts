@@ -13,25 +13,27 @@ import { judgeMirrorFiles, type MirrorManifest } from './mirrorConfig.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** What the configuration of a bundle must agree with. */
+/** The release that the configuration of a bundle must agree with. */
 export interface ConfigSubject {
   readonly version: string;
-  /** The release, and the images of a multi-architecture release. */
+  /** The digest of the release; for a multi-architecture release, also those of its images. */
   readonly digests: ReadonlySet<Digest>;
-  /** Where its images come from: REGISTRY/REPOSITORY. */
+  /** The repositories that its images come from: REGISTRY/REPOSITORY. */
   readonly repositories: ReadonlySet<string>;
 }
 
-/** What of a bundle its configuration has to do with. */
+/** The parts of a bundle that its configuration depends on. */
 interface ConfiguredBundle extends Pick<Bundle, 'form' | 'described'> {
   readonly metadata: Pick<BundleMetadata, 'signatures'>;
 }
 
-/** The signatures that the configuration is checked with. */
+/** The signatures to check the configuration with. */
 export interface ConfigTrust {
-  /** The good ones of all digests in it. */
+  /** The good signatures of all digests in it. */
   readonly good: readonly VerifiedSignature[];
-  /** Whether signatures that are not good are passed over: unsigned releases are allowed, or nothing was verified. */
+  /**
+   * Whether signatures that are not good are ignored, because unsigned releases are allowed or nothing was verified.
+   */
   readonly lenient: boolean;
 }
 
@@ -40,11 +42,11 @@ export interface ConfigVerdict {
   readonly problems: readonly Problem[];
   /** The verified signatures, rebuilt as objects. */
   readonly signatures: readonly ConfigManifest[];
-  /** The other objects of a mirror directory, rebuilt; no signature covers the registries that they name. */
+  /** The other objects of a mirror directory, rebuilt. No signature covers the registries in them. */
   readonly mirrors: readonly MirrorManifest[];
 }
 
-/** Returns what the configuration must agree with, by the release itself. */
+/** Returns the subject for the configuration of a release. */
 export function signatureSubjectOf({ version, digest, children, reference, images }: Release): ConfigSubject {
   const references = [reference, ...[...images.values()].map((image) => image.reference)];
   return {
@@ -54,7 +56,7 @@ export function signatureSubjectOf({ version, digest, children, reference, image
   };
 }
 
-/** Returns the same by metadata.json, for a release that cannot be read or is not read. */
+/** Returns the subject by metadata.json, if the release itself is not read. */
 export function describedSubject(
   { version, release, images, signatures }: BundleMetadata,
   digest: Digest,
@@ -66,7 +68,7 @@ export function describedSubject(
   };
 }
 
-/** Logs the registries that the configuration names and that no signature covers. */
+/** Logs the registries in the configuration that no signature covers. */
 export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): void {
   for (const { manifest, registries } of mirrors) {
     context.log(
@@ -77,8 +79,8 @@ export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): v
 }
 
 /**
- * Checks the configuration of a bundle. Signature ConfigMaps must be, byte for byte, what this project writes for the
- * verified signatures. A mirror directory may also have signatures of other releases or of other tools, and the mirror
+ * Checks the configuration of a bundle. Signature ConfigMaps must be byte for byte as this program writes them for the
+ * verified signatures. A mirror directory may also have signatures of other releases or by other tools, and the mirror
  * sets and the update service of a mirror of this release. Everything else is a problem.
  */
 export function judgeConfig(
@@ -99,7 +101,8 @@ export function judgeConfig(
     if (problem) problems.push(problem);
     for (const manifest of manifests) signatures.set(manifest.path, manifest);
   }
-  // Without metadata.json nothing tells where the release image was: next to its components, as a rule.
+  // Without metadata.json, the repository of the release image is unknown. It is usually next to
+  // its components.
   const near = bundle.described ? [] : [...subject.repositories].map((repository) => `${dirname(repository)}/`);
   const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near]));
   problems.push(...mirrors.problems);
@@ -148,14 +151,14 @@ function isSubset(signatures: ReadonlyMap<Digest, unknown>, digests: ReadonlySet
   return [...signatures.keys()].every((digest) => digests.has(digest));
 }
 
-// The namespace is where the cluster looks; a ConfigMap with data would change more than signatures.
+// The cluster reads signatures in this namespace. A ConfigMap with data would change more than signatures.
 function isSignatures({ kind, metadata, data }: UnknownObject): boolean {
   const { labels, namespace } = (metadata ?? {}) as { labels?: Record<string, unknown> | null; namespace?: unknown };
   const isLabelled = labels?.[signatureLabel] !== undefined;
   return kind === 'ConfigMap' && namespace === 'openshift-config-managed' && isLabelled && data === undefined;
 }
 
-/** Tells whether a ConfigMap of signatures, as other tools write them, has nothing else in it. */
+/** Returns whether a signature ConfigMap of another tool has nothing but signatures. */
 function isPlain({ apiVersion, binaryData, ...object }: UnknownObject): boolean {
   const { metadata } = object as { metadata?: object };
   const keys = (value: object | null | undefined, allowed: readonly string[]): boolean =>

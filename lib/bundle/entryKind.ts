@@ -4,7 +4,7 @@ import { releaseRepository } from '../store/directory.ts';
 import { metadataPath } from './metadata.ts';
 import type { BundleFile } from './bundle.ts';
 
-/** The kind of a file of a bundle, by its path; `other` does not belong in a bundle. */
+/** The kind of a file of a bundle, by its path. A file of kind `other` does not belong in a bundle. */
 export type EntryKind =
   | { readonly kind: 'metadata' | 'config' | 'other' }
   | { readonly kind: 'manifest' | 'blob'; readonly digest: Digest }
@@ -28,7 +28,7 @@ export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'
   return folder === 'manifests' && isTag(name) && !isUnfinished ? { kind: 'tag', name } : { kind: 'other' };
 }
 
-/** Returns the digest in a file name, with a colon or, as on Windows, a dash. */
+/** Returns the digest in a file name, with a colon or, on Windows, a dash. */
 export function digestNamed(name: string): Digest | undefined {
   const digest = name.replace(/^sha256-/, 'sha256:');
   return isDigest(digest) ? digest : undefined;

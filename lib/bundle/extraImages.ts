@@ -6,7 +6,7 @@ import type { VerifyTrust } from './signatureCheck.ts';
 
 const hint = 'Create the bundle without extra images, or do not require that the signature covers all images.';
 
-/** Describes how many images of a bundle the release signature does not cover; undefined if it covers all. */
+/** Returns the number of images that the release signature does not cover, in words; undefined if it covers all. */
 export function describeExtraImages({ length }: readonly string[]): string | undefined {
   if (length === 0) return undefined;
   return `${length === 1 ? '1 image' : `${length} images`} not covered by the release signature`;

@@ -5,7 +5,7 @@ import type { BundleMetadata } from './metadata.ts';
 /** The part of metadata.json that describes the release, without the blobs. */
 export type MetadataFacts = Omit<BundleMetadata, 'formatVersion' | 'size' | 'blobs' | 'volumes'>;
 
-/** Makes the part of metadata.json that describes a release. `extras` are pullspecs by digest. */
+/** Returns the part of metadata.json that describes a release. `extras` are pullspecs by digest. */
 export function describeRelease(
   { release, signatures }: SignedRelease,
   extras: readonly string[],
@@ -32,7 +32,7 @@ export function describeRelease(
   };
 }
 
-/** Returns the pullspecs of the components of a release by name, as metadata.json has them. */
+/** Returns the pullspecs of the components of a release by name, in the form of metadata.json. */
 export function describeComponents({ images }: Pick<Release, 'images'>): BundleMetadata['components'] {
   return Object.fromEntries([...images].map(([name, { pullspec }]) => [name, pullspec]));
 }

@@ -11,13 +11,13 @@ import { checkSigned, type SignedBundle } from './signedBundle.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
 
-/** Which bundle is meant, without the bundle itself. */
+/** The name and the digest of a bundle. */
 export interface BundleIdentity {
   /** The name of its UpgradeBundle: `4.12.4-x86-64`. */
   readonly name: string;
-  /** Of the whole file. */
+  /** The digest of the whole file. */
   readonly digest: Digest;
-  /** Undefined where what was read is not the bundle itself. */
+  /** The proof; undefined if only a file beside the bundle was read. */
   readonly evidence?: BundleEvidence;
 }
 
@@ -26,16 +26,17 @@ export interface BundleEvidence {
   readonly signed: SignedBundle;
   /** All signatures of its release in the bundle, by any key. */
   readonly signatures: readonly Buffer[];
-  /** The images that the signature does not cover, by digest. */
+  /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
 }
 
 const sizeLimit = 1024 * 1024;
 
 /**
- * Reads which bundle a file stands for: the `.yaml` or `.sha256` beside a bundle, or the bundle itself, whose digest is taken where no `.sha256`
- * beside it tells. Of a bundle itself it is checked first who signed the release in it, and that its metadata says what the release says; not every
- * byte. Throws `not-readable`, `invalid-file`, `invalid-bundle`, what checkSigned does, and `usage` for a mirror directory, which has no digest.
+ * Returns the identity of a bundle, from the `.yaml` or `.sha256` beside it or from the bundle itself. Computes the
+ * digest of a bundle if there is no `.sha256`. For a bundle itself, checks the release signature and that the metadata
+ * agrees with the release, but does not read every byte. Throws `not-readable`, `invalid-file`, `invalid-bundle`, the
+ * errors of checkSigned, and `usage` for a mirror directory, which has no digest.
  */
 export async function identifyBundle(path: string, trust: VerifyTrust, context: Context): Promise<BundleIdentity> {
   if (/\.(ya?ml|json)$/.test(path)) return readManifest(path);
@@ -90,7 +91,7 @@ async function readManifest(path: string): Promise<BundleIdentity> {
   );
 }
 
-/** The name from that of a file: `upgrade-4.12.4-x86_64.tar`. */
+/** Returns the name of the UpgradeBundle by the name of a file: `upgrade-4.12.4-x86_64.tar`. */
 function nameFrom(path: string): string {
   const [, version, arch] = /^upgrade-(\d+\.\d+\.\d+.*)-([a-z0-9_]+)\.tar$/.exec(basename(path)) ?? [];
   if (version !== undefined && arch !== undefined) return upgradeBundleName({ version, arch });

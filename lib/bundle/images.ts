@@ -5,7 +5,10 @@ import type { ContentSource } from '../store/store.ts';
 import type { BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
 
-/** Finds the digests of extra images, each image once, in an order that depends on the images alone. Throws what `resolve` does. */
+/**
+ * Finds the digests of extra images, each image once, in an order that depends only on the images. Throws the errors of
+ * `resolve`.
+ */
 export async function resolveExtraImages(
   pullspecs: readonly string[],
   origin: {
@@ -23,7 +26,7 @@ export async function resolveExtraImages(
       return [name, { name, reference }];
     }),
   );
-  // However they were spelled, and in whichever order, the same images make the same bundle.
+  // The same images give the same bundle, in any order and spelling of their names.
   return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
 }
 
@@ -48,15 +51,18 @@ export function listImages(
   ];
 }
 
-/** An image by the name that metadata.json or a release gives it: a component’s, `release`, or the pullspec of an extra image. */
+/**
+ * An image by its name in metadata.json or in a release: the name of a component, `release`, or the pullspec of an
+ * extra image.
+ */
 export interface MetadataImage {
   readonly name: string;
   readonly pullspec: string;
 }
 
 /**
- * Lists the names of all images of a bundle: the release, each component, and those images that are neither. `images` may have any of
- * them. A pullspec that several components have is there several times.
+ * Lists the names of all images of a bundle: the release, each component, and the other images in `images`. A pullspec
+ * of several components is listed for each of them.
  */
 export function listNamedImages({
   release,
@@ -72,15 +78,15 @@ export function listNamedImages({
   return [...named, ...others.map((pullspec) => ({ name: pullspec, pullspec }))];
 }
 
-/** An image outside the release, before it has a tag. */
+/** An image that is not part of the release, before it has a tag. */
 export type ExtraImage = Omit<BundleImage, 'tag'>;
 
-/** An image that goes into a bundle. */
+/** An image of a bundle. */
 export interface BundleImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly name: string;
-  /** By digest. */
+  /** The reference by digest. */
   readonly reference: Reference & { readonly digest: Digest };
-  /** What it is called in the bundle’s repository. */
+  /** The tag in the bundle’s repository. */
   readonly tag: string;
 }

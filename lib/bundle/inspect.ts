@@ -13,7 +13,7 @@ import type { BundleBase, BundleMetadata, SignatureRecord } from './metadata.ts'
 import type { Bundle } from './bundle.ts';
 import { readDigestFile } from './sidecars.ts';
 
-/** An image of a bundle. Sizes are in bytes by its manifests, with everything counted once. */
+/** An image of a bundle. Sizes are in bytes by its manifests, and count each content once. */
 export interface InspectedImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly name: string;
@@ -22,39 +22,39 @@ export interface InspectedImage {
   readonly kind: 'release' | 'operating-system' | 'component' | 'extra';
   readonly pullspec: string;
   readonly digest: Digest;
-  /** Layers, configurations, manifests and sigstore attachments together. */
+  /** The size of its layers, configurations, manifests and sigstore attachments. */
   readonly size: number;
-  /** What no other image needs. */
+  /** The size of the content that no other image needs. */
   readonly unique: number;
-  /** What other images need too. */
+  /** The size of the content that other images need too. */
   readonly shared: number;
   readonly layers: number;
-  /** What a list has images for (`linux/arm64`); empty for a single image. */
+  /** The platforms of the images in a manifest list (`linux/arm64`); empty for a single image. */
   readonly platforms: readonly string[];
-  /** It, or an image of the list, has a sigstore signature in the bundle. */
+  /** Whether it, or an image of the manifest list, has a sigstore signature in the bundle. */
   readonly hasAttachment: boolean;
-  /** Everything that it needs is there, or in the base of a delta, as far as names and sizes tell. */
+  /** Whether all its content is in the bundle, or in the base of a delta, by names and sizes. */
   readonly complete: boolean;
 }
 
 /** The signatures of a release image. */
 export interface InspectedSignature {
   readonly digest: Digest;
-  /** `release`, or which image of a multi-architecture release: `release for linux/arm64`. */
+  /** `release`, or an image of a multi-architecture release: `release for linux/arm64`. */
   readonly image: string;
-  /** Whose signatures were good when the bundle was made, by its metadata. */
+  /** The signers of the good signatures when the bundle was created, by its metadata. */
   readonly signers: readonly SignatureRecord[];
-  /** How many signatures are in the bundle’s configuration manifests. */
+  /** The number of signatures in the bundle’s configuration manifests. */
   readonly held: number;
-  /** The first of those manifests. */
+  /** The first of these manifests. */
   readonly file?: string;
 }
 
-/** A blob of several images. */
+/** A blob that several images need. */
 export interface SharedBlob {
   readonly digest: Digest;
   readonly size: number;
-  /** How many images need it. */
+  /** The number of images that need it. */
   readonly images: number;
 }
 
@@ -66,28 +66,28 @@ export interface Inspection extends Pick<
   readonly path: string;
   readonly form: Bundle['form'];
   readonly size: number;
-  /** Of the whole file, as the .sha256 file beside it says. */
+  /** The digest of the whole file, by the .sha256 file beside it. */
   readonly digest?: Digest;
   readonly verified: false;
   readonly signatures: readonly InspectedSignature[];
-  /** What it leaves out as a delta: of which release, how many blobs of how many bytes. */
+  /** The base release of a delta bundle, and the number and size of the blobs that the bundle leaves out. */
   readonly base?: Omit<BundleBase, 'blobs'> & { readonly blobs: number; readonly bytes: number };
-  /** Those that the signature of the release cannot cover, by digest. */
+  /** The images by digest that the release signature cannot cover. */
   readonly extraImages: readonly string[];
-  /** The release first, then by name. */
+  /** The images: the release first, the others by name. */
   readonly images: readonly InspectedImage[];
   readonly totals: {
     readonly images: number;
     readonly manifests: number;
     readonly blobs: number;
     readonly bytes: number;
-    /** If every image had everything for itself. */
+    /** The size in bytes if images shared no content. */
     readonly bytesUnshared: number;
     readonly saved: number;
   };
-  /** Those that most images need first. */
+  /** The blobs of several images, sorted by the number of images that need them. */
   readonly sharedBlobs: readonly SharedBlob[];
-  /** What is missing or odd, for people. */
+  /** Missing or unusual content, as messages. */
   readonly notes: readonly string[];
 }
 
@@ -183,12 +183,12 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
       .filter(([, piece]) => piece.images > 1)
       .map(([name, piece]) => ({ digest: name, size: piece.size, images: piece.images }))
       .sort((a, b) => b.images - a.images || b.size - a.size || (a.digest < b.digest ? -1 : 1)),
-    // Messages quote what manifests say.
+    // Messages quote text from manifests.
     notes: notes.map((note) => note.replace(/\p{Cc}/gu, '\u{fffd}')),
   };
 }
 
-/** The images of a bundle, each digest once: the release, the components by name, the extra images. */
+/** Returns the images of a bundle, each digest once: the release, the components by name, the extra images. */
 function listSubjects(metadata: BundleMetadata): Iterable<Subject> {
   const { components, extraImages, osImages, images } = metadata;
   const sorted = Object.fromEntries(Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1)));
@@ -271,7 +271,7 @@ function listSignatures(
     .sort((a, b) => Number(isRelease(b.digest)) - Number(isRelease(a.digest)) || (a.image < b.image ? -1 : 1));
 }
 
-/** A platform comes out of a manifest as it is: anything may be in it. */
+/** Manifests are not verified, so a platform may be any value. */
 function nameOf(platform: unknown): string {
   const { os, architecture, variant } = (platform ?? {}) as Record<string, unknown>;
   const parts = [os, architecture, variant].filter((part) => typeof part === 'string' && /^[\w.-]{1,40}$/.test(part));

@@ -5,14 +5,14 @@ import { parseJson } from '../oci/syntax.ts';
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';
 
-/** metadata.json may have at most this many bytes. */
+/** The largest metadata.json, in bytes. */
 export const metadataSizeLimit = 4 * 1024 * 1024;
 
 /** A signature that was valid when the bundle was created. */
 export interface SignatureRecord {
-  /** The primary key’s fingerprint, upper-case hex. */
+  /** The fingerprint of the primary key, in upper-case hex. */
   readonly fingerprint: string;
-  /** The name on the key. */
+  /** The user ID of the key. */
   readonly signer: string;
 }
 
@@ -26,44 +26,44 @@ export interface BlobRecord {
 export interface BundleBase {
   readonly version: string;
   readonly arch: string;
-  /** By digest. */
+  /** The release image by digest. */
   readonly release: string;
   readonly blobs: readonly BlobRecord[];
 }
 
 /**
  * The content of metadata.json. `version`, `arch`, `release` and `images` have the names of jhernand/upgrade-tool. All
- * pullspecs are by digest, all sizes in bytes.
+ * pullspecs are by digest, and all sizes in bytes.
  */
 export interface BundleMetadata {
   readonly formatVersion: 1;
   readonly version: string;
   readonly arch: string;
   readonly release: string;
-  /** Every image, the release and the extra ones included. */
+  /** All images, with the release image and the extra images. */
   readonly images: readonly string[];
   readonly components: Readonly<Record<string, string>>;
   readonly extraImages: readonly string[];
   /** The images that nodes boot from. */
   readonly osImages: readonly string[];
-  /** The versions that can be updated to this one. */
+  /** The versions that can update to this one. */
   readonly previous: readonly string[];
-  /** Of the whole tar. */
+  /** The size of the whole tar. */
   readonly size: number;
-  /** Those that are in it. */
+  /** The blobs in the tar. */
   readonly blobs: readonly BlobRecord[];
-  /** What is not in it, as it is a delta; absent where everything is. */
+  /** The base of a delta bundle; undefined if the bundle has all blobs. */
   readonly base?: BundleBase | undefined;
-  /** The good signatures of the release, and of each image of a multi-architecture release that has one, by digest. */
+  /** The good signatures of the release and, in a multi-architecture release, of its signed images, by digest. */
   readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
   readonly tool: string;
-  /** The files that the tar is split into, in their order; absent where it is one. */
+  /** The volumes of the tar, in order; undefined if it is one file. */
   readonly volumes?: readonly { readonly name: string; readonly size: number }[] | undefined;
 }
 
 /**
- * Formats metadata.json. Its `size` is the size of the whole tar: `tarSize` computes it from the length of
- * metadata.json, and `split` the volumes of a tar of that size.
+ * Formats metadata.json. Its `size` is the size of the whole tar, which `tarSize` computes from the length of
+ * metadata.json. `split` computes the volumes of a tar of that size.
  */
 export function formatMetadata(
   metadata: Omit<BundleMetadata, 'size'>,
@@ -74,13 +74,13 @@ export function formatMetadata(
   for (;;) {
     const bytes = Buffer.from(`${JSON.stringify({ ...metadata, size, volumes: split(size) }, null, 2)}\n`);
     const actual = tarSize(bytes.length);
-    // More digits, or volumes, may make metadata.json longer and with it the tar; that settles at once.
+    // More digits or volumes may make metadata.json longer, and so the tar. The next round then settles.
     if (actual === size) return bytes;
     size = actual;
   }
 }
 
-/** Reads metadata.json. Throws `invalid-bundle`, naming what is wrong with it, and `too-large`; `where` is for the message. */
+/** Parses metadata.json. Throws `invalid-bundle` with the invalid field, and `too-large`. `where` is for messages. */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
   if (bytes.length > metadataSizeLimit) {
     const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
@@ -126,8 +126,8 @@ const component = /^[0-9A-Za-z][\w.-]{0,127}$/;
 const releaseNames = { version, arch: /^[a-z][a-z0-9_]{1,15}$/, release: pullspec };
 
 /**
- * The field of some metadata in which a version, an architecture, a pullspec or the name of a component does not look like one; undefined if all of them
- * do. They become names of objects and words of messages before anything is verified.
+ * Returns the field of some metadata with an invalid version, architecture, pullspec or component name; undefined if
+ * all are valid. These texts become names of objects and parts of messages before anything is verified.
  */
 function findBadName(value: Record<string, unknown>): string | undefined {
   const { components, base } = value;
@@ -155,7 +155,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-// What a bundle says ends up on a terminal: nothing in it may be a control character.
+// Texts of a bundle are printed on a terminal, so they must not have control characters.
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value);
 }

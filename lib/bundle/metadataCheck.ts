@@ -22,15 +22,14 @@ export function checkReleaseFacts(metadata: BundleMetadata, release: Release): P
     if (actual === undefined) return [`names a component ${name}, which the release does not have`];
     return [`gives the component ${name} another image than the release does: ${said} instead of ${actual}`];
   });
-  // Differences among the components would be told a second time.
+  // Differences among the components are already reported.
   const lists = components.length > 0 ? (['previous'] as const) : (['images', 'osImages', 'previous'] as const);
   const others = lists.flatMap((field) => compareLists(field, metadata[field], facts[field]));
   return [...words, ...components, ...others].map(contradiction);
 }
 
 /**
- * Compares the blobs of metadata.json, with those of the base, with the blobs that the images need and their sizes in
- * bytes.
+ * Compares the blobs in metadata.json, with those of the base, with the blobs that the images need. Sizes are in bytes.
  */
 export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<Digest, number>): Problem[] {
   const listed = [...blobs, ...(base?.blobs ?? [])].map(({ digest, size }) => `${digest} of ${size} bytes`);
@@ -38,7 +37,7 @@ export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<
   return compareLists('blobs', listed, actual).map(contradiction);
 }
 
-/** Compares the signatures of metadata.json with the existing ones. The digests in `told` have a problem already. */
+/** Compares the signatures in metadata.json with the existing ones. The digests in `told` already have a problem. */
 export function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,

@@ -14,10 +14,10 @@ import { parseReference, parseRepository } from '../oci/reference.ts';
 import type { ConfigFile } from './bundledConfig.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** A manifest that names registries, which no signature can cover. */
+/** A manifest that names registries, which no signature covers. */
 export interface MirrorManifest {
   readonly manifest: ConfigManifest;
-  /** Host and port of each. */
+  /** The host and port of each registry. */
   readonly registries: readonly string[];
 }
 
@@ -30,8 +30,8 @@ const servicePath = 'config/update-service/updateservice.yaml';
 
 /**
  * Checks the files that mirroring writes in addition to signatures: a mirror set for repositories of the release, an
- * update service, and the authorities of its registries. Each is rebuilt from its own fields, and must be equal byte
- * for byte. `repositories` are those of the release; one that ends with a slash includes all below it.
+ * update service, and the CAs of its registries. Each is rebuilt from its own fields, and must be equal byte for byte.
+ * `repositories` are those of the release; a name that ends with a slash includes all repositories below it.
  */
 export function judgeMirrorFiles(
   files: readonly ConfigFile[],
@@ -39,7 +39,7 @@ export function judgeMirrorFiles(
 ): { manifests: MirrorManifest[]; problems: Problem[] } {
   const manifests: MirrorManifest[] = [];
   const problems: Problem[] = [];
-  // The authorities are those of the registries in what sorts before them.
+  // The CAs are those of the registries in the other files, so their file comes last.
   const sorted = files.toSorted(
     (a, b) => Number(a.path === registryAuthorityPath) - Number(b.path === registryAuthorityPath),
   );
@@ -54,7 +54,10 @@ export function judgeMirrorFiles(
   return { manifests, problems };
 }
 
-/** Makes a manifest from what another one says; why not, where that is nothing that mirroring of this release writes. */
+/**
+ * Rebuilds a manifest from the fields of another one. Returns a reason if mirroring of this release does not write such
+ * a manifest.
+ */
 function rebuild(
   path: string,
   [object, second]: readonly UnknownObject[],
@@ -88,7 +91,7 @@ function rebuildSet(
   const foreign = sources.find(({ source }) => !repositories.has(source) && !repositories.has(`${dirname(source)}/`));
   if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is not a repository of this release`;
   const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
-  // Earlier versions had one name for all.
+  // Earlier versions had one name for all mirror sets.
   const manifests = [mirrorSetManifest, sharedMirrorSetManifest].map((make) => make(kind, sources));
   const found = manifests.find((each) => each.path === path);
   return found ? { manifest: found, registries: [...new Set(registries)] } : 'has another name than its content';

@@ -10,9 +10,9 @@ import { findSplit } from './split.ts';
 import type { Bundle, OpenBundleOptions } from './bundle.ts';
 
 /**
- * Opens a bundle by the path of a file, a device or a mirror directory, or of volumes: any of them, their common name,
- * or a folder with this bundle only. A directory without metadata.json is described by the release in it. Throws
- * `not-readable`, `invalid-bundle`, and `not-found` for a directory without a release.
+ * Opens a bundle by the path of a file, a device, a mirror directory, or volumes: any volume, their common name, or a
+ * folder with this bundle only. Without metadata.json, a directory is described by its release. Throws `not-readable`,
+ * `invalid-bundle`, and `not-found` for a directory without a release.
  */
 export async function openBundle(path: string, context: Context, options: OpenBundleOptions = {}): Promise<Bundle> {
   if (options.onMedium) return openTar(path, options, context);
@@ -37,7 +37,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
   return openTar(path, options, context);
 }
 
-/** What there is in place of a bundle that is not. */
+/** Returns a hint about the files at a path without a bundle. */
 async function lookAround(path: string): Promise<string> {
   const folder = dirname(path);
   const names = await readdir(folder).catch(() => undefined);

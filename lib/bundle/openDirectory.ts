@@ -15,7 +15,7 @@ import { entryKindOf } from './entryKind.ts';
 import { readReleaseRepositories, repositoriesPath } from './releaseRepositories.ts';
 
 /**
- * Opens a mirror directory: an unpacked bundle, or one of another tool. Throws `not-found`, `not-readable` and
+ * Opens a mirror directory: an extracted bundle, or a directory of another tool. Throws `not-found`, `not-readable` and
  * `invalid-bundle`.
  */
 export async function openDirectory(path: string, context: Context): Promise<Bundle> {
@@ -46,7 +46,7 @@ export async function openDirectory(path: string, context: Context): Promise<Bun
   };
 }
 
-// Before anything else, because whatever was named by mistake may hold a million files.
+// Called first, because a folder that was named by mistake may have a million files.
 async function requireMirror(folder: RootFolder): Promise<void> {
   const { path } = folder;
   // Throws if one of the folders is a link.
@@ -85,7 +85,7 @@ async function listFiles(folder: RootFolder, { signal }: Context): Promise<Bundl
   });
 }
 
-/** Describes a directory that oc or another tool wrote, by the one release that its tags name. */
+/** Describes a directory of oc or another tool, by the only release that its tags name. */
 async function describeContent(
   folder: RootFolder,
   content: Directory,

@@ -29,7 +29,7 @@ export async function openTar(
     const faults = checkVolumes(metadata, archive.found);
     const damage = archive.damage && (volumeError(faults) ?? archive.damage);
     if (damage && !tolerant) throw damage;
-    // Volumes that the metadata does not name are those of another bundle.
+    // Volumes that the metadata does not name belong to another bundle.
     const volumes = archive.found.volumes.slice(0, metadata.volumes?.length);
     const length = volumes.reduce((sum, { size }) => sum + size, 0);
     const trailing = damage || length === Infinity ? 0 : Math.max(0, length - archive.size);
@@ -61,7 +61,7 @@ export async function openTar(
   }
 }
 
-// A device does not tell its size.
+// Returns whether a tar ends before a size. The size of a device is unknown, so the last byte is read.
 async function endsBefore(archive: Archive, size: number): Promise<boolean> {
   for await (const chunk of archive.chunks(Math.max(0, size - 1), 1)) return chunk.length === 0;
   return true;
@@ -78,10 +78,10 @@ interface ScannedTar {
   readonly trailing: number;
 }
 
-/** In bytes: hashing less takes no longer than starting a thread. */
+/** The size in bytes up to which hashing takes no longer than starting a thread. */
 const smallTar = 16 * 1024 * 1024;
 
-/** Passes each part to the scanner, and hashes the whole meanwhile. */
+/** Passes each part to the scanner, and hashes the whole tar meanwhile. */
 async function scanTar(tar: ScannedTar, scanner: Scanner, context: Context): Promise<ArchiveDigests> {
   const { archive, volumes, trailing } = tar;
   const size = archive.size + trailing;
@@ -95,7 +95,7 @@ async function scanTar(tar: ScannedTar, scanner: Scanner, context: Context): Pro
       const before = hashed;
       hashed = hash.update(chunk);
       scanChunk(chunk);
-      // Only the chunk after the next is written where this one is.
+      // The buffer of this chunk is reused for the chunk after the next.
       await before;
     }
     return await hash.finish();
@@ -104,7 +104,7 @@ async function scanTar(tar: ScannedTar, scanner: Scanner, context: Context): Pro
   }
 }
 
-/** Returns a function that passes the chunks of a tar to a scanner, each in the parts that it has. */
+/** Returns a function that splits the chunks of a tar into the parts for a scanner. */
 function splitChunks(sections: Iterator<Section, undefined>, scanner: Scanner): (chunk: Buffer) => void {
   let section = sections.next().value;
   let position = 0;
@@ -119,11 +119,11 @@ function splitChunks(sections: Iterator<Section, undefined>, scanner: Scanner): 
   };
 }
 
-/** What lies where in a tar, in order and without a gap. */
+/** Lists the sections of a tar, in order and without gaps. */
 function* listSections(archive: Archive, trailing: number): Generator<Section, undefined> {
   let end = 0;
   const until = function* (part: BundlePart, next: number): Generator<Section> {
-    // A file without content is told of all the same.
+    // A file without content has a section too.
     if (next > end || typeof part === 'object') yield { part, end: (end = next) };
   };
   for (const entry of archive.entries.values()) {
@@ -131,7 +131,7 @@ function* listSections(archive: Archive, trailing: number): Generator<Section, u
     yield* until(entry, contentEnd(entry));
     yield* until('padding', roundToBlock(contentEnd(entry)));
   }
-  // Behind the last file there may be folders.
+  // Folders may follow the last file.
   yield* until('header', archive.damage ? archive.size : archive.size - endSize);
   yield* until('padding', archive.size);
   yield* until('trailing', archive.size + trailing);

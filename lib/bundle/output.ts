@@ -13,8 +13,8 @@ export async function checkFolder(path: string): Promise<void> {
 }
 
 /**
- * Checks that a bundle can be written, without writing: that its folder, or the one it is created in, is writable,
- * that no folder has its name, and that no other run writes it. Throws `not-writable` and `busy`.
+ * Checks that a bundle can be written, without writing. Its folder, or the parent of a new folder, must be writable, no
+ * folder may have its name, and no other run may write it. Throws `not-writable` and `busy`.
  */
 export async function checkOutput(path: string): Promise<void> {
   await checkLock(lockOf(path), path);
@@ -34,7 +34,7 @@ export async function makeFolder(path: string): Promise<void> {
   }
 }
 
-/** Returns the lock file of a bundle that is being written. */
+/** Returns the path of the lock file of a bundle. */
 export function lockOf(path: string): string {
   return `${path}.lock`;
 }

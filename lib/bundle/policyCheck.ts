@@ -5,7 +5,10 @@ import { listSignedImages } from './bundleTags.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** Checks the images of a bundle against the image policies of its release, offline. Throws what reading the bundle does. */
+/**
+ * Checks the images of a bundle against the image policies of its release, offline. Throws the errors of reading the
+ * bundle.
+ */
 export function checkPolicies(bundle: Bundle, signed: SignedRelease, context: Context): Promise<NamedResult[]> {
   const { imagePolicies } = signed.release;
   if (imagePolicies.length === 0) return Promise.resolve([]);
@@ -17,7 +20,7 @@ export function checkPolicies(bundle: Bundle, signed: SignedRelease, context: Co
   );
 }
 
-/** The images that a cluster would refuse, as problems. */
+/** Returns the images that a cluster would refuse, as problems. */
 export function findRefusedImages(results: readonly NamedResult[]): Problem[] {
   return results.flatMap(({ name, image, policy, outcome, reasons }) => {
     if (outcome !== 'missing' && outcome !== 'rejected') return [];

@@ -1,11 +1,11 @@
 /**
- * The kind of a problem: `inconsistent` if two parts of a bundle contradict each other; the last two are about the
+ * The kind of a problem. `inconsistent`: two parts of a bundle contradict each other. The last two are about the
  * release signature.
  */
 export type ProblemKind =
   'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsistent' | 'unsigned' | 'untrusted';
 
-/** The part of a bundle that a problem is about; `bundle` is all of it. */
+/** The part of a bundle that a problem is about. `bundle` is the whole bundle. */
 export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
 
 /** A problem of a bundle. */
@@ -14,14 +14,14 @@ export interface Problem {
   readonly subject: ProblemSubject;
   /** A digest, or a path in the bundle. */
   readonly what: string;
-  /** The images that need it. */
+  /** The images that need the content. */
   readonly images: readonly string[];
   readonly message: string;
-  /** What to do about it, where that is something of its own. */
+  /** The hint, if the problem has one of its own. */
   readonly hint?: string;
 }
 
-/** Makes a problem whose message is safe for a terminal, even if it quotes the bundle. */
+/** Returns a problem whose message is safe for a terminal, even if it quotes the bundle. */
 export function describeProblem(
   kind: ProblemKind,
   subject: ProblemSubject,

@@ -4,12 +4,15 @@ import { isDigest, type Digest } from '../oci/digest.ts';
 import { formatReference, parseRepository } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 
-/** The file of a mirror directory that names the repositories its releases came from, other than the usual one. */
+/**
+ * The file of a mirror directory with the repositories that its releases came from, if they are not the default
+ * repository.
+ */
 export const repositoriesPath = 'release-repositories.json';
 
 const sizeLimit = 1024 * 1024;
 
-/** Reads the repositories that the releases of a mirror directory came from, by digest. Nothing of it is signed. */
+/** Reads the repositories that the releases of a mirror directory came from, by digest. They are not signed. */
 export async function readReleaseRepositories(folder: RootFolder): Promise<ReadonlyMap<Digest, string>> {
   const bytes = await folder.read(repositoriesPath, sizeLimit).catch((error: unknown) => {
     if (isPluginError(error, 'not-found')) return undefined;
@@ -28,7 +31,7 @@ export async function readReleaseRepositories(folder: RootFolder): Promise<Reado
   }
 }
 
-/** Formats what `readReleaseRepositories` reads. */
+/** Formats the file that `readReleaseRepositories` reads. */
 export function formatReleaseRepositories(repositories: ReadonlyMap<Digest, string>): string {
   const sorted = [...repositories].toSorted(([a], [b]) => (a < b ? -1 : 1));
   return `${JSON.stringify(Object.fromEntries(sorted), null, 2)}\n`;

@@ -14,7 +14,7 @@ import { parseVolumeName, volumeName, type Volume } from '../archive/volumes.ts'
 import type { BundleMetadata } from './metadata.ts';
 import { lockOf } from './output.ts';
 
-/** Which files a bundle gets beside it. */
+/** The files to write beside a bundle. */
 export interface SidecarOptions {
   /** The `.yaml` with the UpgradeBundle; true by default. */
   readonly withManifest?: boolean;
@@ -22,9 +22,9 @@ export interface SidecarOptions {
 
 /**
  * Writes the files beside a bundle under temporary names: `<bundle>.sha256` for sha256sum and `<bundle>.yaml`, an
- * UpgradeBundle to apply. Removes the old ones, and returns the function that gives the new ones their names, to be
- * called after the bundle has its name. For volumes, `.sha256` lists each volume, and the whole tar in a comment,
- * because sha256sum finds no such file.
+ * UpgradeBundle to apply. Removes the old files. Returns the function that renames the new files, which must be called
+ * after the bundle has its name. For volumes, `.sha256` lists each volume, and the whole tar in a comment, because
+ * sha256sum would not find that file.
  */
 export async function prepareSidecars(
   path: string,
@@ -35,9 +35,9 @@ export async function prepareSidecars(
   const name = basename(path);
   const lines = volumes.map((volume, index) => `${hexOf(volume)}  ${volumeName(name, index)}`);
   const whole = `${hexOf(digest)}  ${name}`;
-  // A digest beside another tar would be trusted. So the old files go before the tar is replaced, and the new ones come
-  // after it. A kill in between leaves a tar without a digest, which the next run computes. The .sha256 file is the last:
-  // if it exists, everything does.
+  // A digest beside another tar would be trusted. So the old files are removed before the tar is
+  // replaced, and the new ones are written after it. If the run is killed meanwhile, the next run
+  // computes the digest. The .sha256 file is written last: if it exists, everything does.
   const texts: (readonly [string, string])[] = [
     ...(withManifest ? ([[`${path}.yaml`, formatManifest(upgradeBundleOf(digest, metadata))]] as const) : []),
     [`${path}.sha256`, [...lines, lines.length > 0 ? `# ${whole}` : whole, ''].join('\n')],
@@ -72,12 +72,12 @@ export async function removeLeftovers(path: string): Promise<void> {
     for (const leftover of leftovers) await rm(leftover, { force: true });
     await unlock();
   } catch (error) {
-    // It is no use to fail for them: the bundle is there.
+    // Do not fail for leftovers, because the bundle is complete.
     if (!isPluginError(error)) throw error;
   }
 }
 
-/** A thousand volumes have a line each. */
+/** The largest .sha256 file in bytes. A thousand volumes have a line each. */
 const sizeLimit = 1024 * 1024;
 
 /** Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. */
@@ -86,7 +86,7 @@ export async function readDigestFile(path: string): Promise<Digest | undefined> 
 }
 
 /**
- * Does the same for a finished bundle in some files. Returns undefined also if the .yaml file is missing, or if a file
+ * Does the same for a finished bundle in some files. Also returns undefined if the .yaml file is missing, or if a file
  * is newer than the .sha256 file, which may then belong to another bundle.
  */
 export async function readCurrentDigest(
@@ -103,7 +103,7 @@ export async function readCurrentDigest(
 export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
   const folder = new RootFolder(dirname(path));
   const text = String(await folder.read(`${basename(path)}.sha256`, sizeLimit).catch(() => ''));
-  // Of a name that is there twice the first line counts.
+  // If a name is listed twice, the first line counts.
   return new Map(
     parseDigests(text)
       .map(({ name, digest }) => [name, digest] as const)
@@ -112,8 +112,8 @@ export async function readDigests(path: string): Promise<ReadonlyMap<string, Dig
 }
 
 /**
- * Finds the digest of a bundle in a file of sha256sum: in the line with its name, or in the only line that is not for
- * a volume. Throws `invalid-file` without such a line, and what readSmallFile throws.
+ * Finds the digest of a bundle in a file of sha256sum: in the line with its name, or in the only line that is not for a
+ * volume. Throws `invalid-file` without such a line, and the errors of readSmallFile.
  */
 export async function findDigest(file: string, bundle: string): Promise<Digest> {
   const text = (await readSmallFile(file, sizeLimit)).toString();

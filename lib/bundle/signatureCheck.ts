@@ -11,19 +11,19 @@ import { checkSignatures } from './metadataCheck.ts';
 import type { Bundle } from './bundle.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** The keys, stores and options that a bundle is verified with. */
+/** The keys, stores and options to verify a bundle with. */
 export interface VerifyTrust {
   readonly keyrings: readonly string[];
   readonly fingerprints: readonly string[];
   readonly allowUnsigned: boolean;
-  /** Refuse images that the signature of the release does not cover. */
+  /** Refuse images that the release signature does not cover. */
   readonly requireSignedImages?: boolean;
-  /** A signature store to ask where the bundle has no good signature; without it nothing is asked. */
+  /** A signature store to ask if the bundle has no good signature; undefined asks none. */
   readonly store?: string | undefined;
   readonly fetchFile: FetchFile;
 }
 
-/** Finds the images of a multi-architecture release that have signatures, but none by a trusted key. */
+/** Returns problems for the images of a multi-architecture release that have signatures, but none by a trusted key. */
 export function findUnsigned(
   release: Release | undefined,
   known: SignaturesByDigest,
@@ -39,7 +39,7 @@ export function findUnsigned(
     });
 }
 
-/** Returns the valid signatures of other releases, which a mirror directory with several releases has. */
+/** Returns the valid signatures of other releases in a mirror directory with several releases. */
 export async function verifyUntrusted(
   known: SignaturesByDigest,
   own: ReadonlySet<Digest>,

@@ -7,8 +7,8 @@ import { judgeConfig } from './configCheck.ts';
 import { verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /**
- * Checks a folder of configuration without its release: only signatures by trusted keys are accepted. Returns the
- * signatures, rebuilt. Throws `untrusted`, naming the first other content.
+ * Checks a folder of configuration without its release. Accepts only signatures by trusted keys. Returns the
+ * signatures, rebuilt. Throws `untrusted` with the first other content.
  */
 export async function checkSignatureFolder(
   texts: readonly ConfigText[],

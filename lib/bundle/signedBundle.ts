@@ -16,12 +16,14 @@ import { checkPolicies } from './policyCheck.ts';
 import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
 import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
-/** A bundle with a release that is signed by a trusted key, and the parts of the bundle that were checked. */
+/** A bundle whose release is signed by a trusted key, and the checked parts of the bundle. */
 export interface SignedBundle extends SignedRelease {
   readonly config: ConfigVerdict;
-  /** What the release and its images are called, by the signed payload, and its extra images as create calls them. */
+  /**
+   * The tags of the release and its images by the signed payload, and the tags of extra images as `create` writes them.
+   */
   readonly tags: ReadonlyMap<string, Digest>;
-  /** The images that the signature of the release does not cover, by digest. */
+  /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
   /** The sigstore signatures of the images, by the image policies of the release. */
   readonly policies: readonly NamedResult[];
@@ -29,9 +31,9 @@ export interface SignedBundle extends SignedRelease {
 
 /**
  * Checks that a trusted key signed the release in a bundle, and that metadata.json, the tags and the configuration
- * agree with the release. Then its images can be trusted if their digests are checked. Reads the configuration, the
- * payload and the tags only, and uses no network unless `trust` names a store. Throws `unsigned` and `untrusted`
- * unless unsigned releases are allowed, `invalid-bundle` for a contradiction, and what reading the payload throws.
+ * agree with the release. Its images can then be trusted if their digests are checked. Reads only the configuration,
+ * the payload and the tags, and uses no network unless `trust` names a store. Throws `unsigned` and `untrusted` unless
+ * unsigned releases are allowed, `invalid-bundle` for a contradiction, and the errors of reading the payload.
  */
 export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<SignedBundle> {
   try {
@@ -65,11 +67,13 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
 export interface ReleaseEvidence extends Pick<Bundle, 'path' | 'metadata'> {
   /** Has the manifest and the payload of the release. */
   readonly content: ContentSource;
-  /** All signatures that came with it, not verified. */
+  /** All signatures that came with the release, unverified. */
   readonly signatures: SignaturesByDigest;
 }
 
-/** Verifies the signature of a release and that the metadata agrees with its payload. Throws what checkSigned does. */
+/**
+ * Verifies the signature of a release, and that the metadata agrees with its payload. Throws the errors of checkSigned.
+ */
 export async function checkRelease(
   { path, metadata, content, signatures }: ReleaseEvidence,
   trust: VerifyTrust,

@@ -14,21 +14,21 @@ import {
 import type { BundleMetadata } from './metadata.ts';
 import { describeProblem, type Problem } from './problem.ts';
 
-/** How a bundle is split: the file name of the whole, and how large its volumes may be, in bytes. */
+/** The split of a bundle: the file name of the whole, and the largest size of a volume in bytes. */
 export interface Split {
   readonly name: string;
   readonly volumeSize: number;
 }
 
-/** Returns the volumes of a bundle of `size` bytes as metadata.json lists them; undefined if one file is enough. */
+/** Returns the volumes of a bundle of `size` bytes, in the form of metadata.json; undefined if one file is enough. */
 export function describeVolumes({ name, volumeSize }: Split, size: number): BundleMetadata['volumes'] {
   const volumes = planVolumes(name, size, volumeSize);
   return volumes.length > 1 ? volumes.map((volume) => ({ name: volume.path, size: volume.size })) : undefined;
 }
 
 /**
- * Returns the common name of a bundle in volumes, by any volume, its own name, or the folder with this bundle only;
- * undefined for any other path. Throws `not-readable`.
+ * Returns the common name of a bundle in volumes, by the path of any volume, its own name, or a folder with this bundle
+ * only; undefined for any other path. Throws `not-readable`.
  */
 export async function findSplit(path: string): Promise<string | undefined> {
   const found = await stat(path).catch(() => undefined);
@@ -40,13 +40,13 @@ export async function findSplit(path: string): Promise<string | undefined> {
 }
 
 /**
- * Checks which volumes of a bundle are missing, or differ in size from its metadata. Returns nothing for a bundle in
+ * Returns problems for volumes of a bundle that are missing, or differ in size from its metadata; none for a bundle in
  * one file.
  */
 export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArchive): Problem[] {
   if (found.volumes[0]?.path === found.path) return [];
   const sizes = new Map([...found.volumes, ...found.severed].map((volume) => [volume.path, volume.size]));
-  // Another program may have split the tar. Then the number of volumes is not known.
+  // Another program may have split the tar. The number of volumes is then unknown.
   const expected = named ?? (found.severed.length > 0 ? [...found.volumes, undefined] : []);
   return expected.flatMap((volume, index) => {
     const path = volumeName(found.path, index);
@@ -61,7 +61,7 @@ export function checkVolumes({ volumes: named }: BundleMetadata, found: FoundArc
   });
 }
 
-/** Makes one error of the problems of volumes; undefined without a problem. */
+/** Combines the problems of volumes into one error; undefined without a problem. */
 export function volumeError(problems: readonly Problem[]): PluginError | undefined {
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;

@@ -7,9 +7,9 @@ import { RequestLimiter } from '../http/requestLimiter.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../store/store.ts';
 
-/** An image, or a list of images, to copy with everything below it. */
+/** An image or manifest list to copy, with all its content. */
 export interface Image {
-  /** What to call it in events and errors. */
+  /** The name in events and errors. */
   readonly name: string;
   readonly source: ContentSource;
   readonly root: Descriptor;
@@ -17,13 +17,13 @@ export interface Image {
   readonly manifests: StoredManifests;
   /** The tags at the destination, pushed after all content. */
   readonly tags?: readonly string[];
-  /** It is a sigstore attachment, which no event counts as an image. */
+  /** Whether it is a sigstore attachment, which events do not count as an image. */
   readonly isAttachment?: boolean;
 }
 
 /** Options of a copy. */
 export interface CopyOptions {
-  /** Maximum of concurrent requests and transfers; default 6. */
+  /** The largest number of concurrent requests and transfers; default 6. */
   readonly concurrency?: number;
   /**
    * Repositories of the destination that may have a blob. If the store can mount, they are tried before the blob is
@@ -31,22 +31,22 @@ export interface CopyOptions {
    */
   readonly mountFrom?: (blob: Descriptor) => readonly string[];
   /**
-   * Returns a function of the caller that moves blobs of a source to the destination, if it has one. It emits `bytes`
-   * itself.
+   * Returns a function that moves blobs of a source to the destination; undefined if the caller has none. The function
+   * itself emits `bytes`.
    */
   readonly moverOf?: (source: ContentSource) => ((blob: Descriptor, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
 const defaultConcurrency = 6;
-// Some images only wait for shared content, and the limit should still be used.
+// More images than requests, because some images only wait for shared content.
 const imagesPerRequest = 3;
 
 /**
- * Copies images whose manifests were read to a store, byte for byte: first the content of a manifest, then the
- * manifest, then its tags. So an interrupted copy resumes when it runs again. Skips existing manifests with their
- * content, and moves shared content once. A failed image does not stop the others: at the end one error (`partial`; a
- * single failure keeps its code) names the images, side and digest of each failure. A full or read-only destination,
- * one that refuses the user or is unreachable, and `interrupted` stop all at once.
+ * Copies images whose manifests were read to a store, byte for byte: the content of a manifest, then the manifest, then
+ * its tags. So a second run resumes an interrupted copy. Skips existing content, and moves shared content once. A
+ * failed image does not stop the others: one error at the end (`partial`; a single failure keeps its code) has all
+ * failures. `interrupted` and a failure of the whole destination (full, read-only, unreachable, access denied) stop
+ * all.
  */
 export async function copyImages(
   images: readonly Image[],
@@ -56,13 +56,13 @@ export async function copyImages(
 ): Promise<void> {
   const copy = new Copy(destination, options, context);
   const results: CopyFailure[][] = [];
-  // Not all at once, because the manifest of the first image would wait for the last blob of all.
+  // Not all images at once, because the manifest of the first image would then wait for the last blob of all.
   const waiting = images.entries();
   const work = async (): Promise<void> => {
     for (const [index, image] of waiting) results[index] = await copy.copyImage(image);
   };
   await Promise.all(Array.from({ length: imagesPerRequest * (options.concurrency ?? defaultConcurrency) }, work));
-  // In the order of the images, not of the failures.
+  // In the order of the images, not of their failures.
   const failed = new Map<CopyFailure, string[]>();
   for (const [index, { name }] of images.entries()) {
     for (const failure of results[index] ?? []) failed.set(failure, [...(failed.get(failure) ?? []), name]);
@@ -73,7 +73,7 @@ export async function copyImages(
 }
 
 class Copy {
-  /** The failure that stopped all. */
+  /** The failure that stopped all copies. */
   fatal: CopyFailure | undefined;
   readonly #destination: ContentStore & Partial<Mounting>;
   readonly #options: CopyOptions;
@@ -91,7 +91,7 @@ class Copy {
     this.#signal = AbortSignal.any([context.signal, this.#stop.signal]);
   }
 
-  /** Copies and tags an image. Returns its failures; images with shared content return the same objects. */
+  /** Copies and tags an image. Returns its failures. Images with shared content return the same objects. */
   async copyImage(image: Image): Promise<CopyFailure[]> {
     const { name, root, tags = [], isAttachment = false } = image;
     const failures = [...new Set(await this.#copyOnce(root, image))];
@@ -150,7 +150,8 @@ class Copy {
       await this.#pushManifest(node, bytes);
     } catch (error) {
       if (!(error instanceof CopyFailure) || !error.isBlobUnknown) throw error;
-      // Some registries report a child as present, and yet refuse its parent until it is pushed again (oras-go #1212).
+      // Some registries report a child as present, but refuse its parent until it is pushed again
+      // (oras-go #1212).
       for (const child of children) {
         if (isManifest(child)) await this.#pushManifest(child, manifestOf(child, image).bytes);
         else await this.#putBlob(child, image);
@@ -164,7 +165,7 @@ class Copy {
     return this.#attempt('destination', this.#destination, node, push);
   }
 
-  /** Mounts or moves a blob; returns whether it was mounted. */
+  /** Mounts or moves a blob. Returns whether it was mounted. */
   async #putBlob(blob: Descriptor, { source }: Image): Promise<boolean> {
     const { mountFrom, moverOf } = this.#options;
     if (this.#destination.mount) {
@@ -193,7 +194,7 @@ class Copy {
         readableHighWaterMark: 1024 * 1024,
         transform: (chunk: Buffer, _encoding, done) => {
           position += chunk.length;
-          // A second attempt sends bytes that were reported in the first.
+          // A second attempt sends bytes that the first attempt reported.
           if (position > reported) {
             this.#context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: position - reported });
             reported = position;
@@ -201,7 +202,7 @@ class Copy {
           done(null, chunk);
         },
       });
-      // A failed destination destroys the stream that it reads, which is not an error of the source.
+      // A failed destination destroys the stream that it reads. That is not an error of the source.
       content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
       return addAbortSignal(
         this.#signal,
@@ -215,7 +216,7 @@ class Copy {
     }
   }
 
-  /** Runs an action when the limit allows it, and adds the side and the store to its error. */
+  /** Runs an action within the limit of requests, and adds the side and the store to its error. */
   async #attempt<T>(
     side: 'source' | 'destination',
     store: ContentSource,
@@ -239,7 +240,7 @@ class Copy {
   }
 }
 
-/** A store that can mount a blob from another repository; `mount` returns false if that is not possible. */
+/** A store that can mount a blob from another repository. `mount` returns false if that is not possible. */
 interface Mounting {
   mount(descriptor: Descriptor, fromRepository: string): Promise<boolean>;
 }

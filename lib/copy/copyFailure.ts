@@ -28,7 +28,7 @@ export class CopyFailure extends Error {
     return this.side === 'destination' && ['unauthorized', 'denied', 'unreachable', 'too-large'].includes(this.code);
   }
 
-  /** Whether a registry refused a manifest because it lacks content of it. */
+  /** Whether a registry refused a manifest because content of it is missing. */
   get isBlobUnknown(): boolean {
     for (let error: unknown = this.cause; error instanceof Error; error = error.cause) {
       if (/MANIFEST_BLOB_UNKNOWN|blob unknown/i.test(error.message)) return true;
@@ -38,7 +38,7 @@ export class CopyFailure extends Error {
 }
 
 /**
- * Makes one error of all failures and their images: the failure itself if there is one, else `partial`; see
+ * Combines all failures and their images into one error: the failure itself if there is only one, else `partial`. See
  * collectFailures.
  */
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {

@@ -12,8 +12,8 @@ interface StoreCopy<Copied extends OrderedImage> {
 }
 
 /**
- * Copies images to stores, release images last, and only if everything else is there: a tag of a release promises its
- * components. Throws what `copy` throws.
+ * Copies images to stores. Copies release images last, and only if everything else succeeded, because clients expect
+ * all components of a release tag. Throws the errors of `copy`.
  */
 export async function copyReleasesLast<Copied extends OrderedImage>(
   stores: readonly StoreCopy<Copied>[],

@@ -3,7 +3,7 @@ import type { Digest } from '../oci/digest.ts';
 import { blobsOf, walkManifests, type StoredManifests } from '../store/imageGraph.ts';
 import type { Image } from './copy.ts';
 
-/** How many blobs were copied, mounted and already there, and how many bytes were moved. */
+/** The numbers of copied, mounted and skipped blobs, and the bytes that were moved. */
 export interface CopyCounts {
   readonly blobs: { readonly copied: number; readonly mounted: number; readonly skipped: number };
   readonly bytes: number;
@@ -17,7 +17,7 @@ interface Account {
   readonly moving: Set<string>;
 }
 
-/** Counts the blobs of some copies, and passes their events on, with a plan that is corrected by what is there already. */
+/** Counts the blobs of some copies, and forwards their events. Corrects the plan by content that already exists. */
 export class CopyTally {
   readonly #accounts: readonly Account[];
   readonly #onEvent: Context['onEvent'];
@@ -49,7 +49,7 @@ export class CopyTally {
     };
   }
 
-  /** The counts so far; blobs that were neither copied nor mounted count as skipped. */
+  /** Returns the counts so far. Blobs that were neither copied nor mounted count as skipped. */
   counts(): CopyCounts {
     const [copied, mounted] = [this.#copied, this.#mounted];
     return { blobs: { copied, mounted, skipped: this.#number - copied - mounted }, bytes: this.#bytes };
@@ -78,7 +78,7 @@ export class CopyTally {
     }
   }
 
-  /** A manifest that is there has everything below it there. */
+  /** Counts a manifest and all content below it as present. */
   #skip(digest: Digest, account: Account): void {
     for (const { digest: each, children } of walkManifests(digest, (name) => account.manifests.get(name)?.manifest)) {
       for (const below of [each, ...children.map((child) => child.digest)]) this.#settle(below, account);

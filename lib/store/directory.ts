@@ -18,7 +18,7 @@ export interface DirectoryOptions {
   readonly verifyExisting?: boolean;
 }
 
-/** The repository that a release mirrored to a directory is in. */
+/** The repository of releases that are mirrored to a directory. */
 export const releaseRepository = 'openshift/release';
 
 const unfinished = /\.(?:download|partial)$/;
@@ -26,9 +26,9 @@ const digestName = /^sha256[:-]([0-9a-f]{64})$/;
 
 /**
  * One repository in a mirror directory, as `oc adm release mirror --to-dir` writes and `oc image mirror --from-dir`
- * reads: `<root>/v2/<repository>/blobs/sha256:<hex>` holds blobs and manifests, `manifests/sha256:<hex>` is a hard link
- * to a manifest, `manifests/<tag>` a relative symbolic link to that (openshift/oc, pkg/cli/image/imagesource/file.go).
- * Nothing is created before the first push. No link but those of tags is followed, and none out of `manifests/`.
+ * reads. `<root>/v2/<repository>/blobs/sha256:<hex>` has blobs and manifests. `manifests/sha256:<hex>` is a hard link
+ * to a manifest, and `manifests/<tag>` a symbolic link to it (openshift/oc, pkg/cli/image/imagesource/file.go). Creates
+ * nothing before the first push. Follows only links of tags within `manifests/`.
  */
 export class Directory implements ContentStore, LocalContent {
   readonly name: string;
@@ -39,7 +39,7 @@ export class Directory implements ContentStore, LocalContent {
   readonly #context: Context;
   #prepared: Promise<void> | undefined;
 
-  /** Throws `invalid-reference` for what cannot be a repository, and so never leaves the root. */
+  /** Throws `invalid-reference` for an invalid repository name, so that no path leaves the root. */
   constructor(root: string, repository: string, options: DirectoryOptions, context: Context) {
     if (!isRepository(repository)) {
       throw new PluginError('invalid-reference', `“${repository.slice(0, 100)}” cannot be a repository in ${root}`);
@@ -85,8 +85,9 @@ export class Directory implements ContentStore, LocalContent {
   }
 
   /**
-   * Returns whether content exists with the right size, and a manifest with all its content: another tool may have
-   * left a truncated blob under its final name. With `verifyExisting`, digests are verified, of both copies of a manifest.
+   * Returns whether content exists with the right size, and for a manifest whether all its content exists too. Another
+   * tool may have left a truncated blob under its final name. With `verifyExisting`, verifies digests, also of both
+   * copies of a manifest.
    */
   async exists(descriptor: Descriptor): Promise<boolean> {
     checkInterrupted(this.#context.signal);
@@ -116,7 +117,7 @@ export class Directory implements ContentStore, LocalContent {
     return entries.filter(isTagged).map(({ path }) => basename(path));
   }
 
-  /** Implements ContentStore. Throws `disk-full` and `not-writable` too. */
+  /** Implements ContentStore. Also throws `disk-full` and `not-writable`. */
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {
     checkInterrupted(this.#context.signal);
     const { digest } = descriptor;
@@ -131,7 +132,7 @@ export class Directory implements ContentStore, LocalContent {
     });
   }
 
-  /** Stores a blob as push does. `write` writes its bytes into a new file, and verifies them. */
+  /** Stores a blob as push does. `write` writes the bytes into a new file, and verifies them. */
   async receive(blob: Descriptor, write: (place: ContentPlace) => Promise<void>): Promise<void> {
     checkInterrupted(this.#context.signal);
     const { size } = blob;
@@ -194,8 +195,7 @@ export class Directory implements ContentStore, LocalContent {
     });
   }
 
-  // Incomplete files are in blobs/, because oc reads each symbolic link in manifests/ as a tag, including one left by
-  // a crash.
+  // Incomplete files are in blobs/, because oc reads each symbolic link in manifests/ as a tag.
   async #place(path: string, make: (partial: string) => Promise<void>): Promise<void> {
     const what = basename(path).replace(/^sha256[:-]/, '');
     await placeFile(this.#absolute(this.#path('blobs', partialName(what))), this.#absolute(path), async (partial) => {
@@ -257,9 +257,9 @@ export class Directory implements ContentStore, LocalContent {
   async #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<string | undefined> {
     const path = this.#path(folder, digest);
     if ((await this.#files.sizeOf(path)) !== undefined) return path;
-    // oc on Windows writes a dash, because names have no colons there.
+    // oc on Windows writes a dash, because file names there cannot have colons.
     const dashed = this.#path(folder, `sha256-${hexOf(digest)}`);
-    // A link of that name is a tag: registries keep referrers of an image there.
+    // A link of that name is a tag. Registries have referrers of an image under such a tag.
     return (await this.#files.statOf(dashed))?.isFile() ? dashed : undefined;
   }
 
@@ -275,7 +275,7 @@ export class Directory implements ContentStore, LocalContent {
     }
   }
 
-  /** Relative to the root. */
+  /** Returns a path relative to the root. */
   #path(folder: 'blobs' | 'manifests', ...name: string[]): string {
     return ['v2', this.repository, folder, ...name].join('/');
   }
@@ -294,7 +294,7 @@ function digestNamed(name: string): Digest | undefined {
   return hex === undefined ? undefined : `sha256:${hex}`;
 }
 
-// On Windows, a colon in a name has another meaning; oc writes a dash.
+// On Windows, a colon in a file name has another meaning, so oc writes a dash.
 function fileNameOf(digest: Digest): string {
   return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
 }

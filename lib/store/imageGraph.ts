@@ -4,7 +4,7 @@ import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest }
 import { digestOf, type Digest } from '../oci/digest.ts';
 import { readContent, type ContentSource } from './store.ts';
 
-/** A manifest with its bytes; the descriptor has the media type of the manifest itself. */
+/** A manifest with its bytes. The descriptor has the media type of the manifest itself. */
 export interface StoredManifest {
   readonly descriptor: Descriptor;
   readonly bytes: Buffer;
@@ -14,12 +14,12 @@ export interface StoredManifest {
 /** Manifests by their digests. */
 export type StoredManifests = ReadonlyMap<Digest, StoredManifest>;
 
-/** The manifests of an image, or of a list of images, and of their sigstore attachments. */
+/** The manifests of an image or a manifest list, and of their sigstore attachments. */
 export interface ImageGraph {
   readonly root: Descriptor;
-  /** Each manifest before the manifests below it; attachments last. */
+  /** Each manifest is before the manifests below it. Attachments are last. */
   readonly manifests: StoredManifests;
-  /** The attachments by their tags, in the order of the manifests that they belong to. */
+  /** The attachments by their tags, in the order of their manifests. */
   readonly attachments: ReadonlyMap<string, Descriptor>;
 }
 
@@ -38,8 +38,9 @@ export class ImageGraphReader {
   readonly #manifests = new Map<Digest, Promise<StoredManifest>>();
 
   /**
-   * Reads an image by its digest. If `onError` is given, it gets the error of each manifest that cannot be read, and the graph lacks
-   * that manifest. Throws what the source throws, and `invalid-manifest` for more than 8 levels or 100,000 descriptors.
+   * Reads an image by its digest. If `onError` is given, calls it for each manifest that cannot be read, and leaves
+   * that manifest out. Throws the errors of the source, and `invalid-manifest` for more than 8 levels or 100,000
+   * descriptors.
    */
   async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
     const root = await source.resolve(digest);
@@ -89,7 +90,7 @@ export class ImageGraphReader {
   }
 }
 
-/** One reading of an image: what was found so far, and how many descriptors. */
+/** The state of reading one image: the manifests so far, and the number of descriptors. */
 interface Reading {
   readonly found: Map<Digest, StoredManifest>;
   readonly visited: Set<Digest>;
@@ -98,8 +99,8 @@ interface Reading {
 }
 
 /**
- * Walks from a manifest down through the manifests below it, each once and before those below it. `choose` gives the descriptors of a
- * manifest to follow, all by default.
+ * Walks from a manifest to the manifests below it. Visits each once, and before those below it. `choose` returns the
+ * descriptors to follow; all by default.
  */
 export function* walkManifests(
   root: Digest,
@@ -118,7 +119,7 @@ export function* walkManifests(
   }
 }
 
-/** Lists the blobs that some manifests point to, as often as they do. */
+/** Lists the blobs that some manifests name, each as often as they name it. */
 export function blobsOf(manifests: Iterable<StoredManifest>): Descriptor[] {
   return [...manifests].flatMap(({ manifest }) => childrenOf(manifest).filter((child) => !isManifest(child)));
 }
@@ -129,7 +130,7 @@ function listManifests(root: Digest, found: StoredManifests): Digest[] {
 
 async function readManifest(source: ContentSource, descriptor: Descriptor): Promise<StoredManifest> {
   const bytes = await readContent(source, descriptor);
-  // Not every source verifies. With the right digest, no manifest can be below itself.
+  // Some sources do not verify. If the digest matches, no manifest can be below itself.
   if (digestOf(bytes) !== descriptor.digest) {
     throw new PluginError('digest-mismatch', `the content of ${descriptor.digest} in ${source.name} is corrupt`);
   }

@@ -11,7 +11,7 @@ export const ociLayoutFile = 'oci-layout';
 
 const tagAnnotation = 'org.opencontainers.image.ref.name';
 
-/** A folder with images as other tools write it (OCI image-spec, image-layout.md), read in place as one repository. */
+/** A folder with images of other tools (OCI image-spec, image-layout.md), read in place as one repository. */
 export class OciLayout implements ContentSource {
   readonly name: string;
   readonly #folder: RootFolder;
@@ -23,7 +23,7 @@ export class OciLayout implements ContentSource {
     this.#context = context;
   }
 
-  /** What its index.json names, in the order in which that does. Throws `not-found` and `invalid-manifest`. */
+  /** Returns the descriptors in index.json, in their order. Throws `not-found` and `invalid-manifest`. */
   async entries(): Promise<readonly Descriptor[]> {
     const path = 'index.json';
     return parseManifest(await this.#folder.read(path, manifestSizeLimit), `${path} in ${this.name}`).manifests;

@@ -3,8 +3,8 @@ import { isRepository } from '../oci/reference.ts';
 import { RootFolder } from '../files/rootFolder.ts';
 
 /**
- * Lists the names of the repositories in a mirror directory, sorted; empty if there are none. Throws what
- * RootFolder.list throws.
+ * Lists the names of the repositories in a mirror directory, sorted; empty if there are none. Throws the errors of
+ * RootFolder.list.
  */
 export async function listRepositories(root: string): Promise<string[]> {
   const folder = new RootFolder(root);

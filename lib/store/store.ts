@@ -6,8 +6,8 @@ import type { Digest } from '../oci/digest.ts';
 import type { Piece } from '../files/fileRange.ts';
 
 /**
- * One repository's content, for reading. Implemented by Registry, Directory and Archive. Each is opened
- * with a Context, whose signal ends every call with `interrupted`.
+ * The content of one repository, for reading. Implemented by Registry, Directory and Archive. Each is opened with a
+ * Context, and its signal ends every call with `interrupted`.
  */
 export interface ContentSource {
   /** The name of this store in messages: `quay.io/openshift-release-dev/ocp-release`, or a path. */
@@ -17,9 +17,9 @@ export interface ContentSource {
   resolve(tagOrDigest: string): Promise<Descriptor>;
 
   /**
-   * Returns the bytes of a blob or manifest from offset `start` (default 0) as a stream. It fails at its end with
-   * `digest-mismatch` or `size-mismatch` if the content differs from the descriptor (only the size is checked if
-   * `start` is not 0). The caller consumes or destroys it. Throws `not-found`.
+   * Returns the bytes of a blob or manifest from offset `start` (default 0) as a stream. The stream fails at its end
+   * with `digest-mismatch` or `size-mismatch` if the content differs from the descriptor. If `start` is not 0, only the
+   * size is checked. The caller consumes or destroys the stream. Throws `not-found`.
    */
   fetch(descriptor: Descriptor, start?: number): Promise<Readable>;
 
@@ -33,22 +33,22 @@ export interface ContentSource {
 /** A source on this machine. */
 export interface LocalContent {
   /**
-   * Reads a blob or manifest from `start` to before `end`, unverified, on demand. Each chunk is overwritten by the
-   * one after the next, so copy what you keep. Fails with `not-found`, `not-readable` and `interrupted`.
+   * Reads a blob or manifest from `start` to before `end`, unverified, on demand. Each chunk is overwritten by the one
+   * after the next, so callers copy the bytes that they keep. Fails with `not-found`, `not-readable` and `interrupted`.
    */
   chunks(descriptor: Descriptor, start: number, end: number): AsyncIterable<Buffer>;
 }
 
-/** One repository's content, for reading and writing. */
+/** The content of one repository, for reading and writing. */
 export interface ContentStore extends ContentSource {
   /**
-   * Stores content by its digest: idempotent and atomic, so it is stored completely and verified, or not at all.
-   * `open` returns the bytes, and is called again for each attempt. Push the content of a manifest before the
+   * Stores content by its digest. This is idempotent and atomic: content is stored completely and verified, or not at
+   * all. `open` returns the bytes, and is called again for each attempt. Push the content of a manifest before the
    * manifest. Throws `digest-mismatch` and `size-mismatch` if the bytes differ from the descriptor.
    */
   push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void>;
 
-  /** Sets a tag to an existing manifest; moves an existing tag. */
+  /** Sets a tag to an existing manifest, or moves an existing tag. */
   tag(descriptor: Descriptor, tag: string): Promise<void>;
 
   /** Syncs pushed content to disk, and closes files and connections. */
@@ -56,8 +56,8 @@ export interface ContentStore extends ContentSource {
 }
 
 /**
- * Reads a manifest, a configuration or other small content, verified against its descriptor. Throws `too-large` above
- * the limit (bytes) before reading, `digest-mismatch` and `size-mismatch`.
+ * Reads a manifest, a configuration or other small content, and verifies it against its descriptor. Throws `too-large`
+ * above the limit (bytes) before reading, `digest-mismatch` and `size-mismatch`.
  */
 export async function readContent(
   source: Pick<ContentSource, 'name' | 'fetch'>,
@@ -76,8 +76,8 @@ export async function readContent(
 }
 
 /**
- * Returns a stream with the same bytes that fails with `size-mismatch` or `digest-mismatch` if they differ from the
- * descriptor. If `start` is not 0, only the size is checked, because the digest is unknown.
+ * Returns a stream with the same bytes. The stream fails with `size-mismatch` or `digest-mismatch` if they differ from
+ * the descriptor. If `start` is not 0, only the size is checked, because the digest is unknown.
  */
 export function verifyStream(stream: Readable, descriptor: Descriptor, where: string, start = 0): Readable {
   const verifier = new Verifier(descriptor, where, start);
@@ -91,7 +91,8 @@ export function verifyStream(stream: Readable, descriptor: Descriptor, where: st
     transform(chunk: Buffer, _encoding, done) {
       const error = attempt(() => {
         verifier.update(chunk);
-        // Before the last bytes move on: a destination must not receive all of a corrupt blob and be the first to say so.
+        // Verify before the last bytes move on. Otherwise the destination would receive all of a
+        // corrupt blob and detect the fault first.
         if (verifier.length === descriptor.size) finish();
       });
       done(error, chunk);
@@ -100,7 +101,7 @@ export function verifyStream(stream: Readable, descriptor: Descriptor, where: st
       done(attempt(finish));
     },
   });
-  // The returned stream has the error; the callback only prevents a second throw.
+  // The returned stream has the error. The callback only prevents a second throw.
   return pipeline(stream, check, () => undefined);
 }
 
@@ -114,9 +115,9 @@ function attempt(action: () => void): Error | null {
 }
 
 /**
- * Verifies bytes against a descriptor: pass each chunk to `update`, then call `finish`. `update` throws
- * `size-mismatch` for too many bytes, `finish` for too few, and `digest-mismatch` for another digest. `where` is for
- * the message. If `start` is not 0, only the size is checked, because the digest is unknown.
+ * Verifies bytes against a descriptor: pass each chunk to `update`, then call `finish`. `update` throws `size-mismatch`
+ * for too many bytes; `finish` for too few, and `digest-mismatch` for another digest. `where` is for messages. If
+ * `start` is not 0, only the size is checked, because the digest is unknown.
  */
 export class Verifier {
   readonly #descriptor: Pick<Descriptor, 'digest' | 'size'>;
@@ -131,7 +132,7 @@ export class Verifier {
     this.#length = start;
   }
 
-  /** Number of bytes so far, including those before the start. */
+  /** The number of bytes so far, including the bytes before the start. */
   get length(): number {
     return this.#length;
   }
@@ -172,7 +173,7 @@ export class Verifier {
   }
 }
 
-/** The place of content, in one or more files, and the number of its bytes that exist already. */
+/** The place of content in one or more files, and the number of bytes that already exist. */
 export interface ContentPlace {
   readonly path: string;
   readonly pieces: readonly Piece[];

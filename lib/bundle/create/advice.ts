@@ -14,7 +14,7 @@ const advice: Partial<Record<ErrorCode, string>> = {
   'too-large': 'This is not a release image. Check the name and the address of the registry.',
 };
 
-/** Adds a hint to an error of `create` if it has none. Of several failures, the first one counts. */
+/** Adds a hint to an error of `create` if it has none. Of several failures, uses the first. */
 export function withAdvice(error: unknown): unknown {
   if (!isPluginError(error)) return error;
   const failures = error.code === 'partial' && error.cause instanceof AggregateError ? error.cause.errors : [];

@@ -23,8 +23,8 @@ export interface Base extends Omit<BundleBase, 'blobs'> {
 }
 
 /**
- * Finds the blobs of a base: all blobs of a bundle, with those of its own base if it is a delta bundle, or all blobs
- * of the images of a release. Throws `usage` if the base is the wanted release itself, and what the stores throw.
+ * Finds the blobs of a base: all blobs of a bundle (for a delta bundle, also those of its own base), or all blobs of
+ * the images of a release. Throws `usage` if the base is the requested release itself, and the errors of the stores.
  */
 export async function readBase(
   request: BaseRequest,
@@ -44,8 +44,8 @@ export async function readBase(
 }
 
 /**
- * Removes the blobs that a base has from some contents, and returns both. Payloads of sigstore signatures stay, which are small: the signatures
- * of a delta bundle can be checked without its base.
+ * Removes the blobs that a base has from some contents, and returns both. Keeps payloads of sigstore signatures, which
+ * are small, so that the signatures of a delta bundle can be checked without its base.
  */
 export function leaveOut(contents: Contents, base: Base | undefined): { contents: Contents; left?: BundleBase } {
   if (!base) return { contents };

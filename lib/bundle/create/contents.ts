@@ -19,20 +19,20 @@ export interface StoredBlob {
   readonly images: Set<BundleImage>;
 }
 
-/** All content of some images, each piece once. The order depends on the images only. */
+/** All content of some images, each item once. The order depends only on the images. */
 export interface Contents {
   readonly images: readonly BundleImage[];
   readonly manifests: StoredManifests;
   readonly blobs: ReadonlyMap<Digest, StoredBlob>;
-  /** The tags of the bundle’s repository, those of sigstore attachments included. */
+  /** The tags of the bundle’s repository, with the tags of sigstore attachments. */
   readonly tags: ReadonlyMap<string, Digest>;
-  /** Blobs that were read already: payloads of sigstore signatures. */
+  /** Blobs that are already read: payloads of sigstore signatures. */
   readonly payloads?: ReadonlyMap<Digest, Buffer>;
 }
 
 /**
- * Reads every manifest of some images and of their sigstore attachments, and lists their blobs. It tries all images,
- * and throws one error that names each failed image.
+ * Reads every manifest of some images and of their sigstore attachments, and lists their blobs. Tries all images, and
+ * throws one error that names each failed image.
  */
 export async function gatherContents(
   images: readonly BundleImage[],
@@ -54,7 +54,7 @@ export async function gatherContents(
 
 /** The reading of some content from a source. */
 export interface FetchTask {
-  /** The images that need it. */
+  /** The names of the images that need it. */
   readonly names: readonly string[];
   readonly digest: Digest;
   /** The name of the source. */
@@ -63,8 +63,8 @@ export interface FetchTask {
 }
 
 /**
- * Waits for all tasks. Then throws one error that names for each failure the images, the digest and the error of the
- * source, without repeating equal errors: `partial` if there are several. `total` is the number of images.
+ * Waits for all tasks. Then throws one error with the images, the digest and the error of the source for each failure:
+ * `partial` if there are several. Equal errors are combined. `total` is the number of images.
  */
 export async function settleTasks(all: readonly FetchTask[], total: number): Promise<void> {
   const results = await Promise.allSettled(all.map(({ task }) => task));
@@ -74,7 +74,7 @@ export async function settleTasks(all: readonly FetchTask[], total: number): Pro
     if (result?.status !== 'rejected') continue;
     const error: unknown = result.reason;
     if (!isPluginError(error) || ['interrupted', 'disk-full', 'not-writable'].includes(error.code)) throw error;
-    // A registry that went down says the same of everything that is left.
+    // A registry that is down has the same error for all remaining content.
     const key = `${source} ${error.code} ${error.message}`;
     const known = failures.get(key);
     if (known) for (const name of names) known.names.add(name);

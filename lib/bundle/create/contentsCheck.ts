@@ -11,12 +11,12 @@ import { readContent } from '../../store/store.ts';
 import type { Contents } from './contents.ts';
 import type { Origin } from './origin.ts';
 
-/** Most bytes of payloads that are kept for the bundle. Those of a release have 60 KB. */
+/** The largest size of payloads that are kept for the bundle, in bytes. Those of a release have 60 KB. */
 const keptLimit = 16 * 1024 * 1024;
 
 /**
- * Checks the images of a bundle against the image policies of its release, before large blobs are fetched. Only the signatures are read from
- * the origin, each once: the returned contents have them. Throws what the origin does.
+ * Checks the images of a bundle against the image policies of its release, before large blobs are fetched. Reads only
+ * the signatures from the origin, each once, and adds them to the returned contents. Throws the errors of the origin.
  */
 export async function checkContents(
   contents: Contents,

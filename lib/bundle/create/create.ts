@@ -20,16 +20,18 @@ import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
 import { writeBundle } from './writeBundle.ts';
 
-/** The result of `create`; sizes in bytes. */
+/** The result of `create`. Sizes are in bytes. */
 export interface CreateResult {
   readonly path: string;
   readonly outcome: 'created' | 'unchanged' | 'planned';
   readonly metadata: BundleMetadata;
-  /** The digest of the whole file; absent when nothing was written. */
+  /** The digest of the whole file; undefined if nothing was written. */
   readonly digest?: Digest;
-  /** How much was, or would be, brought from the source. */
+  /** The bytes that were fetched from the source; in a dry run, the bytes to fetch. */
   readonly fetched: number;
-  /** The sigstore signatures of the images, by the image policies of the release; absent for a bundle that was left as it is. */
+  /**
+   * The sigstore signatures of the images, by the image policies of the release; undefined if the bundle is unchanged.
+   */
   readonly policies?: readonly NamedResult[];
 }
 
@@ -68,7 +70,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   const trust = { ...request.trust, known: origin.signatures, fetchFile: origin.fetchFile };
   const signed = await loadRelease(found, request.release, trust, context);
   const path = pathOf(signed.release);
-  // Of an image the version is known only now.
+  // For a release by image, the version is known only now.
   const late = wanted ? undefined : await findExisting(path);
   if (late) return late;
 
@@ -92,7 +94,7 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
   return { path, outcome: 'created', metadata, digest: digests.digest, fetched, policies };
 }
 
-/** Returns the file name of a bundle; `base` is the version that a delta bundle is based on. */
+/** Returns the file name of a bundle. `base` is the version of the base release of a delta bundle. */
 export function bundleName(version: string, arch: Architecture, base?: string): string {
   return `upgrade-${version}-${arch}${base === undefined ? '' : `-from-${base}`}.tar`;
 }

@@ -15,19 +15,19 @@ import { describeVolumes } from '../split.ts';
 import { verifyBundle } from '../verify/verify.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
-/** What a bundle is to hold. */
+/** The expected content of a bundle. */
 interface ExpectedBundle {
   readonly reference: Reference & { readonly digest: Digest };
-  /** Pullspecs by digest. */
+  /** The pullspecs by digest. */
   readonly extraImages: readonly string[];
-  /** What it may leave out. */
+  /** The base release, whose blobs the bundle may leave out. */
   readonly base: Base | undefined;
 }
 
 /**
- * Checks whether a finished bundle has the expected content: by its metadata, its entries and its size. It checks
- * every byte if requested, or if the .sha256 or .yaml file is missing or older, and writes these files again. An
- * unsigned bundle counts only if unsigned releases are allowed. Returns undefined if there is no such bundle.
+ * Checks whether a finished bundle has the expected content, by its metadata, its entries and its size. Reads every
+ * byte if requested, or if the .sha256 or .yaml file is missing or older, and then rewrites these files. An unsigned
+ * bundle counts only if unsigned releases are allowed. Returns undefined if there is no such bundle.
  */
 export async function checkExisting(
   path: string,
@@ -48,7 +48,7 @@ export async function checkExisting(
         context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
         return undefined;
       }
-      // What metadata.json says of signatures is for anybody to write.
+      // The signatures that metadata.json names prove nothing, because anyone can write them.
       await checkSigned(bundle, trust, context);
       const known = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
       if (known) {
@@ -74,7 +74,7 @@ export async function checkExisting(
   }
 }
 
-/** Writes the files beside a bundle again. If that fails, it only warns. */
+/** Rewrites the files beside a bundle. Only warns if that fails. */
 async function writeSidecars(
   path: string,
   digests: ArchiveDigests,
@@ -91,7 +91,10 @@ async function writeSidecars(
   }
 }
 
-/** What a finished bundle has other than what is expected, as the rest of a sentence that begins with its path. */
+/**
+ * Returns how a finished bundle differs from the expected one, as the rest of a sentence that begins with its path;
+ * undefined if it does not.
+ */
 function differenceOf(
   { release, extraImages, size, volumes, base }: BundleMetadata,
   actual: number,
@@ -115,7 +118,7 @@ function differenceOf(
   return size === actual ? undefined : `has ${actual} bytes and should have ${size}`;
 }
 
-/** How large the files of a bundle are, in words to compare. */
+/** Returns the sizes of the volumes as a text to compare. */
 function formOf(volumes: BundleMetadata['volumes']): string {
   return volumes?.map(({ size }) => size).join() ?? '';
 }

@@ -8,8 +8,8 @@ import type { Origin } from './origin.ts';
 import { digestWhole } from './wholeDigest.ts';
 
 /**
- * Fetches every blob into its place, and returns the digests of the tar and the number of fetched bytes. A failed blob
- * does not stop the others; the error at the end names all of them.
+ * Fetches every blob into its place. Returns the digests of the tar and the number of fetched bytes. A failed blob does
+ * not stop the others. Throws one error with all failures at the end.
  */
 export async function fillBundle(
   writer: ArchiveWriter,
@@ -59,7 +59,7 @@ export async function fillBundle(
     },
     context,
   );
-  // A blob that fails ends the digest as well; all that failed are told, and not the first alone.
+  // A failed blob also fails the digest. settleTasks throws all failures, not only the first one.
   whole.catch(() => undefined);
   await settleTasks([...arrivals.values()], total);
   return { digests: await whole, fetched };
@@ -79,7 +79,7 @@ function announcePlan(
   context.onEvent({ kind: 'plan', images: images.length, blobs: wanted.length, bytes, present });
 }
 
-/** Tells of each image when it has all of its blobs, which the function that is returned has to be told one by one. */
+/** Reports each image that has all its blobs. Call the returned function for each fetched blob. */
 function watchImages(
   images: readonly BundleImage[],
   wanted: readonly StoredBlob[],

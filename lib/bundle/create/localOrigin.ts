@@ -17,11 +17,11 @@ import type { StoredBlob } from './contents.ts';
 import { RegistryOrigin, type Origin } from './origin.ts';
 
 /**
- * Opens a mirror directory or a bundle as the source of a new bundle. It is used for every repository. Throws `not-readable`,
+ * Opens a mirror directory or a bundle as the source of a new bundle, for every repository. Throws `not-readable`,
  * `not-found`, `incomplete` and `invalid-bundle`.
  */
 export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<Origin> {
-  // A mirror directory may have several releases. Then it is not a bundle.
+  // A mirror directory may have several releases, and is then not a bundle.
   const isDirectory = (await listRepositories(path)).includes(releaseRepository);
   const stored = isDirectory ? await openDirectory(path, context) : await openBundleContent(path, context);
   return new LocalOrigin(stored, access, context);
@@ -113,7 +113,7 @@ async function readRepository(folder: RootFolder, context: Context): Promise<str
   }
 }
 
-// It may have a tag in addition to the digest.
+// The pullspec may have a tag in addition to the digest.
 function repositoryOf({ release }: BundleMetadata): string {
   const { registry, repository } = parseReference(release);
   return formatReference({ registry, repository });

@@ -18,9 +18,9 @@ export interface Origin {
   readonly fetchFile: FetchFile;
   /** Returns the repository that has an image. */
   sourceOf(reference: Reference): ContentSource;
-  /** Starts the threads of fetchBlob early, so that they are ready when it is called. */
+  /** Starts the threads of fetchBlob early, so that they are ready when fetchBlob is called. */
   prepare(): void;
-  /** Fetches a blob into a bundle, and verifies it. `onProgress` gets how many of its bytes are there. */
+  /** Fetches a blob into a bundle, and verifies it. `onProgress` gets the number of bytes that are present. */
   fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void>;
   close(): Promise<void>;
 }

@@ -27,41 +27,44 @@ import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts
 import { readReleaseRepositories } from '../releaseRepositories.ts';
 import { findSplit } from '../split.ts';
 
-/** A release, and where to find it. */
+/** A release, and the places to find it. */
 export interface ReleaseSourceRequest {
   /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
   readonly release: string;
-  /** The mirror directory, or the bundle, for `file://` and for versions. */
+  /** The mirror directory or bundle for `file://` and for versions. */
   readonly fromDir?: string | undefined;
   readonly arch?: Architecture | undefined;
-  /** The repository of release images: where a version is looked up by its tag, and what a directory’s release was called. */
+  /** The repository of release images: to find a version by its tag, and to name the release of a directory. */
   readonly repository?: string | undefined;
-  /** Finds the pullspec of a version that is looked up nowhere else. */
+  /** Finds the pullspec of a version by update graphs. */
   readonly resolveVersion: (version: string) => Promise<string>;
 }
 
 /** A release with the source of each of its images. */
 export interface ReleaseSource {
   readonly found: FoundRelease;
-  /** What the release must be, where that was said. */
+  /** The required version and architecture, if the user named them. */
   readonly wanted: { readonly version?: string; readonly arch?: Architecture };
-  /** Signatures that are beside the images. */
+  /** The signatures that are stored beside the images. */
   readonly signatures: SignaturesByDigest;
-  /** Whether this needs no registry. */
+  /** Whether the release needs no registry. */
   readonly isLocal: boolean;
-  /** Images beside those of the release, which its signature does not cover. */
+  /** Images in addition to those of the release. The release signature does not cover them. */
   readonly extraImages: readonly LocalExtraImage[];
-  /** One of its images; with a reference where it is in a registry, and the name of the repository where it is in a directory or bundle. */
+  /**
+   * Returns the source of one image: with a reference if it is in a registry, and with the repository if it is in a
+   * directory or bundle.
+   */
   sourceOf(name: string, reference: Reference): Promise<ImageSource>;
   close(): Promise<void>;
 }
 
 /** An extra image in a bundle or mirror directory. */
 export interface LocalExtraImage {
-  /** As components are named: what its tag has after that of the release. */
+  /** The name, like that of a component: the part of its tag after the tag of the release. */
   readonly name: string;
   readonly digest: Digest;
-  /** Where it came from, if that is known. */
+  /** The original reference, if it is known. */
   readonly origin: Reference | undefined;
 }
 
@@ -74,7 +77,7 @@ export interface ImageSource {
 
 /**
  * Finds a release and the sources of its images. Throws `usage` for a text that names no release, `unknown-version`,
- * `not-found`, and what the stores and `resolveVersion` throw.
+ * `not-found`, and the errors of the stores and of `resolveVersion`.
  */
 export async function openReleaseSource(
   request: ReleaseSourceRequest,
@@ -82,7 +85,7 @@ export async function openReleaseSource(
   context: Context,
 ): Promise<ReleaseSource> {
   const { release, fromDir, arch, repository } = request;
-  // 4.12 would be the name of an image otherwise.
+  // Otherwise 4.12 would be the name of an image.
   const version = isVersion(release) || /^v?\d+\.\d[^/:@]*$/.test(release) ? parseVersion(release) : undefined;
   if (release.startsWith('file://')) {
     const { name, wanted } = parseLocal(release);
@@ -151,7 +154,7 @@ async function openLocal(
     const reference = { ...parseRepository(published), digest: descriptor.digest };
     return {
       found: { reference, descriptor, source: content },
-      // A tag of the directory is no promise: the payload has to say the same.
+      // A tag of the directory is not verified, so the payload must state the same version and architecture.
       wanted: parseReleaseTag(tag) ?? {},
       signatures: await readSignaturesBeside(location, context),
       ...localImages(path, name, content, opened),
@@ -217,7 +220,7 @@ function notFound(error: unknown): undefined {
   if (!isPluginError(error) || error.code === 'interrupted') throw error;
 }
 
-/** Finds the first content of an image that a source lacks, or has with another size. */
+/** Finds the first content of an image that a source lacks or has with another size. */
 async function findMissing(source: ContentSource, node: Descriptor): Promise<Descriptor | undefined> {
   if (await source.exists(node)) return undefined;
   const bytes = isManifest(node) ? await readContent(source, node).catch(notFound) : undefined;
@@ -228,7 +231,7 @@ async function findMissing(source: ContentSource, node: Descriptor): Promise<Des
   return node;
 }
 
-/** Finds extra images by their tags, which begin with that of the release. */
+/** Finds extra images by their tags, which begin with the tag of the release. */
 async function findExtraImages(
   content: ContentSource,
   tag: string,

@@ -5,13 +5,13 @@ import type { ArchiveWriter } from '../../archive/archiveWriter.ts';
 import { Verifier } from '../../store/store.ts';
 import { VolumeHash, type ArchiveDigests } from '../../archive/volumeDigests.ts';
 
-/** Each read has a cost of its own: a thread that is woken, and its answer. */
+/** Large reads, because each read wakes a thread and waits for its reply. */
 const readSize = 4 * 1024 * 1024;
 
 /**
- * Computes the digests of a tar and of its volumes while the tar is filled: from the beginning, waiting for each blob
- * with `arrivalOf`. It verifies the blobs of an earlier run on the way, and calls `fetchAgain` for a blob that a power
- * failure has damaged.
+ * Computes the digests of a tar and of its volumes while the tar is filled. Reads from the beginning, and waits for
+ * each blob with `arrivalOf`. Verifies the blobs of an earlier run, and calls `fetchAgain` for a blob that a power
+ * failure damaged.
  */
 export async function digestWhole(
   writer: ArchiveWriter,

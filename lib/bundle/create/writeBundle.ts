@@ -11,8 +11,9 @@ import type { BundleLayout } from './layout.ts';
 import type { Origin } from './origin.ts';
 
 /**
- * Writes a bundle and the files beside it, or resumes an interrupted run. At no moment is there a digest beside another tar than its own.
- * Returns the digests, and how many bytes were fetched. Throws `busy`, `disk-full`, `not-writable` and what the origin throws.
+ * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with
+ * another digest. Returns the digests, and the number of fetched bytes. Throws `busy`, `disk-full`, `not-writable` and
+ * the errors of the origin.
  */
 export async function writeBundle(
   path: string,

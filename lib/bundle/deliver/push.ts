@@ -16,31 +16,31 @@ import type { SignedBundle } from '../signedBundle.ts';
 
 /** Options for pushing. */
 export interface PushOptions {
-  /** How many transfers may be under way at a time. */
+  /** The number of parallel transfers. */
   readonly concurrency: number;
-  /** Other repositories of the registry that may have blobs already, which are then taken over from there. */
+  /** Other repositories of the registry that may already have blobs. Such blobs are mounted. */
   readonly mountFrom: readonly string[];
 }
 
 /** The result of a push. */
 export interface PushResult {
-  /** The release there, by digest. */
+  /** The release image at the destination, by digest. */
   readonly release: string;
   readonly images: number;
   readonly attachments: number;
   readonly tags: number;
   readonly blobs: { readonly uploaded: number; readonly mounted: number; readonly skipped: number };
-  /** Of the blobs that were uploaded. */
+  /** The size of the uploaded blobs in bytes. */
   readonly bytes: number;
-  /** The images that the signature of the release does not cover, by digest. */
+  /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
 }
 
 /**
  * Pushes all images of a bundle into one repository: the release, its components, the extra images and the sigstore
- * attachments, with the tags of the signed payload. Existing content is skipped. It reads and checks all manifests
- * first; a corrupt blob fails only the images that need it, and the release, which is tagged last. At the end it resolves every tag, because some registries
- * lose content. Throws `incomplete` for missing tags, and what copyImages throws.
+ * attachments, with the tags of the signed payload. Skips existing content. Reads and checks all manifests first. A
+ * corrupt blob fails only the images that need it, and the release, which is tagged last. At the end resolves every
+ * tag, because some registries lose content. Throws `incomplete` for missing tags, and the errors of copyImages.
  */
 export async function pushBundle(
   bundle: Bundle,
@@ -84,7 +84,7 @@ function listCopies(
   { tags, release }: Pick<SignedBundle, 'tags' | 'release'>,
   bundle: Bundle,
 ): OrderedImage[] {
-  // Several components may be the same image, which has the name of the first.
+  // Several components may be the same image. It gets the name of the first.
   const names = new Map(images.toReversed().map(({ name, reference }) => [reference.digest, name]));
   const attachments = new Map<Digest, string>();
   for (const [tag, digest] of contents.tags) {
@@ -101,7 +101,7 @@ function listCopies(
   });
 }
 
-/** Makes sure that the destination has what it said that it took. */
+/** Checks that the destination has the pushed tags. */
 async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
   const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
     try {
@@ -122,7 +122,7 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
   });
 }
 
-/** Says of a bundle in which something is missing or corrupt what can be done about it. */
+/** Adds a hint to errors of a bundle with missing or corrupt content. */
 async function withHint<T>({ path }: Bundle, action: Promise<T>): Promise<T> {
   try {
     return await action;

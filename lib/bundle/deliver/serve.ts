@@ -21,21 +21,21 @@ export const servedTar = '/bundle.tar';
 
 /** Options for serving a bundle. */
 export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 'files'> {
-  /** What its images are called, by the signed payload; without any they are there by digest only. */
+  /** The tags of the images, by the signed payload. Without tags, images are served by digest only. */
   readonly tags?: ReadonlyMap<string, Digest>;
 }
 
 /** A server of a bundle. */
 export interface BundleServer extends ContentServer {
-  /** The names that it is served under, sorted. */
+  /** The names of the served repositories, sorted. */
   readonly repositories: readonly string[];
 }
 
 /**
- * Serves a bundle as a read-only registry: as `openshift/release` with the given tags and those of attachments, and
- * under the original names of the repositories with the tags of their images. Every repository has all content by
- * digest, and `/bundle.tar` is the whole tar. Content that is missing or unreadable is skipped with a warning. Ends
- * with the signal of the context. Throws what serveContent throws.
+ * Serves a bundle as a read-only registry. `openshift/release` has the given tags and the tags of attachments; the
+ * original repositories have the tags of their images. Every repository has all content by digest, and `/bundle.tar` is
+ * the whole tar. Skips missing or unreadable content with a warning. Ends if the signal of the context is aborted.
+ * Throws the errors of serveContent.
  */
 export async function serveBundle(
   bundle: Bundle,
@@ -77,7 +77,7 @@ export async function serveBundle(
   return { ...(await serveContent((name) => views.get(name), options, context)), repositories };
 }
 
-/** The original repositories with the digests of their images, those within lists included. */
+/** Returns the original repositories with the digests of their images, also of images in manifest lists. */
 async function readRepositories({ metadata, content }: Bundle, context: Context): Promise<Map<string, Set<Digest>>> {
   const repositories = new Map<string, Set<Digest>>();
   const visit = async (digest: Digest, digests: Set<Digest>): Promise<void> => {

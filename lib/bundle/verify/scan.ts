@@ -12,11 +12,11 @@ import { digestNamed, entryKindOf, type EntryKind } from '../entryKind.ts';
 /** A manifest or a blob of a bundle, and its fault. */
 export interface ScannedItem {
   readonly path: string;
-  /** How many bytes there are of it. */
+  /** The number of existing bytes. */
   readonly size: number;
-  /** Where it is not what its name says; a `malformed` manifest is what its name says and still no manifest. */
+  /** The fault of the content. A `malformed` manifest has the digest of its name, but is not a manifest. */
   readonly fault?: 'corrupt' | 'truncated' | 'malformed';
-  /** Absent for a blob, and wherever there is a fault. */
+  /** The manifest; undefined for a blob, and if there is a fault. */
   readonly manifest?: Manifest;
 }
 
@@ -29,22 +29,22 @@ export interface ScannedTag {
 
 /** The result of reading a whole bundle. */
 export interface ScannedContent {
-  /** Of the whole file; absent for a directory, and for a tar that is cut short. */
+  /** The digest of the whole file; undefined for a directory, and for a truncated tar. */
   readonly digest: Digest | undefined;
-  /** Of each volume that could be read whole; empty for a bundle in a single file. */
+  /** The digest of each complete volume; empty for a bundle in one file. */
   readonly volumes: readonly Digest[];
-  /** How many bytes were read. */
+  /** The number of bytes that were read. */
   readonly bytes: number;
   readonly manifests: ReadonlyMap<Digest, ScannedItem>;
   readonly blobs: ReadonlyMap<Digest, ScannedItem>;
   readonly tags: ReadonlyMap<string, ScannedTag>;
-  /** The configuration manifests, unless they are more than a bundle may have. */
+  /** The configuration manifests, unless they exceed the limits of a bundle. */
   readonly config: readonly ConfigText[];
-  /** Files that have no place in a bundle. */
+  /** Files that do not belong in a bundle. */
   readonly others: readonly BundleFile[];
-  /** How many bytes between the files of a tar are not the zeros that they should be. */
+  /** The number of bytes between the files of a tar that are not zero, but should be. */
   readonly strayBytes: number;
-  /** How many bytes after the end of a tar are not zero. */
+  /** The number of bytes after the end of a tar that are not zero. */
   readonly trailingBytes: number;
 }
 
@@ -93,7 +93,7 @@ interface OpenFile {
   readonly file: BundleFile;
   readonly place: EntryKind;
   readonly hash: Hash;
-  /** Its content, where it is small and looked into. */
+  /** The content, if it is small and needed. */
   readonly kept: Buffer[] | undefined;
   read: number;
 }
@@ -117,7 +117,7 @@ class Findings implements Pick<ScannedContent, 'manifests' | 'blobs' | 'tags' | 
     else this.tags.set(place.name, { path: file.path, leadsTo: target, digest: digestNamed(target) });
   }
 
-  /** Takes the file in which a tar breaks off. */
+  /** Adds the file in which a truncated tar ends. */
   addCut(path: string): void {
     const place = entryKindOf({ path });
     if (place.kind === 'manifest') this.manifests.set(place.digest, { path, size: 0, fault: 'truncated' });

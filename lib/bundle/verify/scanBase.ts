@@ -6,17 +6,14 @@ import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
-/** Adds the blobs of the base to what was found in a delta bundle, without reading them. */
+/** Adds the blobs of the base to the scanned content of a delta bundle, without reading them. */
 export function assumeBase({ metadata }: Bundle, scanned: ScannedContent): ScannedContent {
   const left = metadata.base?.blobs ?? [];
   const assumed = left.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
   return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
 }
 
-/**
- * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to what was found in the
- * bundle.
- */
+/** Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. */
 export async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<ScannedContent> {
   const { base } = bundle.metadata;
   if (!base) return scanned;
@@ -43,7 +40,7 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
   return { ...scanned, bytes: scanned.bytes + bytes, blobs };
 }
 
-/** Names the base in a problem of a blob that a delta bundle lacks. */
+/** Adds the base to a problem of a blob that a delta bundle lacks. */
 export function blameBase({ metadata }: Bundle, problem: Problem): Problem {
   const { subject, what, kind, images } = problem;
   if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;

@@ -37,7 +37,7 @@ export function checkTags(
       problems.push(describeProblem('unexpected', 'tag', path, `the tag ${name} belongs to no image of this bundle`));
     }
   }
-  // Other tools, and older versions of oc, have other tags.
+  // Other tools, and older versions of oc, write other tags.
   const missing = bundle.described && !bundle.damage ? [...expected].filter(([name]) => !tags.has(name)) : [];
   return [
     ...problems,
@@ -47,7 +47,7 @@ export function checkTags(
   ];
 }
 
-/** Lists the content that no image needs. If manifests are missing, content that they may need is not listed. */
+/** Lists the content that no image needs. If manifests are missing, skips content that they may need. */
 export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
   if (isUnpackedDelta(bundle)) return [];
   const { manifests, blobs, others } = scanned;
@@ -59,7 +59,7 @@ export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: 
       describeProblem('unexpected', kind, digest, `the ${kind} ${digest} belongs to no image of this bundle`);
   return [
     ...[...manifests.keys()].filter((digest) => !walk.manifests.has(digest) && !walk.isPartial).map(spare('manifest')),
-    // A mirror directory has its manifests among the blobs too.
+    // A mirror directory has its manifests also among the blobs.
     ...[...blobs.keys()]
       .filter((digest) => !walk.blobs.has(digest) && !(bundle.form === 'directory' && manifests.has(digest)))
       .filter((digest) => !mayBeNeeded(digest))

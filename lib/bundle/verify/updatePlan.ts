@@ -11,27 +11,30 @@ import type { VerifyTrust } from '../signatureCheck.ts';
 
 /** The requirements of an update with a bundle. */
 export interface UpdatePlan {
-  /** Of the bundle. */
+  /** The path of the bundle. */
   readonly path: string;
   readonly version: string;
   readonly arch: Architecture;
   readonly previous: readonly string[];
-  /** Every pullspec, by digest. */
+  /** The pullspecs of all images, by digest. */
   readonly images: readonly string[];
-  /** All blobs together, in bytes. */
+  /** The size of all blobs, in bytes. */
   readonly size: number;
-  /** The objects that the release puts into the cluster and that run something, with the files that they are from. */
+  /** The objects of the release that run pods, with the names of their files. */
   readonly workloads: readonly { readonly file: string; readonly object: KubernetesObject }[];
-  /** Why the release in the bundle is not to be trusted; undefined for one that is. */
+  /** The reason why the release in the bundle is not trusted; undefined if it is trusted. */
   readonly distrust: PluginError | undefined;
 }
 
-/** Most manifests of a release are definitions and rules of megabytes: those that run nothing are not parsed. */
+/**
+ * Matches manifests that run pods. Most manifests of a release are definitions and rules of megabytes, and are not
+ * parsed.
+ */
 const runsSomething = /["']?kind["']?\s*:\s*["']?(?:Pod|Deployment|DaemonSet|StatefulSet|ReplicaSet|Job|CronJob)\b/;
 
 /**
- * Reads the requirements of an update from the payload in a bundle, without reading blobs. A missing signature is part
- * of the plan. Throws what opening a release throws.
+ * Reads the requirements of an update from the payload in a bundle, without reading blobs. Records a missing signature
+ * in the plan. Throws the errors of opening a release.
  */
 export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
   const { metadata, content, path } = bundle;
@@ -79,7 +82,10 @@ function isObject(object: Readonly<Record<string, unknown>>): object is Kubernet
 
 const profile = 'include.release.openshift.io/';
 
-/** The version operator leaves out what is for other kinds of clusters, and removes what is marked so. */
+/**
+ * Returns whether the version operator applies an object to clusters of this kind. It skips objects of other cluster
+ * profiles, and deletes marked objects.
+ */
 function isForClusters({ metadata: { annotations } }: KubernetesObject): boolean {
   const marks = annotations ?? {};
   if (marks['release.openshift.io/delete'] === 'true') return false;

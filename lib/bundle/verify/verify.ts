@@ -35,7 +35,7 @@ export interface ExpectedDigest {
 
 /** Options for verifying a bundle. */
 export interface VerifyOptions {
-  /** Without it the signature is not looked at. */
+  /** The keys to verify the signature with; undefined skips the signature. */
   readonly trust?: VerifyTrust;
   /** Digests to compare the whole file with, in addition to the one in `<bundle>.sha256`. */
   readonly expected?: readonly ExpectedDigest[];
@@ -48,54 +48,56 @@ export interface VerifyReport {
   readonly path: string;
   readonly version: string;
   readonly arch: string;
-  /** By digest. */
+  /** The release image by digest. */
   readonly release: string;
-  /** Of the whole file; absent for a directory and for a tar that breaks off. */
+  /** The digest of the whole file; undefined for a directory, and for a truncated tar. */
   readonly digest: Digest | undefined;
-  /** Of each of its volumes; empty for a bundle in a single file. */
+  /** The digest of each of its volumes; empty for a bundle in one file. */
   readonly volumes: readonly Digest[];
-  /** Who else says that it has this digest. */
+  /** The other sources that have the same digest. */
   readonly confirmedBy: readonly string[];
-  /** The images of the release and the extra ones: how many there should be, and how many are whole. */
+  /** The number of expected images (of the release and extra ones), and of complete images. */
   readonly images: { readonly expected: number; readonly whole: number };
-  /** Each image by digest, with the names of its components. */
+  /** The images by digest, with the names of their components. */
   readonly contents: readonly {
     readonly digest: Digest;
     readonly names: readonly string[];
     readonly isWhole: boolean;
   }[];
-  /** How many sigstore attachments, manifests and blobs these need. */
+  /** The number of sigstore attachments, and of the manifests and blobs that images need. */
   readonly attachments: number;
   readonly manifests: number;
   readonly blobs: number;
-  /** The images that the signature of the release does not cover, by digest. */
+  /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
-  /** The version that it leaves out of, as a delta. */
+  /** The version of the base release, if the bundle is a delta. */
   readonly base: string | undefined;
-  /** How many bytes were read. */
+  /** The number of bytes that were read. */
   readonly bytes: number;
-  /** The good signatures of the release, and of the images in it. */
+  /** The good signatures of the release, and of its images. */
   readonly signatures: readonly VerifiedSignature[];
   /** The sigstore signatures of the images, by the image policies of the release. */
   readonly policies: readonly NamedResult[];
-  /** Absent if the payload could not be read. */
+  /** The provenance; undefined if the payload could not be read. */
   readonly provenance: Provenance | undefined;
   readonly problems: readonly Problem[];
-  /** What is unusual about a bundle that may be good. */
+  /** Unusual properties of a bundle that may still be good. */
   readonly warnings: readonly VerifyWarning[];
 }
 
-/** `repacked`: another tar program packed the content of a bundle, and every tar program extracts the same files. */
+/**
+ * A warning. `repacked`: another tar program packed the bundle, and every tar program extracts the same files from it.
+ */
 export interface VerifyWarning {
   readonly kind: 'repacked';
   readonly message: string;
 }
 
 /**
- * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the release twice.
- * The signature covers the release, the release its components, and each manifest its content; metadata.json proves
- * nothing. Lists all problems. Blobs that a delta bundle lacks are read from the bases of addBases. Throws what
- * reading the bundle or a keyring throws.
+ * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the release twice. The
+ * signature covers the release, the release its components, and each manifest its content; metadata.json proves
+ * nothing. Lists all problems. Reads blobs that a delta bundle lacks from the bases of addBases. Throws the errors of
+ * reading the bundle or a keyring.
  */
 export async function verifyBundle(bundle: Bundle, options: VerifyOptions, context: Context): Promise<VerifyReport> {
   const { metadata, described } = bundle;
@@ -106,7 +108,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const assumed = assumeBase(bundle, own);
   const scanned = options.assumeBase === true ? assumed : await scanBase(bundle, own, context);
 
-  // Of a delta without its base the release can be read all the same.
+  // The release of a delta bundle is readable without its base.
   const { digest, release, problems: ofRelease } = await findRelease(bundle, assumed, context);
   const walk = new Walk(scanned);
   walk.visit(digest, 'release');
@@ -170,7 +172,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   };
 }
 
-/** What is wrong with the tar as such. */
+/** Returns problems of the tar itself. */
 function checkForm(
   { path, form, metadata, size, trailing, damage, isCut, isRepacked, faults }: Bundle,
   { strayBytes, trailingBytes }: ScannedContent,
@@ -191,7 +193,7 @@ function checkForm(
   ];
 }
 
-/** Tells of differences from the tar that `create` writes that do not change what is extracted. */
+/** Returns warnings about differences from a tar of `create` that do not change the extracted files. */
 function listWarnings(
   { path, damage, isRepacked, trailing }: Bundle,
   { trailingBytes }: ScannedContent,
@@ -205,7 +207,10 @@ function listWarnings(
   ];
 }
 
-/** Compares the digests of the whole and of the volumes with those in the .sha256 file, and the whole with what else is given. */
+/**
+ * Compares the digests of the whole file and of the volumes with the .sha256 file, and the digest of the whole file
+ * with the given digests.
+ */
 async function compareDigests(
   { path, volumes }: Bundle,
   { digest, volumes: actual }: ScannedContent,
@@ -220,7 +225,7 @@ async function compareDigests(
   });
   if (digest === undefined) return { confirmedBy: [], problems: corrupt };
   const whole = noted.get(basename(path));
-  // Which volume it is says more.
+  // The problem of a volume is more precise than that of the whole file.
   const expected = [...(whole && corrupt.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
   const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
   return {
@@ -240,8 +245,8 @@ async function compareDigests(
 }
 
 /**
- * Finds the release: the image that metadata.json names, or, where that is none, the one that the tag of a release leads
- * to. Then it is metadata.json that is wrong.
+ * Finds the release: the image that metadata.json names or, if that is not a release, the image that a release tag
+ * names. In the second case, metadata.json is wrong.
  */
 async function findRelease(
   { metadata, content }: Bundle,
@@ -268,7 +273,7 @@ async function findRelease(
   return { digest: named, problems };
 }
 
-/** The images that must be there, with their names: by the release where it could be read, by metadata.json otherwise. */
+/** Returns the expected images with their names: by the release if it could be read, else by metadata.json. */
 function listExpectedImages(
   metadata: BundleMetadata,
   digest: Digest,
@@ -281,7 +286,7 @@ function listExpectedImages(
   const found = new Map<Digest, string[]>();
   for (const { name, pullspec } of listNamedImages({ release, components, images })) {
     const image = digestIn(pullspec);
-    // What is not by digest was reported with the other lies of metadata.json.
+    // A pullspec without a digest is already reported as a problem of metadata.json.
     if (isDigest(image)) found.set(image, [...(found.get(image) ?? []), name]);
   }
   return found;
@@ -289,6 +294,6 @@ function listExpectedImages(
 
 function tagsOf(bundle: Bundle, release: Release): ReadonlyMap<string, Digest> {
   const images = listSignedImages(bundle, { release, signatures: new Map() });
-  // Where two would have the same tag, it is that of the release.
+  // If two images have the same tag, it belongs to the release.
   return new Map(images.map(({ tag, reference }) => [tag, reference.digest] as const).toReversed());
 }

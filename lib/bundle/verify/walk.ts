@@ -4,9 +4,9 @@ import { walkManifests } from '../../store/imageGraph.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import type { ScannedContent, ScannedItem } from './scan.ts';
 
-/** Follows images down to their blobs in the scanned content, and collects what is missing or corrupt. */
+/** Follows images down to their blobs in the scanned content, and collects missing and corrupt content. */
 export class Walk {
-  /** Everything that an image needs, whether it is there or not, with its first image; blobs with their sizes in bytes. */
+  /** All content that images need, present or missing, with its first image; blobs with their sizes in bytes. */
   readonly manifests = new Map<Digest, string>();
   readonly blobs = new Map<Digest, number>();
   readonly #scanned: ScannedContent;
@@ -16,17 +16,17 @@ export class Walk {
     this.#scanned = scanned;
   }
 
-  /** What the images so far lack, each thing once with all the images that need it. */
+  /** The content that the visited images lack, each item once with all the images that need it. */
   get problems(): readonly Problem[] {
     return [...this.#lacking.values()];
   }
 
-  /** Tells whether a manifest is lacking, so that not everything is known that images need. */
+  /** Whether a manifest is missing, so that the needed content is not fully known. */
   get isPartial(): boolean {
     return this.problems.some(({ subject }) => subject === 'manifest');
   }
 
-  /** Follows an image and tells whether all of it is there and whole. */
+  /** Follows an image. Returns whether all its content is present and intact. */
   visit(root: Digest, image: string): boolean {
     let isWhole = true;
     const { manifests } = this.#scanned;
