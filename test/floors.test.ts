@@ -44,7 +44,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/create', 'base contents create layout localOrigin origin releaseSource writeBundle'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/machine', 'host hostCommands hostFiles paths programs'],
-  ['lib/node', 'replica'],
+  ['lib/node', 'baseBlobs replica'],
   ['lib/node/media', 'deviceEvents hungDevices media medium'],
   ['lib/node/runtime', 'mirror pins storeConfig'],
   ['lib/node/images', 'diskFloor hostStorage imageStore load loadPlan'],

@@ -63,7 +63,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
   };
   try {
     for (const base of bases) others.push(await openBundle(base, context));
-    const named = layer(bundle, others);
+    const named = addContents(bundle, others);
     for (const path of (await listLacking(named)).length > 0 ? await listNeighbours(bundle) : []) {
       const other = await openBundle(path, context, { onMedium: true }).catch(passOver);
       if (other && (await hasAny(other.content, bundle.metadata))) others.push(other);
@@ -73,7 +73,7 @@ export async function addBases(bundle: Bundle, bases: readonly string[], context
       const names = others.map(({ path }) => path).join(', ');
       context.log('info', `the base blobs of ${basename(bundle.path)} are read from ${names}`);
     }
-    return { ...layer(bundle, others), close };
+    return { ...addContents(bundle, others), close };
   } catch (error) {
     await close();
     throw error;
@@ -111,14 +111,10 @@ function lackingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]
   );
 }
 
-function layer(bundle: Bundle, others: readonly Bundle[]): Bundle {
-  return {
-    ...bundle,
-    content: new LayeredContent(
-      bundle.content,
-      others.map(({ content }) => content),
-    ),
-  };
+/** Returns a bundle whose content includes that of others; closing it does not close them. */
+export function addContents(bundle: Bundle, others: readonly Pick<Bundle, 'content'>[]): Bundle {
+  const contents = others.map(({ content }) => content);
+  return { ...bundle, content: new LayeredContent(bundle.content, contents) };
 }
 
 /** Lists the other bundles in the folder of a bundle; none for a directory or a device. */

@@ -1,8 +1,9 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, stat, type FileHandle } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { constants, writeSync } from 'node:fs';
 import type { Bundle } from '../bundle/bundle.ts';
+import { sumSizes, type BlobRecord } from '../bundle/metadata.ts';
 import { servedTar } from '../bundle/deliver/serve.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -32,6 +33,11 @@ export function replicaPath(folder: string, digest: Digest): string {
   return join(folder, `bundle-${hexOf(digest).slice(0, 12)}.tar`);
 }
 
+/** Returns the path of the fetched base blobs of a delta bundle in a folder. */
+export function baseBlobsPath(folder: string, digest: Digest): string {
+  return replicaPath(folder, digest).replace(/tar$/, 'base');
+}
+
 /**
  * Downloads a bundle from another machine into a folder, and returns its path. Resumes an interrupted transfer. Only a
  * file with the right digest gets its final name. Throws `busy`, `disk-full`, `not-writable`, `digest-mismatch`, and
@@ -48,6 +54,30 @@ export async function fetchBundle(
     await checkWholeDigest(path, source.digest, context);
     return path;
   }
+  await fetchFile({ ...source, what: 'the bundle' }, path, connections, context);
+  return path;
+}
+
+/**
+ * Downloads the base blobs of a delta bundle from another machine into a folder, in the order of `blobs`, and returns
+ * the path of the file. Verifies each blob. Resumes and throws as fetchBundle does.
+ */
+export async function fetchBaseBlobs(
+  source: ReplicaSource,
+  blobs: readonly BlobRecord[],
+  folder: string,
+  connections: Connections,
+  context: Context,
+): Promise<string> {
+  const path = baseBlobsPath(folder, source.digest);
+  if (!(await stat(path).catch(() => undefined)))
+    await fetchFile({ ...source, what: 'the base of the bundle', blobs }, path, connections, context);
+  return path;
+}
+
+/** Downloads a file. A lock keeps other processes from the same. */
+async function fetchFile(wanted: WantedFile, path: string, connections: Connections, context: Context): Promise<void> {
+  const folder = dirname(path);
   try {
     await makeFolders(folder);
   } catch (error) {
@@ -55,11 +85,10 @@ export async function fetchBundle(
   }
   const unlock = await takeLock(`${path}.lock`, path);
   try {
-    await download(source, path, connections, context);
+    await download(wanted, path, connections, context);
   } finally {
     await unlock();
   }
-  return path;
 }
 
 /** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */
@@ -99,8 +128,16 @@ function compare(path: string, hash: Hash, digest: Digest): void {
   );
 }
 
+/** A file on another machine. */
+interface WantedFile extends ReplicaSource {
+  /** Its name for messages. */
+  readonly what: string;
+  /** The blobs that it consists of; by default it is one, with the digest. */
+  readonly blobs?: readonly BlobRecord[];
+}
+
 async function download(
-  { url, token, digest, patience }: ReplicaSource,
+  { url, token, digest, patience, what, blobs }: WantedFile,
   path: string,
   connections: Connections,
   context: Context,
@@ -114,11 +151,14 @@ async function download(
   const request = {
     registry: target.host,
     repository: basename(target.pathname),
-    what: 'the bundle',
+    what,
     target,
     actions: 'pull' as const,
   };
   const size = await askSize(transport, request);
+  const parts = blobs ?? [{ digest, size }];
+  if (sumSizes(parts) !== size)
+    throw new PluginError('size-mismatch', `${target.host} has ${size} bytes of ${what}, not ${sumSizes(parts)}`);
   const partial = `${path}.partial`;
   try {
     // The existing file may be a link that another account created.
@@ -129,21 +169,25 @@ async function download(
     context.onEvent({ kind: 'plan', images: 0, blobs: 1, bytes: size, present: start });
     await checkSpace(partial, size - start);
     for (;;) {
-      const hash = createHash('sha256');
-      await hashFile(file, hash, start, context);
-      await transport.download(request, size, start, (chunk) => {
-        // The chunk is valid during this call only.
-        for (let done = 0; done < chunk.length;) done += writeSync(file.fd, chunk, done);
-        hash.update(chunk);
-        context.onEvent({ kind: 'bytes', digest, bytes: chunk.length });
-      });
-      const found = `sha256:${hash.digest('hex')}`;
-      if (found === digest) break;
+      const check = new BlobCheck(parts);
+      await hashFile(file, check, start, context);
       // A corrupt part cannot be resumed.
-      await file.truncate(0);
-      if (start === 0) throw wrongBundle(target, size, found, digest);
-      context.log('warn', `${partial} of an earlier run is not part of that bundle: downloading all of it`);
-      start = 0;
+      if (!check.wrong)
+        await transport.download(request, size, start, (chunk) => {
+          // The chunk is valid during this call only.
+          for (let done = 0; done < chunk.length;) done += writeSync(file.fd, chunk, done);
+          check.update(chunk);
+          context.onEvent({ kind: 'bytes', digest, bytes: chunk.length });
+        });
+      const { wrong, verified } = check;
+      if (!wrong) break;
+      await file.truncate(verified);
+      if (start <= verified) throw wrongContent(target, what, wrong);
+      context.log(
+        'warn',
+        `${partial} of an earlier run is not part of ${what}: downloading it from byte ${verified} on`,
+      );
+      start = verified;
     }
     await file.sync();
     await renameDurably(partial, path);
@@ -152,12 +196,54 @@ async function download(
   }
 }
 
-function wrongBundle(url: URL, size: number, found: string, digest: Digest): PluginError {
+function wrongContent(url: URL, what: string, { digest, size, found }: WrongBlob): PluginError {
   return new PluginError(
     'digest-mismatch',
-    `${url.host} has another bundle: the digest of its ${size} bytes is ${found}, not ${digest}`,
+    `${url.host} has other content for ${what}: the digest of ${size} bytes is ${found}, not ${digest}`,
     { hint: 'Compare the digest with the .sha256 file of the bundle, or ask another machine for it.' },
   );
+}
+
+/** A blob with another digest, and that digest. */
+interface WrongBlob extends BlobRecord {
+  readonly found: string;
+}
+
+/** Compares bytes that come in order with the digests of blobs that follow one another. */
+class BlobCheck {
+  /** The size of all blobs that are complete and right, in bytes. */
+  verified = 0;
+  /** The first wrong blob. */
+  wrong: WrongBlob | undefined;
+  readonly #blobs: readonly BlobRecord[];
+  #index = 0;
+  #hash = createHash('sha256');
+  #done = 0;
+
+  constructor(blobs: readonly BlobRecord[]) {
+    this.#blobs = blobs.filter(({ size }) => size > 0);
+  }
+
+  update(bytes: Buffer): void {
+    for (let rest = bytes; rest.length > 0;) {
+      const blob = this.#blobs[this.#index];
+      if (!blob || this.wrong) return;
+      const part = rest.subarray(0, blob.size - this.#done);
+      this.#hash.update(part);
+      this.#done += part.length;
+      rest = rest.subarray(part.length);
+      if (this.#done === blob.size) this.#finish(blob);
+    }
+  }
+
+  #finish(blob: BlobRecord): void {
+    const found = `sha256:${this.#hash.digest('hex')}`;
+    if (found !== blob.digest) this.wrong = { ...blob, found };
+    else this.verified += blob.size;
+    this.#hash = createHash('sha256');
+    this.#done = 0;
+    this.#index += 1;
+  }
 }
 
 type Request = Parameters<Transport['download']>[0];
@@ -178,7 +264,12 @@ async function askSize(transport: Transport, request: Request): Promise<number> 
   });
 }
 
-async function hashFile(file: FileHandle, hash: Hash, size: number, context: Context): Promise<void> {
+async function hashFile(
+  file: FileHandle,
+  hash: { update(bytes: Buffer): unknown },
+  size: number,
+  context: Context,
+): Promise<void> {
   const buffer = Buffer.allocUnsafe(1024 * 1024);
   for (let at = 0; at < size;) {
     checkInterrupted(context.signal);

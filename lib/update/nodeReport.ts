@@ -7,6 +7,15 @@ import { fieldsOf, textOf, type Fields } from '../kubernetes/fields.ts';
 import { isFields } from '../kubernetes/kubeconfigMerge.ts';
 import { nodePhases, upgradeBundleApi, type NodeProgress } from './upgradeBundle.ts';
 
+/**
+ * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.
+ * `stored`: in the image store. `missing`: some are in neither.
+ */
+const baseStates = ['offered', 'stored', 'missing'] as const;
+
+/** See `baseStates`. */
+export type BaseState = (typeof baseStates)[number];
+
 /** The report of one node’s agent. */
 export interface NodeReport {
   /** The uid of the UpgradeBundle that the report is about. */
@@ -18,6 +27,8 @@ export interface NodeReport {
   readonly origin?: string | undefined;
   /** The digest of the bundle that the node offers to other nodes. */
   readonly offers?: Digest | undefined;
+  /** Undefined for a bundle that is no delta, and until the node knows. */
+  readonly base?: BaseState | undefined;
   /** The bundle that the node has found while no UpgradeBundle is active. */
   readonly proposal?: Proposal | undefined;
 }
@@ -52,12 +63,13 @@ export const reportKind = {
 } as const;
 
 /** Returns the Lease with a report and the present time. */
-export function formatNodeReport({ bundle, progress, origin, offers, proposal }: NodeReport): KubernetesObject {
+export function formatNodeReport({ bundle, progress, origin, offers, base, proposal }: NodeReport): KubernetesObject {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const said = {
     bundle,
     origin,
+    base,
     proposal,
     ...progress,
     ...(message !== undefined && { message: message.slice(0, longest) }),
@@ -81,13 +93,14 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   const said = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
   const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, message } = said;
   const proposal = parseProposal(said['proposal']);
+  const base = baseStates.find((known) => known === said['base']);
   const phase = nodePhases.find((known) => known === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
   const more = { ...(isCount(free) && { free }), ...(typeof message === 'string' && { message }) };
   const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
-  return { bundle, origin: textOf(origin), progress, ...(proposal && { proposal }) };
+  return { bundle, origin: textOf(origin), progress, ...(base && { base }), ...(proposal && { proposal }) };
 }
 
 /** Returns the node of a Lease, and the time of its renewal by the clock of the node. */

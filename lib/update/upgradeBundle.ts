@@ -11,7 +11,7 @@ export const upgradeBundleKind = {
 
 /** The names of the columns of `oc get` that agents read. */
 export const bundleColumns = {
-  ...{ phase: 'Phase', nodesReady: 'Nodes ready', turn: 'Turn', generation: 'Generation', uid: 'UID' },
+  ...{ phase: 'Phase', nodesReady: 'Nodes ready', turn: 'Turn', base: 'Base', generation: 'Generation', uid: 'UID' },
 } as const;
 
 /** The annotation that `abort` sets on an UpgradeBundle. */
@@ -78,6 +78,8 @@ export interface UpgradeBundleStatus {
   readonly version?: string;
   /** The release image, by digest. */
   readonly release?: string;
+  /** The version of the base release of a delta bundle. */
+  readonly base?: string;
   /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
   readonly nodesReady?: string;
   /** The percentage of the images of all nodes that are loaded: `64%`. */
@@ -142,10 +144,13 @@ export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlan
 
 /**
  * Returns whether a node may fetch the bundle now: if it may load it. Earlier, only the node in `status.turn` may,
- * because the leading controller reads the bundle’s facts on its own node.
+ * because the leading controller reads the bundle’s facts on its own node. A verified delta may be fetched by each
+ * node, to check whether the node can complete it.
  */
 export function mayFetch(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
-  return mayLoad(bundle, node) || (needsFacts(bundle) && bundle.status?.turn === node.name);
+  const { turn, base } = bundle.status ?? {};
+  const checksBase = phaseOf(bundle) === 'Verified' && base !== undefined;
+  return mayLoad(bundle, node) || checksBase || (needsFacts(bundle) && turn === node.name);
 }
 
 /** Returns whether the controller has not yet checked that the cluster can take the bundle. */

@@ -40,6 +40,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
             { ...column('Age', '.metadata.creationTimestamp'), type: 'date' },
             // Agents read this column often. Users see it with `-o wide`.
             { ...column(bundleColumns.turn, '.status.turn'), priority: 1 },
+            { ...column(bundleColumns.base, '.status.base'), priority: 1 },
             { ...column(bundleColumns.generation, '.metadata.generation'), type: 'integer', priority: 1 },
             { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
           ],
@@ -158,11 +159,14 @@ const node: Schema = {
   [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')],
 };
 
+const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
+
 const status: Schema = {
   type: 'object',
   properties: {
     phase: { type: 'string', enum: phases },
-    version: { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' },
+    version,
+    base: { ...version, description: 'Version of the base release of a delta bundle.' },
     release: { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' },
     nodesReady: { type: 'string', pattern: '^[0-9]+/[0-9]+$', maxLength: 20 },
     progress: { type: 'string', pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 },

@@ -6,12 +6,21 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
-import { checkBundleDigest, checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { openBaseBlobs } from '../../lib/node/baseBlobs.ts';
+import {
+  baseBlobsPath,
+  checkBundleDigest,
+  checkWholeDigest,
+  fetchBaseBlobs,
+  fetchBundle,
+} from '../../lib/node/replica.ts';
 import { digestOf, type Digest } from '../../lib/oci/digest.ts';
 import { Certificates } from '../../lib/http/certificates.ts';
 import { Connections } from '../../lib/http/connections.ts';
@@ -141,15 +150,39 @@ describe('fetchBundle', () => {
     await writeFile(partial, Buffer.alloc(half, 'x'));
     const other = makeContext();
     expect(await readFile(await fetchFrom(url, other))).to.deep.equal(bytes);
-    expect(other.lines.join()).to.match(/warn: .* is not part of that bundle/);
+    expect(other.lines.join()).to.match(/warn: .* is not part of the bundle/);
   });
 
   it('refuses another bundle, and gives it no final name', async () => {
     const other = await makeBundle({ seed: 'other' });
     cleanups.push(() => other.remove());
     const error = await failureOf(fetchFrom(await serve(other.path)), 'digest-mismatch');
-    expect(error.message).to.contain('another bundle').and.to.contain(digest);
+    expect(error.message).to.contain('other content for the bundle').and.to.contain(digest);
     expect(existsSync(join(folder, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
+  });
+
+  it('fetches the base of a delta blob by blob: resumes behind the last right one, and refuses a wrong one', async () => {
+    const cuts = [0, 100_000, 350_000, bytes.length];
+    const parts = cuts.slice(1).map((end, index) => bytes.subarray(cuts[index], end));
+    const blobs = parts.map((part) => ({ digest: digestOf(part), size: part.length }));
+    const { url } = await serveBadly(bytes.length);
+    const wanted = { url, token: undefined, digest };
+    const partial = `${baseBlobsPath(folder, digest)}.partial`;
+    await writeFile(partial, Buffer.concat([bytes.subarray(0, 110_000), Buffer.alloc(50_000)]));
+    const context = makeContext();
+    const path = await fetchBaseBlobs(wanted, blobs, folder, connections, context);
+    expect(moved(context)).to.equal(bytes.length - 160_000 + bytes.length - 100_000);
+    const base = await openBaseBlobs(path, blobs, context);
+    cleanups.push(async () => base?.close());
+    for (const [index, blob] of blobs.entries()) {
+      const read = await buffer((await base?.fetch({ ...blob, mediaType: '' })) ?? Readable.from([]));
+      expect(read.equals(parts[index] ?? Buffer.alloc(0))).to.equal(true);
+    }
+    await rm(path);
+    const wrong = blobs.map((blob, index) => (index === 1 ? { ...blob, digest } : blob));
+    await failureOf(fetchBaseBlobs(wanted, wrong, folder, connections, context), 'digest-mismatch');
+    expect([existsSync(path), (await stat(partial)).size]).to.deep.equal([false, 100_000]);
+    await failureOf(fetchBaseBlobs(wanted, blobs.slice(1), folder, connections, context), 'size-mismatch');
   });
 
   it('checks the digest of a bundle on a device, in a file or in volumes, and of nothing that follows it', async () => {

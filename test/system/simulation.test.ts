@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { copyFile, readFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/oci/digest.ts';
@@ -61,16 +62,16 @@ describe('a cluster of three nodes', function () {
   const phase = (): Phase | undefined => cluster.phase();
   const conditionOf = (type: string): string => cluster.condition(type);
   /** All that an update is, on every node and in the cluster. */
-  const expectUpdated = async (nodes: readonly SimulatedNode[]): Promise<void> => {
-    const { pullspec } = made.release;
+  const expectUpdated = async (nodes: readonly SimulatedNode[], { release } = made): Promise<void> => {
+    const { pullspec } = release;
     for (const node of nodes) {
       const reader = await makeFolder();
       const seen = await listImages({ kind: 'additional', path: node.store }, reader);
       await removeFolder(reader);
-      expect(seen).to.include.members(pullspecsOf(made.release));
+      expect(seen).to.include.members(pullspecsOf(release));
     }
     expect(cluster.site.requests).to.deep.equal([{ image: pullspec, version: '4.19.4', force: false }]);
-    const signature = `sha256-${hexOf(made.release.digest)}`;
+    const signature = `sha256-${hexOf(release.digest)}`;
     expect(cluster.api.find('v1', 'ConfigMap', signature, 'openshift-config-managed')).not.to.equal(undefined);
     expect(cluster.names('PinnedImageSet')).to.have.length(2);
     expect(cluster.site.loadingAtOnce).to.be.at.most(1);
@@ -158,6 +159,35 @@ describe('a cluster of three nodes', function () {
     await until(() => phase() === 'Completed');
     await expectUpdated(nodes);
     expect(cluster.bundle()?.status?.nodesReady).to.equal('4/4');
+  });
+
+  it('loads a delta on all nodes with its base on one of two drives, and begins only when it is there', async () => {
+    const base = await makeBundle({ version: '4.19.3', layerSize: 300_000 });
+    const delta = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000, base: base.path });
+    const files = await makeFolder();
+    try {
+      for (const name of [delta.path, `${delta.path}.sha256`]) await copyFile(name, join(files, basename(name)));
+      cluster.allow(digestOf(await readFile(delta.path)));
+      const nodes = await addNodes('master-0', 'worker-0', 'worker-1');
+      const [, worker] = nodes;
+      if (!worker) throw new Error('there is no node');
+      const plugFiles = async (): Promise<Stick> =>
+        worker.sticks.plug(await worker.sticks.makeExt4(files, 'UPDATE', 16));
+      const first = await plugFiles();
+      await until(() => /^False BaseMissing: .*master-0, worker-0, worker-1 do not/.test(conditionOf('Ready')));
+      expect(phase()).to.equal('Verified');
+      await first.pull();
+      await copyFile(base.path, join(files, basename(base.path)));
+      const second = await plugFiles();
+      await until(() => ['Loaded', 'Pinned', 'Completed'].includes(phase() ?? ''));
+      await second.pull();
+      await until(() => phase() === 'Completed');
+      await expectUpdated(nodes, delta);
+    } finally {
+      await removeFolder(files);
+      await base.remove();
+      await delta.remove();
+    }
   });
 
   it('has one leader, and another one when that is gone', async () => {

@@ -14,7 +14,7 @@ import { checkExisting } from './existing.ts';
 import { describeRelease } from '../facts.ts';
 import { listImages, resolveExtraImages } from '../images.ts';
 import { layOutBundle, type BundleLayout } from './layout.ts';
-import type { BundleMetadata } from '../metadata.ts';
+import { sumSizes, type BundleMetadata } from '../metadata.ts';
 import type { Origin } from './origin.ts';
 import { checkFolder, checkOutput } from '../output.ts';
 import type { CreateRequest } from './request.ts';
@@ -100,5 +100,5 @@ export function bundleName(version: string, arch: Architecture, base?: string): 
 }
 
 function plan(path: string, { metadata }: BundleLayout): CreateResult {
-  return { path, outcome: 'planned', metadata, fetched: metadata.blobs.reduce((sum, { size }) => sum + size, 0) };
+  return { path, outcome: 'planned', metadata, fetched: sumSizes(metadata.blobs) };
 }

@@ -1,6 +1,7 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
 import type { Digest } from '../../oci/digest.ts';
+import { sumSizes } from '../metadata.ts';
 import { baseHint, descriptorOf, listLacking } from '../complete.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
@@ -19,7 +20,7 @@ export async function scanBase(bundle: Bundle, scanned: ScannedContent, context:
   if (!base) return scanned;
   const lacking = new Set((await listLacking(bundle)).map(({ digest }) => digest));
   const wanted = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
-  const bytes = wanted.reduce((sum, { size }) => sum + size, 0);
+  const bytes = sumSizes(wanted);
   const total = scanned.bytes + bytes;
   context.onEvent({ kind: 'plan', images: 0, blobs: wanted.length, bytes: total, present: 0 });
   const blobs = new Map(scanned.blobs);

@@ -6,6 +6,7 @@ import { parseReference } from '../../oci/reference.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
 import type { Bundle } from '../bundle.ts';
+import { sumSizes } from '../metadata.ts';
 import { checkSigned } from '../signedBundle.ts';
 import type { VerifyTrust } from '../signatureCheck.ts';
 
@@ -55,7 +56,7 @@ export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Co
   }
   return {
     ...{ path, version, arch: parseArchitecture(arch), previous, images },
-    size: blobs.reduce((sum, { size }) => sum + size, 0),
+    size: sumSizes(blobs),
     workloads,
     distrust,
   };

@@ -1,6 +1,6 @@
 import { rm, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle } from '../../bundle/complete.ts';
+import { completeBundle, listLacking } from '../../bundle/complete.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
@@ -89,6 +89,15 @@ export function completeToLoad(
   context: Context,
 ): Promise<Bundle> {
   return completeBundle(bundle, { bases, listHeld: () => listStoredBlobs(storage, store) }, context);
+}
+
+/** Returns whether a store has all blobs that a delta bundle was opened without. Throws what reading the index of the store throws. */
+export async function storeHasBase(
+  bundle: Bundle,
+  { storage, store }: Pick<LoadOptions, 'storage' | 'store'>,
+): Promise<boolean> {
+  const held = await listStoredBlobs(storage, store);
+  return (await listLacking(bundle)).every(({ digest }) => held.has(digest));
 }
 
 async function listStoredBlobs(storage: HostStorage, store: LoadOptions['store']): Promise<Set<string>> {

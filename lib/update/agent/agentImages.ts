@@ -7,7 +7,7 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
-import { completeToLoad, loadBundle } from '../../node/images/load.ts';
+import { completeToLoad, loadBundle, storeHasBase } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
@@ -46,6 +46,16 @@ export class AgentImages {
     const index = await storage.readIndex(chooseStore(storage, wanted)).catch(() => undefined);
     const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
     return { loaded: lacks.filter((lack) => lack === undefined).length, total: images.length };
+  }
+
+  /**
+   * Returns whether the store has all blobs that a delta bundle was opened without. Throws the errors of reading the
+   * index of the store.
+   */
+  async hasBase(bundle: Bundle, wanted: WantedStore): Promise<boolean> {
+    const storage = await this.#openStorage();
+    const { kind, graphRoot } = chooseStore(storage, wanted);
+    return storeHasBase(bundle, { storage, store: { kind, path: graphRoot } });
   }
 
   /**

@@ -4,7 +4,8 @@ import type { FoundBundle } from '../../node/media/medium.ts';
 import { isDigest } from '../../oci/digest.ts';
 import { digestIn } from '../../oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
-import { AgentNode, describe, type AgentTools } from './agentNode.ts';
+import { AgentNode, type AgentTools } from './agentNode.ts';
+import { describeFound } from './mediaStates.ts';
 import type { NodeFacts } from './nodeState.ts';
 import { AgentReport } from './agentReport.ts';
 import { UpgradeBundleReader } from './upgradeBundleReader.ts';
@@ -90,12 +91,13 @@ export class AgentLoop {
     }
     const facts = (this.#facts ??= await this.#readNode());
     if (!allowed) {
-      await this.#report.send(active, await this.#describeFound(found), undefined);
+      await this.#report.send(active, await this.#describeFound(found));
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, found);
-    await this.#report.send(active, await this.#node.describe(active, facts), this.#node.offered);
+    const { offered: offers, base } = this.#node;
+    await this.#report.send(active, await this.#node.describe(active, facts), { offers, base });
   }
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
@@ -131,7 +133,7 @@ export class AgentLoop {
   async #describeFound(found: readonly FoundBundle[]): Promise<NodeProgress> {
     const words = found.map((each) => {
       const digest = each.digest === undefined ? '' : `, ${each.digest} as its .sha256 file says`;
-      return `${describe(each)}${digest}`;
+      return `${describeFound(each)}${digest}`;
     });
     const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
     const said = [...offered, ...(this.#options.tools.messages?.() ?? [])];

@@ -1,16 +1,20 @@
 import type { Context, TransferEvent } from '../../context.ts';
-import { isPluginError, messageOf, type ErrorCode, type PluginError } from '../../errors.ts';
+import { isPluginError, messageOf } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import type { Digest } from '../../oci/digest.ts';
+import { sumSizes } from '../../bundle/metadata.ts';
+import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
+import type { BaseState } from '../nodeReport.ts';
 import { leaveOutExtras } from '../extraImages.ts';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
-import type { AgentPeers } from './agentPeers.ts';
+import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
-import { MediaStates } from './mediaStates.ts';
+import { faultOf, isContentFault } from './contentFault.ts';
+import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
   initialState,
@@ -64,6 +68,11 @@ export class AgentNode {
     return this.#state.source.kind === 'open' ? this.digest : undefined;
   }
 
+  /** Where the node has the base blobs of a delta bundle. */
+  get base(): BaseState | undefined {
+    return this.#state.base;
+  }
+
   /** Aborted when the running job ends. */
   get ended(): AbortSignal {
     return this.#job.ended;
@@ -78,12 +87,13 @@ export class AgentNode {
     if (this.#job.name !== undefined) return;
     const fault = await this.#recall(bundle);
     const other = this.#media.findOther(found);
-    const ignored = other && `${describe(other)} is not the bundle that spec.bundle.digest allows: it is ignored`;
+    const ignored = other && `${describeFound(other)} is not the bundle that spec.bundle.digest allows: it is ignored`;
     this.#set({ obstacle: fault, other: ignored });
     const unverified = found.find((each) => this.#media.stateOf(each) === undefined);
     const task = chooseTask(this.#state, unverified, bundle, node);
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
+    if (task.kind === 'fetchBase') this.#fetchBase(task.source);
     if (task.kind === 'load') this.#load(task.source, bundle);
     if (task.kind === 'pin') this.#pin(bundle);
   }
@@ -116,8 +126,8 @@ export class AgentNode {
   }
 
   /**
-   * Opens the copy on the disk, and counts the images again in each phase. Returns the message of an error in reading
-   * them.
+   * Opens the copy on the disk, counts the images again in each phase, and finds the base blobs. Returns the message of
+   * an error in reading them.
    */
   async #recall(bundle: UpgradeBundle): Promise<string | undefined> {
     const { cache, images } = this.#tools;
@@ -127,12 +137,13 @@ export class AgentNode {
         const copy = await cache.openCopy(this.digest, this.#context).catch((error: unknown) => {
           fault = faultOf(error);
         });
-        if (copy) this.#offer(copy, undefined);
+        if (copy) await this.#offer(copy, undefined);
       }
       this.#media.facts ??= await cache.recall(this.digest, this.#context);
       const stage = [phaseOf(bundle), ...(bundle.spec.allowExtraImages ?? [])].join();
       if (!this.facts || this.#countedFor === stage) return fault;
       this.#set({ images: await images.count(leaveOutExtras(this.facts, bundle), bundle.spec.store) });
+      if (this.#state.base !== 'offered') this.#set({ base: await this.#findBase(bundle) });
       this.#countedFor = stage;
       return fault;
     } catch (error) {
@@ -140,13 +151,19 @@ export class AgentNode {
     }
   }
 
+  async #findBase({ spec }: UpgradeBundle): Promise<BaseState | undefined> {
+    const { source } = this.#state;
+    if (source.kind !== 'open' || !source.cached.facts.metadata.base) return undefined;
+    return (await this.#tools.images.hasBase(source.cached.bundle, spec.store)) ? 'stored' : 'missing';
+  }
+
   #verify(medium: FoundBundle): void {
-    this.#job.start('verify', `verifying ${describe(medium)}`, async (context) => {
+    this.#job.start('verify', `verifying ${describeFound(medium)}`, async (context) => {
       if (this.#state.source.kind === 'removed') this.#set({ source: { kind: 'none' } });
       try {
         const verified = await this.#tools.cache.verify(medium, this.digest, context);
         this.#media.set(medium, 'verified');
-        this.#offer(verified, medium);
+        await this.#offer(verified, medium);
       } catch (error) {
         if (isPluginError(error, 'digest-mismatch') && !this.#media.isExpected(medium)) {
           this.#media.set(medium, 'another');
@@ -161,22 +178,49 @@ export class AgentNode {
   }
 
   #fetch(): void {
-    const { peers, cache, images } = this.#tools;
+    const { peers, cache } = this.#tools;
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
-      this.#set({ bytes: 0 });
-      const onEvent = (event: TransferEvent): void => {
-        if (event.kind === 'plan') this.#set({ bytes: event.present });
-        if (event.kind === 'bytes') this.#set({ bytes: this.#state.bytes + event.bytes });
-      };
-      const path = await images.stayAboveFloor(cache.folder, context, (within) =>
-        peers.fetch(this.digest, cache.folder, { ...within, onEvent }),
+      const isFetched = await this.#askPeers('bundle', 0, context, (within) =>
+        peers.fetch(this.digest, cache.folder, within),
       );
-      const copy = path === undefined ? undefined : await cache.openCopy(this.digest, context);
-      if (copy) this.#offer(copy, undefined);
+      const copy = isFetched ? await cache.openCopy(this.digest, context) : undefined;
+      if (copy) await this.#offer(copy, undefined);
       else if (this.#state.source.kind === 'unreadable') throw this.#state.source.error;
-      // The nodes that have the bundle are busy: an immediate retry would only delay them.
       return copy !== undefined;
     });
+  }
+
+  #fetchBase({ cached, medium }: BundleSource & { readonly kind: 'open' }): void {
+    const { peers, cache } = this.#tools;
+    const { base, blobs } = cached.facts.metadata;
+    this.#job.start('fetch', 'fetching the base of the delta bundle from another node', async (context) => {
+      const isFetched = await this.#askPeers('base', sumSizes(blobs), context, (within) =>
+        peers.fetchBase(this.digest, base?.blobs ?? [], cache.folder, within),
+      );
+      if (isFetched) await this.#offer(await cache.addBaseBlobs(cached, context), medium);
+      return isFetched;
+    });
+  }
+
+  /**
+   * Fetches content from other nodes. `present`: bytes that the node has already. Returns false if it got none: an
+   * immediate retry would only delay the nodes that have the content.
+   */
+  async #askPeers(
+    content: 'bundle' | 'base',
+    present: number,
+    context: Context,
+    fetch: (context: Context) => Promise<FetchOutcome>,
+  ): Promise<boolean> {
+    const { cache, images } = this.#tools;
+    const onEvent = (event: TransferEvent): void => {
+      if (event.kind === 'plan') this.#set({ bytes: present + event.present, unoffered: undefined });
+      if (event.kind === 'bytes') this.#set({ bytes: this.#state.bytes + event.bytes });
+    };
+    this.#set({ bytes: present });
+    const outcome = await images.stayAboveFloor(cache.folder, context, (within) => fetch({ ...within, onEvent }));
+    this.#set({ unoffered: outcome === 'none' ? content : undefined });
+    return outcome === 'fetched';
   }
 
   #load({ cached, medium }: BundleSource & { readonly kind: 'open' }, bundle: UpgradeBundle): void {
@@ -214,12 +258,16 @@ export class AgentNode {
     });
   }
 
-  #offer(cached: CachedBundle, medium: FoundBundle | undefined): void {
+  async #offer(cached: CachedBundle, medium: FoundBundle | undefined): Promise<void> {
+    const base = await serveBaseBlobs(cached.bundle);
+    const { source } = this.#state;
     this.#media.facts = cached.facts;
-    const bytes = cached.facts.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
-    this.#set({ source: { kind: 'open', cached, medium }, bytes });
+    const bytes = sumSizes(cached.facts.metadata.blobs) + (base?.size ?? 0);
+    this.#set({ source: { kind: 'open', cached, medium }, base: base && 'offered', unoffered: undefined, bytes });
     this.#countedFor = undefined;
-    this.#tools.server.offer(cached.bundle, this.digest);
+    this.#tools.server.offer(cached.bundle, this.digest, base);
+    // The delta of another medium, which lies beside its base.
+    if (source.kind === 'open' && source.medium !== medium) await source.cached.bundle.close();
   }
 
   /** Compares the media with those of the last call, and closes the bundle if its medium was removed. */
@@ -233,43 +281,16 @@ export class AgentNode {
     if (source.kind !== 'open' || source.medium === undefined) return;
     const { medium } = source;
     if (found.some(({ path }) => path === medium.path)) return;
-    const message = `${describe(medium)} was removed: insert it again, unless another node has the bundle`;
-    this.#context.log('warn', message);
+    this.#context.log('warn', `${describeFound(medium)} was removed`);
     await this.#job.stop();
-    await this.#closeBundle({ kind: 'removed', message });
+    await this.#closeBundle({ kind: 'removed', medium: describeFound(medium) });
     this.#set({ bytes: 0 });
   }
 
   async #closeBundle(next: BundleSource): Promise<void> {
     const { source } = this.#state;
-    this.#set({ source: next });
+    this.#set({ source: next, base: undefined, unoffered: undefined });
     this.#tools.server.withdraw();
     if (source.kind === 'open') await source.cached.bundle.close();
   }
-}
-
-/** Returns the name of a bundle on a medium for messages. */
-export function describe({ version, arch, path, device }: FoundBundle): string {
-  return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
-}
-
-/** Error codes that a corrupt bundle or a corrupt medium may cause. */
-const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'digest-mismatch',
-  'size-mismatch',
-  'incomplete',
-  'invalid-bundle',
-  'invalid-manifest',
-  'partial',
-  'not-readable',
-]);
-
-function isContentFault(error: unknown): error is PluginError {
-  return isPluginError(error) && contentFaults.has(error.code);
-}
-
-/** Returns the message of an error. Throws `interrupted`, and unexpected errors. */
-function faultOf(error: unknown): string {
-  if (!isPluginError(error) || error.code === 'interrupted') throw error;
-  return error.message;
 }

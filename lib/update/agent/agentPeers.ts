@@ -1,6 +1,7 @@
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, type ErrorCode } from '../../errors.ts';
-import { fetchBundle } from '../../node/replica.ts';
+import type { BlobRecord } from '../../bundle/metadata.ts';
+import { fetchBaseBlobs, fetchBundle } from '../../node/replica.ts';
 import { hexOf, type Digest } from '../../oci/digest.ts';
 import { Connections } from '../../http/connections.ts';
 import { clientTlsOf, derivePreSharedKey } from '../../http/preSharedKey.ts';
@@ -17,6 +18,11 @@ const mostLooks = 3;
 /** Returns the path under which agents serve a bundle to each other. */
 export function peerPath(digest: Digest): string {
   return `/bundles/${hexOf(digest)}.tar`;
+}
+
+/** Returns the path under which agents serve the base blobs of a delta bundle to each other. */
+export function peerBasePath(digest: Digest): string {
+  return peerPath(digest).replace(/tar$/, 'base');
 }
 
 /** Opens connections to agents that have the same token. `name` is the User-Agent. */
@@ -38,42 +44,57 @@ export class AgentPeers {
   }
 
   /**
-   * Fetches a bundle from any node into a folder, and returns its path; undefined if no node offers it now. Resumes an
-   * interrupted transfer, also from another node. Throws `busy`, `disk-full`, `not-writable`, `interrupted`, and the
-   * errors of the cluster.
+   * Fetches a bundle from any node into a folder; see FetchOutcome. Resumes an interrupted transfer, also from another
+   * node. Throws `busy`, `disk-full`, `not-writable`, `interrupted`, and the errors of the cluster.
    */
-  async fetch(digest: Digest, folder: string, context: Context): Promise<string | undefined> {
-    return this.#ask(digest, context, (origin) => {
+  async fetch(digest: Digest, folder: string, context: Context): Promise<FetchOutcome> {
+    return this.#ask(digest, 'bundle', context, (origin) => {
       const source = { url: new URL(peerPath(digest), origin), token: undefined, digest, patience };
       return fetchBundle(source, folder, this.#connections, context);
     });
   }
 
-  /** Asks the nodes that offer the bundle, in random order, until one of them answers. */
-  async #ask<T>(
+  /** Fetches the base blobs of a delta bundle, as `fetch` does a bundle. */
+  async fetchBase(
     digest: Digest,
+    blobs: readonly BlobRecord[],
+    folder: string,
     context: Context,
-    ask: (origin: string) => Promise<T | undefined>,
-  ): Promise<T | undefined> {
-    for await (const { name, origin } of this.#chooseHolders(digest)) {
+  ): Promise<FetchOutcome> {
+    return this.#ask(digest, 'base', context, (origin) => {
+      const source = { url: new URL(peerBasePath(digest), origin), token: undefined, digest, patience };
+      return fetchBaseBlobs(source, blobs, folder, this.#connections, context);
+    });
+  }
+
+  /** Asks the nodes that offer the content, in random order, until one gives it. */
+  async #ask(
+    digest: Digest,
+    content: Offer,
+    context: Context,
+    fetch: (origin: string) => Promise<string>,
+  ): Promise<FetchOutcome> {
+    let outcome: FetchOutcome = 'none';
+    for await (const { name, origin } of this.#chooseHolders(digest, content)) {
+      outcome = 'busy';
       try {
-        const answer = await ask(origin);
-        if (answer !== undefined) return answer;
+        await fetch(origin);
+        return 'fetched';
       } catch (error) {
         if (!isPluginError(error) || ownFaults.has(error.code)) throw error;
-        context.log('debug', `${name} does not give the bundle: ${messageOf(error)}`);
+        context.log('debug', `${name} does not give the ${content}: ${messageOf(error)}`);
       }
     }
-    return undefined;
+    return outcome;
   }
 
   /** Yields a few of the nodes that offer a bundle. Reads only some parts of the nodes if many of them offer it. */
-  async *#chooseHolders(digest: Digest): AsyncGenerator<Holder> {
+  async *#chooseHolders(digest: Digest, content: Offer): AsyncGenerator<Holder> {
     const given = new Set<string>();
     for (let look = 0; look < mostLooks; look += 1) {
-      const some = await this.#listOffers(digest, 'some');
+      const some = await this.#listOffers(digest, content, 'some');
       const isAll = some.length === 0;
-      for (const holder of shuffle(isAll ? await this.#listOffers(digest, 'all') : some)) {
+      for (const holder of shuffle(isAll ? await this.#listOffers(digest, content, 'all') : some)) {
         if (given.size === mostAsked) return;
         if (!given.has(holder.name)) yield holder;
         given.add(holder.name);
@@ -82,18 +103,25 @@ export class AgentPeers {
     }
   }
 
-  async #listOffers(digest: Digest, which: 'all' | 'some'): Promise<Holder[]> {
+  async #listOffers(digest: Digest, content: Offer, which: 'all' | 'some'): Promise<Holder[]> {
     const { apiVersion, kind, namespace } = reportKind;
     const labelSelector = selectOffers(digest, which);
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
     return leases.flatMap((lease) => {
-      const { origin, progress } = parseReport(lease) ?? {};
+      const { origin, progress, base } = parseReport(lease) ?? {};
+      if (content === 'base' && base !== 'offered') return [];
       // An agent of an earlier version serves plain HTTP, until the DaemonSet replaces it.
       if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
       return [{ name: progress.name, origin }];
     });
   }
 }
+
+/** The result of asking other nodes: one gave the content, each refused it for now, or none offers it. */
+export type FetchOutcome = 'fetched' | 'busy' | 'none';
+
+/** A bundle, or the base blobs of a delta. */
+type Offer = 'bundle' | 'base';
 
 /** A node that offers a bundle, and its address. */
 interface Holder {

@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Digest } from '../../oci/digest.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import { formatNodeReport, type NodeReport, type Proposal } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
@@ -31,8 +30,12 @@ export class AgentReport {
   }
 
   /** Writes the report of the node about an UpgradeBundle if it has changed. Throws the errors of the cluster. */
-  async send(bundle: UpgradeBundle, progress: NodeProgress, offers: Digest | undefined): Promise<void> {
-    const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers };
+  async send(
+    bundle: UpgradeBundle,
+    progress: NodeProgress,
+    { offers, base }: Pick<NodeReport, 'offers' | 'base'> = {},
+  ): Promise<void> {
+    const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers, base };
     const age = performance.now() - this.#sentAt;
     const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
     const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
@@ -58,8 +61,8 @@ export class AgentReport {
 }
 
 /** Returns the parts of a report whose changes are reported immediately. */
-function urgentPart({ bundle, offers, progress: { phase, message } }: NodeReport): object {
-  return { bundle, offers, phase, message };
+function urgentPart({ bundle, offers, base, progress: { phase, message } }: NodeReport): object {
+  return { bundle, offers, base, phase, message };
 }
 
 function coarsen({ progress, ...report }: NodeReport): object {

@@ -11,7 +11,7 @@ import {
   type ServedFile,
   type ServeOptions,
 } from '../../server/server.ts';
-import { peerPath } from './agentPeers.ts';
+import { peerBasePath, peerPath } from './agentPeers.ts';
 
 /**
  * The largest number of nodes to which one node sends its bundle at a time. Other nodes fetch it from these nodes
@@ -88,16 +88,21 @@ export class AgentServer {
     return host === '0.0.0.0' || host === '::' ? undefined : url;
   }
 
-  /** Offers a verified bundle with this digest, and withdraws the bundle that was offered before. */
-  offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest): void {
+  /**
+   * Offers a verified bundle with this digest, and withdraws the bundle that was offered before. `base`: all base blobs
+   * of a delta bundle.
+   */
+  offer({ size, chunks }: Pick<Bundle, 'size' | 'chunks'>, digest: Digest, base?: ServedFile): void {
     this.withdraw();
     if (chunks) this.#files.set(peerPath(digest), { size, chunks, maxClients: mostUploads });
+    if (base) this.#files.set(peerBasePath(digest), { ...base, maxClients: mostUploads });
     this.#offered = digest;
   }
 
   /** Withdraws the offer. A running transfer ends when its source is closed. */
   withdraw(): void {
-    if (this.#offered !== undefined) this.#files.delete(peerPath(this.#offered));
+    for (const pathOf of [peerPath, peerBasePath])
+      if (this.#offered !== undefined) this.#files.delete(pathOf(this.#offered));
     this.#offered = undefined;
   }
 

@@ -2,15 +2,17 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
+import { addBases, addContents, listLacking } from '../../bundle/complete.ts';
 import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
-import { checkBundleDigest, replicaPath } from '../../node/replica.ts';
+import { checkBaseBlobs, openBaseBlobs } from '../../node/baseBlobs.ts';
+import { baseBlobsPath, checkBundleDigest, replicaPath } from '../../node/replica.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { gatherFacts, recallFacts, type BundleFacts } from '../bundleFacts.ts';
 
-/** An open bundle, and its verified facts. */
+/** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
 export interface CachedBundle {
   readonly bundle: Bundle;
   readonly facts: BundleFacts;
@@ -57,10 +59,18 @@ export class BundleCache {
     return this.#open(found, digest, context, (bundle) => checkBundleDigest(bundle, digest, context));
   }
 
-  /** Reads a bundle completely, and returns whether its digest still matches. Throws `interrupted`. */
+  /** Adds the base blobs that were fetched to an open delta bundle. Throws the errors of opening their file. */
+  async addBaseBlobs({ bundle, facts }: CachedBundle, context: Context): Promise<CachedBundle> {
+    return { bundle: await this.#addFetched(bundle, facts.digest, context), facts };
+  }
+
+  /**
+   * Reads a bundle and its base blobs completely, and returns whether their digests still match. Throws `interrupted`.
+   */
   async isWhole({ bundle, facts }: CachedBundle, context: Context): Promise<boolean> {
     try {
       await checkBundleDigest(bundle, facts.digest, context);
+      await checkBaseBlobs(bundle, context);
       return true;
     } catch (error) {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
@@ -69,10 +79,10 @@ export class BundleCache {
     }
   }
 
-  /** Removes a corrupt copy. */
+  /** Removes a corrupt copy, and the base blobs that were fetched with it. */
   async drop({ bundle, facts }: CachedBundle, context: Context): Promise<void> {
-    context.log('warn', `${bundle.path} is damaged: it is removed`);
-    await rm(replicaPath(this.#folder, facts.digest), { force: true });
+    context.log('warn', `${bundle.path} is corrupt: it is removed`);
+    for (const pathOf of [replicaPath, baseBlobsPath]) await rm(pathOf(this.#folder, facts.digest), { force: true });
   }
 
   /** Removes the copies and facts of all bundles except the named ones. */
@@ -94,11 +104,24 @@ export class BundleCache {
     const bundle = await openBundle(path, context, { onMedium: isFileOn({ device }, path) });
     try {
       await check(bundle);
-      return { bundle, facts: await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context) };
+      const facts = await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context);
+      return { bundle: await this.#addFetched(await addBases(bundle, [], context), digest, context), facts };
     } catch (error) {
       await bundle.close();
       throw error;
     }
+  }
+
+  async #addFetched(bundle: Bundle, digest: Digest, context: Context): Promise<Bundle> {
+    const { base } = bundle.metadata;
+    if (!base || (await listLacking(bundle)).length === 0) return bundle;
+    const content = await openBaseBlobs(baseBlobsPath(this.#folder, digest), base.blobs, context);
+    if (!content) return bundle;
+    const close = async (): Promise<void> => {
+      await content.close();
+      await bundle.close();
+    };
+    return { ...addContents(bundle, [{ content }]), close };
   }
 
   #factsPath(digest: Digest): string {

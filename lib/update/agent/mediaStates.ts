@@ -61,3 +61,8 @@ export class MediaStates {
 function keyOf({ path, identity }: FoundBundle): string {
   return `${path} ${identity}`;
 }
+
+/** Returns the name of a bundle on a medium for messages. */
+export function describeFound({ version, arch, path, device }: FoundBundle): string {
+  return `${version} ${arch} on ${path.startsWith('/dev/') ? path : device}`;
+}

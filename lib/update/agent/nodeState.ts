@@ -1,5 +1,6 @@
 import type { PluginError } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
+import type { BaseState } from '../nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentJob } from './agentJob.ts';
 import type { CachedBundle } from './bundleCache.ts';
@@ -16,7 +17,7 @@ export interface NodeFacts {
 export type BundleSource =
   | { readonly kind: 'none' }
   /** The medium with the bundle was removed while the node needed it. */
-  | { readonly kind: 'removed'; readonly message: string }
+  | { readonly kind: 'removed'; readonly medium: string }
   /** A medium has the bundle, but cannot be read to its end or is corrupt. */
   | { readonly kind: 'unreadable'; readonly error: PluginError }
   /**
@@ -35,6 +36,10 @@ export interface NodeState {
   readonly isPinned: boolean;
   /** The reason why the node does not load images: it cannot read its own copy. */
   readonly obstacle: string | undefined;
+  /** Where the base blobs of a delta bundle are; undefined if it is no delta, or is not open. */
+  readonly base?: BaseState | undefined;
+  /** The content that the node needs, and that no other node offers. */
+  readonly unoffered?: 'bundle' | 'base' | undefined;
   /** Another bundle that is inserted and ignored, as a message. */
   readonly other?: string | undefined;
 }
@@ -53,29 +58,34 @@ export type NodeTask =
   | { readonly kind: 'idle' }
   | { readonly kind: 'verify'; readonly medium: FoundBundle }
   | { readonly kind: 'fetch' }
+  | { readonly kind: 'fetchBase'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'load'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'pin' };
 
 /** Chooses the next task of a node. `unverified` is a medium that may have the bundle. */
 export function chooseTask(
-  { source, images, isPinned, obstacle }: NodeState,
+  { source, images, isPinned, obstacle, base }: NodeState,
   unverified: FoundBundle | undefined,
   bundle: UpgradeBundle,
   node: NodeFacts,
 ): NodeTask {
-  if (source.kind !== 'open' && unverified) return { kind: 'verify', medium: unverified };
+  // Beside the delta on another medium the base may be.
+  if ((source.kind !== 'open' || base === 'missing') && unverified) return { kind: 'verify', medium: unverified };
   if (isLoaded(images)) {
     const mayPin = !node.pinsByCluster && !isPinned && isAtLeast(bundle, 'Loaded');
     return { kind: mayPin ? 'pin' : 'idle' };
   }
   if (obstacle !== undefined) return { kind: 'idle' };
-  if (source.kind === 'open') return mayLoad(bundle, node) ? { kind: 'load', source } : { kind: 'idle' };
+  if (source.kind === 'open') {
+    if (!mayLoad(bundle, node)) return { kind: 'idle' };
+    return { kind: base === 'missing' ? 'fetchBase' : 'load', source };
+  }
   return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
 }
 
 /** Returns the phase that a node reports. */
 export function nodePhase(
-  { images, isPinned, obstacle }: NodeState,
+  { images, isPinned, obstacle, unoffered }: NodeState,
   job: Pick<AgentJob, 'kind' | 'failure'>,
   bundle: UpgradeBundle,
   { pinsByCluster }: NodeFacts,
@@ -83,18 +93,40 @@ export function nodePhase(
   if (job.failure !== undefined) return 'Failed';
   if (isLoaded(images)) return (pinsByCluster ? isAtLeast(bundle, 'Pinned') : isPinned) ? 'Pinned' : 'Loaded';
   if (obstacle !== undefined) return 'Failed';
-  return job.kind === 'fetch' || job.kind === 'load' ? 'Loading' : 'Waiting';
+  const isFetching = job.kind === 'fetch' && unoffered === undefined;
+  return isFetching || job.kind === 'load' ? 'Loading' : 'Waiting';
 }
 
 /** Returns the messages that a node reports: its failure or its job, and a medium that it still needs. */
 export function nodeMessages(
-  { images, source, obstacle, other }: NodeState,
-  job: Pick<AgentJob, 'name' | 'failure'>,
+  state: NodeState,
+  job: Pick<AgentJob, 'kind' | 'name' | 'failure'>,
   phase: NodePhase,
 ): string[] {
-  const own = phase === 'Failed' ? (obstacle ?? job.failure) : (job.name ?? obstacle);
-  const removed = source.kind === 'removed' && !isLoaded(images) ? source.message : undefined;
-  return [own, removed, isLoaded(images) ? undefined : other].filter((message) => message !== undefined);
+  const { images, obstacle, other } = state;
+  // The node retries all the time while no node offers the content.
+  const name = job.kind === 'fetch' && state.unoffered !== undefined ? undefined : job.name;
+  const own = phase === 'Failed' ? (obstacle ?? job.failure) : (name ?? obstacle);
+  const needed = isLoaded(images) ? [] : [describeNeed(state), other];
+  return [own, ...needed].filter((message) => message !== undefined);
+}
+
+/** Describes the medium that a node needs; undefined if it has the bundle, or can fetch it. */
+function describeNeed({ source, unoffered, images }: NodeState): string | undefined {
+  if (source.kind === 'open') {
+    const { base } = source.cached.facts.metadata;
+    return unoffered === 'base' && base
+      ? `no node has the base of the delta bundle, ${base.version}: insert a USB drive with the delta bundle and the bundle of ${base.version}`
+      : undefined;
+  }
+  if (unoffered === undefined)
+    return source.kind === 'removed'
+      ? `${source.medium} was removed: insert it again, unless another node has the bundle`
+      : undefined;
+  if (source.kind === 'removed')
+    return `${source.medium} was removed, and no other node has the bundle: insert the USB drive again`;
+  // Once its images are counted, the node has had the bundle.
+  return `no node has the bundle: insert the USB drive${images.total > 0 ? ' again' : ''}`;
 }
 
 function isLoaded({ loaded, total }: NodeState['images']): boolean {

@@ -23,8 +23,8 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles. Their status has `phase`, `turn` and `nodesReady` only. Throws the errors of the
-   * cluster.
+   * Returns all UpgradeBundles. Their status has `phase`, `turn`, `base` and `nodesReady` only. Throws the errors of
+   * the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
     const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
@@ -59,16 +59,17 @@ interface Row {
 function readRow(row: Fields): Row | undefined {
   const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
-  const { phase, turn, nodesReady } = bundleColumns;
-  const status = statusOf({ phase: row[phase], turn: row[turn], nodesReady: row[nodesReady] });
+  const { phase, turn, base, nodesReady } = bundleColumns;
+  const status = statusOf({ phase: row[phase], turn: row[turn], base: row[base], nodesReady: row[nodesReady] });
   return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
-function statusOf({ phase, turn, nodesReady }: Fields): UpgradeBundleStatus {
+function statusOf({ phase, turn, base, nodesReady }: Fields): UpgradeBundleStatus {
   const known = phases.find((each) => each === phase);
   return {
     ...(known && { phase: known }),
     ...(typeof turn === 'string' && { turn }),
+    ...(typeof base === 'string' && { base }),
     ...(typeof nodesReady === 'string' && { nodesReady }),
   };
 }

@@ -3,6 +3,7 @@ import { listNames, type BundleCondition } from '../conditions.ts';
 import { readNode } from '../../preflight/node.ts';
 import { isControlPlane } from '../../preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
+import type { BaseState } from '../nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
 /** The progress of all nodes of a cluster in loading images. */
@@ -13,9 +14,19 @@ export interface LoadState {
   readonly known: readonly NodeProgress[];
   /** Whether every node has all images. */
   readonly done: boolean;
+  /** The nodes that cannot complete a delta bundle; none if a node offers the base blobs to the others. */
+  readonly base: BaseGaps;
   /** The control plane node that may load now. */
   readonly turn: string | undefined;
   readonly condition: BundleCondition;
+}
+
+/** The names of nodes that lack base blobs of a delta bundle, and of nodes that have not reported it yet. */
+export interface BaseGaps {
+  readonly missing: readonly string[];
+  readonly unknown: readonly string[];
+  /** Whether every node has the base blobs in its image store, so that they take no more space. */
+  readonly isStored: boolean;
 }
 
 /**
@@ -37,9 +48,19 @@ export function readLoadState(
     nodes: entries,
     known: entries.filter(({ name }) => reports.has(name)),
     done,
+    base: findBaseGaps(entries, reports),
     turn: nextTurn(control, new Set(silent), status?.turn),
     condition: { type: 'Loaded', ...describe(entries, silent, done) },
   };
+}
+
+function findBaseGaps(entries: readonly NodeProgress[], reports: ReadonlyMap<string, KnownProgress>): BaseGaps {
+  const stateOf = ({ name }: NodeProgress): BaseState | undefined => reports.get(name)?.base;
+  const isOffered = entries.some((entry) => stateOf(entry) === 'offered' && reports.get(entry.name)?.heard);
+  const needy = entries.filter((entry) => !hasAll(entry) && stateOf(entry) !== 'stored');
+  const namesOf = (state: BaseState | undefined): string[] =>
+    needy.filter((entry) => !isOffered && stateOf(entry) === state).map(({ name }) => name);
+  return { missing: namesOf('missing'), unknown: namesOf(undefined), isStored: needy.length === 0 };
 }
 
 function hasAll({ phase }: NodeProgress): boolean {

@@ -1,5 +1,5 @@
 import type { StoredObject } from '../../kubernetes/fields.ts';
-import { parseReport, readRenewal } from '../nodeReport.ts';
+import { parseReport, readRenewal, type BaseState } from '../nodeReport.ts';
 import type { NodeProgress } from '../upgradeBundle.ts';
 
 /**
@@ -13,6 +13,8 @@ export interface KnownProgress {
   readonly progress: NodeProgress;
   /** Whether the agent has reported within the limit. A node that is switched off does not. */
   readonly heard: boolean;
+  /** Where the node has the base blobs of a delta bundle, if it has said so. */
+  readonly base?: BaseState | undefined;
 }
 
 /** The reports of agents, and their ages by the clock of this process. */
@@ -33,7 +35,7 @@ export class NodeReports {
       this.#heard.set(node, { renewed, at });
       const report = parseReport(lease);
       if (report?.bundle === bundle && report.progress.name === node)
-        known.set(node, { progress: report.progress, heard: now - at < silenceLimit });
+        known.set(node, { progress: report.progress, heard: now - at < silenceLimit, base: report.base });
     }
     return known;
   }

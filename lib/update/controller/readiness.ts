@@ -1,4 +1,4 @@
-import type { BundleMetadata } from '../../bundle/metadata.ts';
+import { sumSizes, type BundleMetadata } from '../../bundle/metadata.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../kubernetes/client.ts';
 import type { StoredObject } from '../../kubernetes/fields.ts';
@@ -10,7 +10,7 @@ import { checkNode } from '../../preflight/nodeCheck.ts';
 import { checkOperators, checkPools } from '../../preflight/operatorCheck.ts';
 import { hasMirrors } from '../../preflight/preflight.ts';
 import { pinnedImageSetKind } from '../../preflight/pinnedImageSets.ts';
-import type { NodeProgress } from '../upgradeBundle.ts';
+import type { LoadState } from './loadState.ts';
 import { checkPath, checkState } from '../../preflight/versionCheck.ts';
 
 /** The present objects of a cluster that decide about an update. */
@@ -25,26 +25,29 @@ export interface Site {
 
 /**
  * Finds obstacles to an update with a bundle, by the checks of preflight: version path, operators, pools, nodes and
- * their architecture. Also checks the free space of nodes if `reports` are given, which is before the nodes load.
+ * their architecture. Also checks the free space of nodes if `load` is given, which is before the nodes load.
  */
 export async function findObstacles(
   cluster: Cluster,
   site: Site,
   metadata: BundleMetadata,
-  reports: readonly NodeProgress[] | undefined,
+  load: Pick<LoadState, 'nodes' | 'base'> | undefined,
 ): Promise<Finding[]> {
-  const { version, previous, images, blobs } = metadata;
+  const { version, previous, images, blobs, base } = metadata;
   const target = { version, previous, arch: parseArchitecture(metadata.arch) };
   const isMinor = !isSameMinor(readClusterVersion(site.clusterVersion).version, version);
-  const free = (reports ?? []).flatMap((each) => (each.free === undefined ? [] : [[each.name, each.free] as const]));
+  const free = (load?.nodes ?? []).flatMap((each) =>
+    each.free === undefined ? [] : [[each.name, each.free] as const],
+  );
   const knowledge = { imageLimits: [], pinned: new Map<string, Set<string>>(), free: new Map(free) };
-  const needs = { ...target, images, size: blobs.reduce((sum, { size }) => sum + size, 0) };
+  const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
+  const needs = { ...target, images, size: sumSizes(needed) };
   const findings = [
     ...checkPath(site.clusterVersion, target, await readSupply(cluster, images)),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools),
-    ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], reports && needs, knowledge)),
+    ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], load && needs, knowledge)),
   ];
   return findings.filter(({ severity }) => severity === 'blocker');
 }

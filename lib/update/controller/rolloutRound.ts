@@ -214,12 +214,13 @@ export class Rollout {
   async #note({ bundle, load }: Observation, step: Step): Promise<boolean> {
     const { metadata, status = {} } = bundle;
     const generation = metadata.generation ?? 0;
-    const { version = status.version, release = status.release, phase } = step;
+    const { version = status.version, release = status.release, base = status.base, phase } = step;
     const stalled = describeStall(status, this.#trouble);
     const own = {
       phase,
       ...(version !== undefined && { version }),
       ...(release !== undefined && { release }),
+      ...(base !== undefined && { base }),
       ...summarizeNodes(load.nodes),
       ...(load.turn !== undefined && { turn: load.turn }),
       conditions: mergeConditions(status.conditions, [...step.conditions, ...stalled], generation),
@@ -283,9 +284,9 @@ function describeStall({ conditions }: UpgradeBundleStatus, trouble: string | un
 }
 
 /** Returns the parts of a status whose changes are written immediately. */
-function gist({ phase, version, release, turn, observedGeneration, conditions }: UpgradeBundleStatus): object {
+function gist({ phase, version, release, base, turn, observedGeneration, conditions }: UpgradeBundleStatus): object {
   const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
-  return { phase, version, release, turn, observedGeneration, states };
+  return { phase, version, release, base, turn, observedGeneration, states };
 }
 
 function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {

@@ -15,6 +15,7 @@ import { isInstalled, isRefused, isRequested } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
 import { abortAnnotation, phaseOf, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../preflight/versionCheck.ts';
+import type { BaseGaps } from './loadState.ts';
 import type { Observation } from './observation.ts';
 
 /** The phase of the rollout after a step, and the reasons. */
@@ -23,6 +24,8 @@ export interface Step {
   readonly conditions: readonly BundleCondition[];
   readonly version?: string;
   readonly release?: string;
+  /** The version of the base release of a delta bundle. */
+  readonly base?: string | undefined;
 }
 
 /**
@@ -78,13 +81,13 @@ async function detect(look: Observation): Promise<Step> {
     return wait('NotFound', `the node of the controller has not verified a bundle with the digest ${digest} yet`);
   if (facts.digest !== digest)
     return wait('OtherBundle', `what was found is ${facts.digest}, and ${digest} is allowed`);
-  const { version, release } = facts.metadata;
+  const { version, release, base } = facts.metadata;
   const condition = { type: 'Verified', status: 'True', reason: 'Verified', message: `it is ${version}` } as const;
-  return { phase: 'Verified', version, release, conditions: [condition] };
+  return { phase: 'Verified', version, release, base: base?.version, conditions: [condition] };
 }
 
 async function begin(look: Observation): Promise<Step> {
-  const obstacle = await findObstacle(look, { space: true });
+  const obstacle = await findObstacle(look, { loads: true });
   if (obstacle) return stay(look, obstacle);
   await look.pause();
   return { phase: 'Loading', conditions: [ready, look.load.condition] };
@@ -118,7 +121,7 @@ async function update(look: Observation): Promise<Step> {
   if (!facts) return stay(look, updated('NotFound', 'the node of the controller has no verified bundle yet'));
   const { version, release } = facts.metadata;
   if (!isInstalled(site.clusterVersion, release)) {
-    const obstacle = await findObstacle(look, { space: false });
+    const obstacle = await findObstacle(look, { loads: false });
     if (obstacle) return stay(look, obstacle);
     await look.pause();
     // Nodes take the operating system from their own storage only if its images are pinned. The
@@ -183,7 +186,7 @@ async function requestUpdate(
 
 const ready: BundleCondition = { type: 'Ready', status: 'True', reason: 'Ready', message: 'nothing blocks the update' };
 
-async function findObstacle(look: Observation, { space }: { space: boolean }): Promise<BundleCondition | undefined> {
+async function findObstacle(look: Observation, { loads }: { loads: boolean }): Promise<BundleCondition | undefined> {
   const { cluster, site, load: state, rivals } = look;
   const blocked = (reason: string, message: string): BundleCondition => ({
     type: 'Ready',
@@ -195,8 +198,28 @@ async function findObstacle(look: Observation, { space }: { space: boolean }): P
     return blocked('SeveralBundles', `there are others: ${listNames(rivals)}; delete all but one UpgradeBundle`);
   const facts = await look.facts();
   if (!facts) return blocked('NotFound', 'the node of the controller has no verified bundle yet');
-  const found = await findObstacles(cluster, site, facts.metadata, space ? state.nodes : undefined);
-  return found.length === 0 ? undefined : blocked('Blocked', listNames(found.map(describeObstacle), '; '));
+  const found = await findObstacles(cluster, site, facts.metadata, loads ? state : undefined);
+  if (found.length > 0) return blocked('Blocked', listNames(found.map(describeObstacle), '; '));
+  const { base } = facts.metadata;
+  return loads && base ? describeBaseGaps(state.base, base.version, blocked) : undefined;
+}
+
+function describeBaseGaps(
+  { missing, unknown }: BaseGaps,
+  version: string,
+  blocked: (reason: string, message: string) => BundleCondition,
+): BundleCondition | undefined {
+  const isDelta = `the bundle is a delta of ${version}`;
+  if (missing.length > 0) {
+    const repair = `insert a USB drive with this bundle and the bundle of ${version}`;
+    const lack = missing.length === 1 ? 'does' : 'do';
+    return blocked('BaseMissing', `${isDelta}, and ${listNames(missing)} ${lack} not have all its images: ${repair}`);
+  }
+  if (unknown.length === 0) return undefined;
+  return blocked(
+    'BaseUnknown',
+    `${isDelta}: waiting until ${listNames(unknown)} can tell whether its images are present`,
+  );
 }
 
 async function describeMissing(look: Observation, { metadata }: BundleFacts): Promise<BundleCondition[]> {

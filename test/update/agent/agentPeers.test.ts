@@ -10,6 +10,7 @@ import { AgentPeers, connectToPeers, peerPath } from '../../../lib/update/agent/
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
 import { formatNodeReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
+import { replicaPath } from '../../../lib/node/replica.ts';
 import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 import { Certificates } from '../../../lib/http/certificates.ts';
 import { Connections } from '../../../lib/http/connections.ts';
@@ -97,8 +98,8 @@ describe('agents among each other', () => {
     announce('b', 'https://127.0.0.1:1');
     announce('gone', undefined);
     const holdings = new BundleCache(join(folder, 'b'), trust);
-    const path = await peersOf('b').fetch(digest, holdings.folder, makeContext());
-    expect(await readFile(path ?? '')).to.deep.equal(await readFile(made.path));
+    expect(await peersOf('b').fetch(digest, holdings.folder, makeContext())).to.equal('fetched');
+    expect(await readFile(replicaPath(holdings.folder, digest))).to.deep.equal(await readFile(made.path));
     expect(await holdings.recall(digest, makeContext())).to.equal(undefined);
     const copy = await holdings.openCopy(digest, makeContext());
     closing.push(async () => copy?.bundle.close());
@@ -111,16 +112,16 @@ describe('agents among each other', () => {
     await startNode('a', { holds: false });
     await startNode('b', { secret: 'another-token-0123456789' });
     const nobody = await peersOf('z').fetch(digest, join(folder, 'z'), makeContext());
-    expect(nobody).to.equal(undefined);
+    expect(nobody).to.equal('busy');
     await startNode('c');
-    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('fetched');
   });
 
   it('are asked for some of those that have a bundle, where many have it', async () => {
     const server = await startNode('a', { holds: false });
     for (let count = 0; count < 200; count += 1) announce(`n${count}`, server.origin);
     const before = api.requests.length;
-    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('busy');
     const [listed, ...more] = api.requests.slice(before).filter(({ path }) => path.endsWith('/leases'));
     expect(more).to.deep.equal([]);
     expect(listed?.bytesSent).to.be.lessThan(60_000);
@@ -218,9 +219,9 @@ describe('agents among each other', () => {
     await once(old.listen(0, '127.0.0.1'), 'listening');
     closing.push(async () => once(old.close(), 'close'));
     announce('old', `http://127.0.0.1:${(old.address() as AddressInfo).port}`);
-    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal(undefined);
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('none');
     await startNode('new');
-    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.be.a('string');
+    expect(await peersOf('z').fetch(digest, join(folder, 'z'), makeContext())).to.equal('fetched');
     expect(heads).to.deep.equal([]);
   });
 

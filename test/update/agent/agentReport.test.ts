@@ -31,12 +31,12 @@ describe('AgentReport', () => {
   /** How often the cluster was written to for these entries, one after the other. */
   const send = async (report: AgentReport, ...entries: NodeProgress[]): Promise<number> => {
     const before = written();
-    for (const each of entries) await report.send(bundle(), each, undefined);
+    for (const each of entries) await report.send(bundle(), each);
     return written() - before;
   };
 
   it('writes what its node has to say into a Lease of its own', async () => {
-    await start('http://10.0.0.1:8080').send(bundle(), entry, digest);
+    await start('http://10.0.0.1:8080').send(bundle(), entry, { offers: digest });
     await send(start(), { ...entry, name: 'b' });
     const [a, b] = ['a', 'b'].map((node) => api.find(apiVersion, kind, `agent-${node}`, namespace));
     expect(a && parseReport(a)).to.deep.include({ bundle: 'u', progress: entry, origin: 'http://10.0.0.1:8080' });
@@ -58,12 +58,13 @@ describe('AgentReport', () => {
     await send(report, entry);
     const before = written();
     for (const [uid, offers] of [
-      ['u', digest],
-      ['u', undefined],
-      ['v', undefined],
+      ['u', { offers: digest }],
+      ['u', { offers: digest, base: 'offered' }],
+      ['u', {}],
+      ['v', {}],
     ] as const)
       await report.send(bundle(uid), entry, offers);
-    expect(written() - before).to.equal(3);
+    expect(written() - before).to.equal(4);
   });
 
   it('tells of numbers the less often the more nodes there are', () => {

@@ -111,7 +111,7 @@ describe('a node that lies', function () {
       (await readFile(made.path)).subarray(0, -512),
     ]) {
       const asked = await lie(bytes);
-      expect(await peers.fetch(digest, holdings.folder, makeContext())).to.equal(undefined);
+      expect(await peers.fetch(digest, holdings.folder, makeContext())).to.equal('busy');
       expect(await holdings.openCopy(digest, makeContext())).to.equal(undefined);
       expect(await holdings.recall(digest, makeContext())).to.equal(undefined);
       expect(new Set(asked)).to.deep.equal(new Set([`/bundles/${digest.slice(7)}.tar`]));

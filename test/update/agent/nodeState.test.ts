@@ -39,6 +39,8 @@ describe('chooseTask', () => {
     expect(choose({}, 'Loading')).to.equal('fetch');
     expect(choose({ source: open }, 'Verified', { turn: 'a' })).to.equal('idle');
     expect(choose({ source: open }, 'Loading')).to.equal('load');
+    expect(choose({ source: open, base: 'missing' }, 'Loading')).to.equal('fetchBase');
+    expect(choose({ source: open, base: 'missing' }, 'Verified', { unverified: medium })).to.equal('verify');
     expect(choose({ source: open }, 'Loading', { controlPlane: true })).to.equal('idle');
     expect(choose({ source: open }, 'Loading', { controlPlane: true, turn: 'a' })).to.equal('load');
   });
@@ -94,9 +96,20 @@ describe('nodePhase and nodeMessages', () => {
   });
 
   it('name a removed medium until the images are loaded', () => {
-    const source: BundleSource = { kind: 'removed', message: 'sdb was removed' };
-    expect(report({ source }, loading)).to.deep.equal(['Loading', 'loading 3 images', 'sdb was removed']);
+    const source: BundleSource = { kind: 'removed', medium: '4.19.4 on sdb' };
+    expect(report({ source }, loading)).to.deep.equal([
+      'Loading',
+      'loading 3 images',
+      '4.19.4 on sdb was removed: insert it again, unless another node has the bundle',
+    ]);
     expect(report({ ...loaded, source }, idle)).to.deep.equal(['Loaded']);
+    const fetching = { kind: 'fetch', name: 'fetching', failure: undefined } as const;
+    expect(report({ source, unoffered: 'bundle' }, fetching)).to.deep.equal([
+      'Waiting',
+      '4.19.4 on sdb was removed, and no other node has the bundle: insert the USB drive again',
+    ]);
+    const counted = { images: { loaded: 0, total: 3 } };
+    expect(report({ unoffered: 'bundle', ...counted }, idle)[1]).to.match(/^no node has the bundle: insert .* again$/);
     const error = new PluginError('not-readable', 'input/output error');
     expect(report({ source: { kind: 'unreadable', error } }, idle)).to.deep.equal(['Waiting']);
   });

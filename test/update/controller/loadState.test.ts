@@ -1,5 +1,7 @@
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
+import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
+import type { BaseState } from '../../../lib/update/nodeReport.ts';
 import { readLoadState } from '../../../lib/update/controller/loadState.ts';
 import type { NodePhase } from '../../../lib/update/upgradeBundle.ts';
 import { node } from '../../fakes/cluster/site.ts';
@@ -65,6 +67,21 @@ describe('readLoadState', () => {
     expect(done.done).to.equal(true);
     expect(done.nodes).to.have.length(4);
     expect(read(all).known).to.have.length(3);
+  });
+
+  it('names the nodes that cannot complete a delta bundle', () => {
+    const bases = (...states: (BaseState | undefined)[]) => {
+      const progress = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 3, bytes: 0 } as const;
+      const reports = nodes.map(({ metadata: { name } }, index): [string, KnownProgress] => {
+        const loaded = name === 'worker-0' ? 'Loaded' : 'Waiting';
+        return [name, { progress: { ...progress, name, phase: loaded }, heard: true, base: states[index] }];
+      });
+      return readLoadState({}, nodes, new Map(reports)).base;
+    };
+    const open = { missing: ['master-1'], unknown: ['master-2'], isStored: false };
+    expect(bases('stored', 'missing')).to.deep.equal(open);
+    expect(bases('offered', 'missing')).to.deep.equal({ missing: [], unknown: [], isStored: false });
+    expect(bases('stored', 'stored', 'stored', 'missing')).to.deep.equal({ missing: [], unknown: [], isStored: true });
   });
 
   it('does not wait for nodes that no agent runs on', () => {

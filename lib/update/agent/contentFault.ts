@@ -1,0 +1,23 @@
+import { isPluginError, type ErrorCode, type PluginError } from '../../errors.ts';
+
+/** Errors that a corrupt bundle, or a corrupt medium, may cause. */
+const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'digest-mismatch',
+  'size-mismatch',
+  'incomplete',
+  'invalid-bundle',
+  'invalid-manifest',
+  'partial',
+  'not-readable',
+]);
+
+/** Returns whether a corrupt bundle, or a corrupt medium, may have caused an error. */
+export function isContentFault(error: unknown): error is PluginError {
+  return isPluginError(error) && contentFaults.has(error.code);
+}
+
+/** Returns the message of an error. Throws `interrupted`, and unexpected errors. */
+export function faultOf(error: unknown): string {
+  if (!isPluginError(error) || error.code === 'interrupted') throw error;
+  return error.message;
+}
