@@ -20,7 +20,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/store', 'derivedImage directory imageGraph ociLayout repositories store'],
   [
     'lib/archive',
-    'archive archiveWriter digestThread layer tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
+    'archive archiveWriter digestThread layer layerReader tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
   ['lib/location.ts', 'location'],
   ['lib/server', 'server'],
@@ -91,8 +91,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   ora: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place draws' },
   chalk: { files: /^cmd\/cli\/terminal\.ts$/, reason: 'one place knows colours' },
   tar: {
-    files:
-      /^lib\/(archive\/(archive|tar)\w*|bundle\/create\/layout|release\/(release|payload|graph\/graphArchive))\.ts$/,
+    files: /^lib\/(archive\/(archive|tar|layerReader)\w*|release\/graph\/graphArchive)\.ts$/,
     reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
   openpgp: {

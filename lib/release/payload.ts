@@ -1,6 +1,6 @@
-import { Parser, type ReadEntry } from 'tar';
-import { takeTurn, type Context } from '../context.ts';
-import { PluginError, messageOf } from '../errors.ts';
+import { isFile, readLayer, type EntryContent, type LayerEntry } from '../archive/layerReader.ts';
+import type { Context } from '../context.ts';
+import { PluginError } from '../errors.ts';
 import type { Descriptor, Manifest } from '../oci/descriptor.ts';
 import type { ContentSource } from '../store/store.ts';
 
@@ -16,14 +16,12 @@ const wanted = /^(?:image-references|release-metadata)$|\.(?:ya?ml|json)$/;
 // up to 200 MB.
 const fileLimit = 16 * 1024 * 1024;
 const totalLimit = 128 * 1024 * 1024;
-const layerLimit = 2 * 1024 * 1024 * 1024;
-const unpackedLimit = 16 * 1024 * 1024 * 1024;
-
-// The parser decompresses each slice at once: with zstd, a slice of zeros becomes 128 MB.
-const sliceSize = 4096;
-
-/** The time for which a layer is unpacked before other work gets its turn, in milliseconds. */
-const turnLength = 50;
+const layerLimits = {
+  packed: 2 * 1024 * 1024 * 1024,
+  unpacked: 16 * 1024 * 1024 * 1024,
+  of: 'a release payload',
+  code: 'invalid-release',
+} as const;
 
 /**
  * Reads the metadata and the manifests of a release payload, from the last layer down to the layer with
@@ -38,7 +36,7 @@ export async function readPayloadFiles(
   const files = new Map<string, Buffer>();
   for (const layer of manifest.layers.toReversed()) {
     context.log('debug', `looking for release-manifests in ${layer.digest}`);
-    for (const [name, content] of await readLayer(source, layer, context)) {
+    for (const [name, content] of await readManifestFiles(source, layer, context)) {
       if (!files.has(name)) files.set(name, content);
     }
     if (files.has('image-references')) return files;
@@ -48,76 +46,24 @@ export async function readPayloadFiles(
   });
 }
 
-async function readLayer(source: ContentSource, layer: Descriptor, context: Context): Promise<Map<string, Buffer>> {
-  const where = `layer ${layer.digest} in ${source.name}`;
-  if (layer.size > layerLimit) throw new PluginError('too-large', `${where} is too large for one of a release payload`);
+async function readManifestFiles(
+  source: ContentSource,
+  layer: Descriptor,
+  context: Context,
+): Promise<Map<string, Buffer>> {
   const files = new Map<string, Buffer>();
-  let problem: PluginError | undefined;
   let total = 0;
-  let unpacked = 0;
-  let ended = false as boolean;
-  const readEntry = (entry: ReadEntry): void => {
+  const visit = (entry: LayerEntry): EntryContent | undefined => {
     const name = folder.exec(entry.path)?.[1];
-    if ((unpacked += entry.size) > unpackedLimit)
-      problem ??= new PluginError('too-large', `${where} is too large when it is unpacked`);
-    if (problem || name === undefined || !wanted.test(name) || !isFile(entry)) {
-      entry.resume();
-      return;
-    }
+    if (name === undefined || !wanted.test(name) || !isFile(entry)) return undefined;
     total += entry.size;
     if (entry.size > fileLimit || total > totalLimit) {
-      problem = new PluginError('too-large', `${name} in ${where} is too large for a file of a release payload`);
-      entry.resume();
-      return;
+      const where = `layer ${layer.digest} in ${source.name}`;
+      throw new PluginError('too-large', `${name} in ${where} is too large for a file of a release payload`);
     }
     const chunks: Buffer[] = [];
-    entry.on('data', (chunk) => chunks.push(chunk));
-    entry.on('end', () => files.set(name, Buffer.concat(chunks)));
+    return { write: (chunk) => chunks.push(chunk), end: () => files.set(name, Buffer.concat(chunks)) };
   };
-  const malformed = (cause: unknown): void => {
-    if (ended) return;
-    problem ??= new PluginError('invalid-release', `${where} is not a valid archive: ${messageOf(cause)}`, { cause });
-  };
-  const parser = new Parser({
-    onReadEntry: readEntry,
-    onwarn: (code, message) => {
-      // Other warnings are about single entries, which then count as missing.
-      if (code === 'TAR_BAD_ARCHIVE') malformed(message);
-    },
-  });
-  parser.on('error', malformed);
-  // The parser would keep all data after the end, and copy it again with every chunk.
-  parser.on('eof', () => {
-    ended = true;
-    parser.abort(new Error('the end was reached'));
-  });
-  // Read the stream to its end, where its digest is checked: corrupt content is then reported as
-  // corrupt, not by its other faults.
-  let turn = performance.now();
-  for await (const chunk of (await source.fetch(layer)) as AsyncIterable<Buffer>) {
-    for (let at = 0; at < chunk.length && !problem && !ended; at += sliceSize) {
-      parser.write(chunk.subarray(at, at + sliceSize));
-      // A chunk of a megabyte may decompress to gigabytes.
-      if (performance.now() - turn < turnLength) continue;
-      await takeTurn(context.signal);
-      turn = performance.now();
-    }
-  }
-  // An aborted parser never closes.
-  if (!problem && !ended) await closeParser(parser);
-  if (problem) throw problem;
+  await readLayer(source, layer, layerLimits, visit, context);
   return files;
-}
-
-async function closeParser(parser: Parser): Promise<void> {
-  await new Promise<void>((resolve) => {
-    parser.once('close', resolve).once('error', () => {
-      resolve();
-    });
-    parser.end();
-  });
-}
-
-function isFile(entry: ReadEntry): boolean {
-  return entry.type === 'File' || entry.type === 'OldFile' || entry.type === 'ContiguousFile';
 }
