@@ -1,4 +1,7 @@
-/** Every error code, with what it means. The reference is generated from this record; docs/troubleshooting.md has a section for each. */
+/**
+ * All error codes with their meanings. The reference is generated from this record, and docs/troubleshooting.md has a
+ * section for each.
+ */
 export const errorCodes = {
   usage: 'The command line is invalid.',
   interrupted: 'The run was interrupted.',
@@ -39,10 +42,10 @@ export const errorCodes = {
   internal: 'A defect of this program.',
 } as const;
 
-/** The code of an error: stable, for scripts and for the troubleshooting page. */
+/** The code of an error. It is stable, for scripts and for the troubleshooting page. */
 export type ErrorCode = keyof typeof errorCodes;
 
-/** What a caller may set to avoid an error, by the names that the options of commands have. */
+/** The settings that a caller may change to avoid an error, by the names of the commands’ options. */
 export const settings = [
   ...(['allowUnsigned', 'signatureKeyring', 'signatureStore', 'trustFingerprint', 'requireSignedImages'] as const),
   ...(['certificateAuthority', 'insecure', 'pullSecret', 'idmsFile', 'tokenFile'] as const),
@@ -65,12 +68,12 @@ export const settings = [
   ...(['digest', 'newCa', 'rotateKey', 'podman', 'systemctl', 'abandon'] as const),
 ] as const;
 
-/** The name of a setting: a command line shows it as an option if the command has that option. */
+/** The name of a setting. The command line shows it as an option if the command has that option. */
 export type SettingName = (typeof settings)[number];
 
 /**
- * An error that a person can act on: what happened (message), what to do next (hint), which settings help with that, and the cause.
- * No message or hint names an option of a command: the settings do.
+ * An error for the user: what failed (message), what to do (hint), which settings help, and the cause. No message or
+ * hint names an option of a command, because the settings do.
  */
 export class PluginError extends Error {
   override readonly name = 'PluginError';

@@ -2,15 +2,15 @@ import { PluginError } from './errors.ts';
 
 const errorsShown = 10;
 
-/** What is said of several failures together. */
+/** The title and the hint for several failures. */
 export interface FailureSummary {
   readonly title: string;
   readonly hint: string;
 }
 
 /**
- * Makes one error of one or several: the error itself, or `partial`. That names the first of them; its cause, an AggregateError that `-v`
- * shows, has all.
+ * Combines errors into one: the error itself, or `partial` for several. `partial` names the first errors. Its cause, an
+ * AggregateError that `-v` shows, has all.
  */
 export function collectFailures(errors: readonly PluginError[], { title, hint }: FailureSummary): PluginError {
   const [only, second] = errors;
@@ -28,7 +28,7 @@ export function nameSome(names: readonly string[], limit = 3, separator = ', '):
   return names.slice(0, limit).join(separator) + more;
 }
 
-/** Says what is wrong, in the words of the first of several problems with the number of the others; undefined for none. */
+/** Returns the message of the first of several problems, with the number of the others; undefined for none. */
 export function firstMessage(problems: readonly { readonly message: string }[]): string | undefined {
   const [first, ...others] = problems;
   if (!first) return undefined;

@@ -10,7 +10,7 @@ import { listRepositories } from './store/repositories.ts';
 import type { ContentSource } from './store/store.ts';
 import { findArchive } from './archive/volumes.ts';
 
-/** The location of content, parsed from the words of the user. Paths are absolute. */
+/** The location of content, parsed from the text of the user. Paths are absolute. */
 export type Location =
   | { readonly kind: 'directory'; readonly path: string }
   | { readonly kind: 'archive'; readonly path: string }
@@ -19,16 +19,16 @@ export type Location =
 /** Repositories that are opened together. */
 export interface OpenedLocation {
   readonly name: string;
-  /** Their names, sorted; of a registry only the one that was named. */
+  /** The names of the repositories, sorted; for a registry only the named one. */
   readonly repositories: readonly string[];
-  /** Returns the content of one repository; undefined if there is no repository of that name. */
+  /** Returns the content of one repository; undefined if it does not exist. */
   repository(name: string): ContentSource | undefined;
   close(): Promise<void>;
 }
 
 /** Options of opening a location. */
 export interface OpenOptions extends DirectoryOptions {
-  /** Opens a registry’s repository; without it a location in a registry is refused. */
+  /** Opens a registry’s repository. Without it, a location in a registry is refused. */
   readonly openRegistry?: (reference: Reference) => ContentSource | Promise<ContentSource>;
 }
 
@@ -54,8 +54,8 @@ export async function parseLocation(text: string): Promise<Location> {
 }
 
 /**
- * Opens a location for reading. Throws `not-found` for a folder that is not a mirror directory, `invalid-bundle` for
- * a file or device that is not an archive, and what `openRegistry` throws.
+ * Opens a location for reading. Throws `not-found` for a folder that is not a mirror directory, `invalid-bundle` for a
+ * file or device that is not an archive, and the errors of `openRegistry`.
  */
 export async function openLocation(
   location: Location,
@@ -113,7 +113,7 @@ function looksLikePath(text: string): boolean {
   return /^(?:file:\/\/|\/|\.\.?(?:\/|$))|\.tar$/.test(text);
 }
 
-// Not a URL: oc reads file://a/b as the relative path a/b, and nothing is percent-encoded.
+// The text is not a URL: oc reads file://a/b as the relative path a/b, and decodes nothing.
 function pathOf(text: string): string {
   return resolve(text.startsWith('file://') ? text.slice('file://'.length) : text);
 }

@@ -183,16 +183,23 @@ describe('the words of the pages', () => {
 
 /** The folders whose comments are checked; in the end all of them. */
 const checked = [
-  'lib/update',
-  'lib/preflight',
-  'lib/node',
-  'lib/mirroring',
-  'lib/kubernetes',
-  'lib/release',
-  'lib/bundle',
   'lib/archive',
+  'lib/bundle',
+  'lib/config',
   'lib/copy',
+  'lib/files',
+  'lib/http',
+  'lib/kubernetes',
+  'lib/machine',
+  'lib/mirroring',
+  'lib/node',
+  'lib/oci',
+  'lib/preflight',
+  'lib/registry',
+  'lib/release',
+  'lib/server',
   'lib/store',
+  'lib/update',
 ];
 
 describe('the words of comments', () => {

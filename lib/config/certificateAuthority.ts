@@ -2,34 +2,37 @@ import { X509Certificate } from 'node:crypto';
 import { messageOf, PluginError } from '../errors.ts';
 import type { ConfigManifest, KubernetesObject } from './manifest.ts';
 
-/** A certificate authority, and the registries that it is trusted for. */
+/** A CA, and the registries that it is trusted for. */
 export interface RegistryAuthority {
-  /** The certificates of the authorities as PEM. Whatever else is in the text, such as a private key, is left out. */
+  /** The certificates of the CAs as PEM. Other content of the text, such as a private key, is left out. */
   readonly certificates: string;
-  /** The hosts, with their ports, of the registries that it signs for. */
+  /** The hosts, with their ports, of the registries whose certificates it signs. */
   readonly registries: readonly string[];
-  /** The name of the ConfigMap: the one that `image.config.openshift.io/cluster` names, where it names one. */
+  /** The name of the ConfigMap; by default the name in `image.config.openshift.io/cluster`, if it has one. */
   readonly name?: string | undefined;
 }
 
-/** The file of the ConfigMap. */
+/** The path of the ConfigMap’s file. */
 export const registryAuthorityPath = 'config/update-service/registry-ca.yaml';
 
-/** The name of the ConfigMap where the cluster has none yet. */
+/** The name of the ConfigMap if the cluster has none yet. */
 export const registryAuthorityName = 'mirror-registry-ca';
 
-/** Under which name the update service looks for its registry’s authorities (cincinnati-operator, `NameCertConfigMapKey`). */
+/**
+ * The key under which the update service looks for its registry’s CAs (cincinnati-operator, `NameCertConfigMapKey`).
+ */
 const updateServiceKey = 'updateservice-registry';
 
 const certificatePattern = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----/g;
 
-// What the API server stores of one object.
+// The API server stores no larger objects.
 const sizeLimit = 1024 * 1024;
 
 /**
- * Makes the ConfigMap by which a cluster trusts registries: `image.config.openshift.io/cluster` names it in
- * `spec.additionalTrustedCA`. It has a key for each registry (`host..port`, as a key can hold no colon) and one for the update service. Throws
- * `invalid-file` for a text without a sound certificate, `usage` for a host that cannot be a key, and `too-large`.
+ * Returns the ConfigMap by which a cluster trusts registries; `image.config.openshift.io/cluster` names it in
+ * `spec.additionalTrustedCA`. It has a key for each registry (`host..port`, because a key cannot have a colon) and one
+ * for the update service. Throws `invalid-file` for a text without a valid certificate, `usage` for a host that cannot
+ * be a key, and `too-large`.
  */
 export function registryAuthorityConfigMap({
   certificates,
@@ -54,7 +57,10 @@ export function registryAuthorityConfigMap({
   };
 }
 
-/** Adds to a ConfigMap with the CAs of registries the CAs that the stored one has for others. Other objects are returned as they are. */
+/**
+ * Adds to a ConfigMap with the CAs of registries the CAs of other registries in the stored object. Returns other
+ * objects unchanged.
+ */
 export function keepAuthorities(
   object: KubernetesObject,
   stored: Readonly<Record<string, unknown>> | undefined,

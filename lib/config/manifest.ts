@@ -13,9 +13,9 @@ export interface KubernetesObject {
   readonly [field: string]: unknown;
 }
 
-/** A Kubernetes object and the file that it has in a mirror directory or a bundle. */
+/** A Kubernetes object, and the path of its file in a mirror directory or a bundle. */
 export interface ConfigManifest {
-  /** Relative, with slashes: `config/signature/sha256/81154f5c03294534.yaml`. */
+  /** The path, relative and with slashes: `config/signature/sha256/81154f5c03294534.yaml`. */
   readonly path: string;
   readonly object: KubernetesObject;
 }
@@ -23,8 +23,8 @@ export interface ConfigManifest {
 const firstKeys = ['apiVersion', 'kind', 'metadata', 'name', 'namespace'];
 
 /**
- * Writes an object as YAML that `oc apply` reads: the same bytes for the same object, in any order of its keys.
- * The fields that identify the object come first. `indentSeq` is false for lists indented as oc prints them.
+ * Formats an object as YAML for `oc apply`: the same bytes for the same object, in any order of its keys. The fields
+ * that identify the object come first. `indentSeq` is false for lists that are indented as oc prints them.
  */
 export function formatManifest(object: KubernetesObject, { indentSeq = true } = {}): string {
   return stringify(object, {

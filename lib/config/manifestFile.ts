@@ -9,8 +9,8 @@ import { writeAtomically } from '../files/atomicWrite.ts';
 export type FileOutcome = 'created' | 'configured' | 'unchanged';
 
 /**
- * Writes a small text file atomically, with the folders above it, unless it has this content already. With `dryRun`
- * only the outcome is returned. Throws `disk-full` and `not-writable`.
+ * Writes a small text file atomically, with its parent folders, unless it already has this content. With `dryRun`, only
+ * returns the outcome. Throws `disk-full` and `not-writable`.
  */
 export async function writeTextFile(path: string, text: string, dryRun = false): Promise<FileOutcome> {
   const before = await readFile(path, 'utf8').catch(() => undefined);
@@ -31,12 +31,13 @@ async function replaceFile(path: string, text: string): Promise<void> {
   }
 }
 
-/** How many manifests a folder may hold, and how many entries of any kind are looked at for them. */
+/** The largest number of manifests in a folder, and of entries of any kind to search. */
 const folderLimits = { manifests: 1000, entries: 100_000 };
 
 /**
- * Lists the files with a manifest's ending in a folder, at any depth, in no order. Links to folders are not followed, as they are by the
- * `recursive` of readdir: some lead in circles. Throws `too-large` for more than 1,000, and what readdir does.
+ * Lists the files with a manifest's extension in a folder, at any depth, in no order. Does not follow links to folders,
+ * as the `recursive` of readdir would, because some lead in circles. Throws `too-large` above the limits, and the
+ * errors of readdir.
  */
 export async function findManifestFiles(folder: string): Promise<string[]> {
   const found: string[] = [];

@@ -2,10 +2,10 @@ import { stringify } from 'yaml';
 import { digestOf, hexOf } from '../oci/digest.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
 
-/** The kinds that tell a cluster about mirrors: ImageDigestMirrorSet (from 4.13 on) and the older ImageContentSourcePolicy. */
+/** The kinds of mirror sets: ImageDigestMirrorSet (since 4.13) and the older ImageContentSourcePolicy. */
 export type MirrorSetKind = 'idms' | 'icsp';
 
-/** A repository, and its mirrors in the order of preference. */
+/** A repository, and its mirrors in order of precedence. */
 export interface MirroredSource {
   readonly source: string;
   readonly mirrors: readonly string[];
@@ -16,11 +16,11 @@ interface KindTraits {
   readonly kind: string;
   /** The field of the spec that lists the sources. */
   readonly field: string;
-  /** The field of install-config.yaml that does. */
+  /** The field of install-config.yaml that lists the sources. */
   readonly installField: string;
 }
 
-/** Both kinds as an API server has them. */
+/** Both kinds, as the API server defines them. */
 export const mirrorSetKinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
   idms: {
     apiVersion: 'config.openshift.io/v1',
@@ -36,7 +36,7 @@ export const mirrorSetKinds: Readonly<Record<MirrorSetKind, KindTraits>> = {
   },
 };
 
-/** Returns a mirror set as one of the other kind; undefined if that lacks some of its fields. */
+/** Converts a mirror set to the other kind; undefined if that kind lacks some of its fields. */
 export function convertMirrorSet({ path, object }: ConfigManifest, kind: MirrorSetKind): ConfigManifest | undefined {
   const from = mirrorSetKinds[kind === 'idms' ? 'icsp' : 'idms'];
   const { apiVersion, kind: name, field } = mirrorSetKinds[kind];
@@ -47,12 +47,13 @@ export function convertMirrorSet({ path, object }: ConfigManifest, kind: MirrorS
   return { path, object: { ...rest, apiVersion, kind: name, spec: { [field]: entries } } };
 }
 
-/** The name of mirror sets, or how it begins. */
+/** The name of mirror sets, or its prefix. */
 const sharedName = 'release-mirror';
 
 /**
- * Makes the object that sends a cluster to mirrors. Sources are sorted, and mirrors keep their order of preference. The name and the
- * path come from the content, so that objects with other mirrors stay beside it, in a cluster and in a folder.
+ * Returns the mirror set that redirects a cluster to mirrors. Sorts the sources, and keeps the order of the mirrors.
+ * Name and path depend on the content, so that objects with other mirrors can exist beside it, in a cluster and in a
+ * folder.
  */
 export function mirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
   const id = hexOf(digestOf(Buffer.from(JSON.stringify(mergeSources(sources))))).slice(0, 8);
@@ -60,7 +61,7 @@ export function mirrorSetManifest(kind: MirrorSetKind, sources: readonly Mirrore
   return { path, object: makeObject(kind, sources, `${sharedName}-${id}`) };
 }
 
-/** Makes the object as earlier versions named it: one for all mirrors. */
+/** Returns the mirror set with the name of earlier versions: one for all mirrors. */
 export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
   return {
     path: `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}.yaml`,
@@ -69,8 +70,8 @@ export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly M
 }
 
 /**
- * Adds to a mirror set the mirrors that the stored object has besides, so that writing it takes no mirror away. Other objects are
- * returned as they are. Stored entries come first, in their order and with their other fields.
+ * Adds to a mirror set the other mirrors of the stored object, so that writing it removes no mirror. Returns other
+ * objects unchanged. Stored entries come first, in their order and with their other fields.
  */
 export function keepMirrors(
   object: KubernetesObject,
@@ -87,14 +88,14 @@ export function keepMirrors(
 }
 
 /**
- * Formats, in the words of `oc adm release mirror`, what to add to install-config.yaml and which object to create.
- * Scripts cut out the YAML between the blank lines. Has no empty first line and no line break at the end.
+ * Formats the instructions of `oc adm release mirror`: the section for install-config.yaml, and the object to create.
+ * Scripts cut out the YAML between the blank lines. There is no empty first line and no line break at the end.
  */
 export function formatMirrorInstructions(kind: MirrorSetKind, sources: readonly MirroredSource[]): string {
   const { kind: name, installField } = mirrorSetKinds[kind];
   return [
     'To use the new mirrored repository to install, add the following section to the install-config.yaml:\n',
-    // As oc indents it.
+    // The indentation of oc.
     stringify({ [installField]: mergeSources(sources) }, { indentSeq: false, lineWidth: 0 }),
     `\nTo use the new mirrored repository for upgrades, use the following to create an ${name}:\n`,
     formatManifest(makeObject(kind, sources, 'example'), { indentSeq: false }).trimEnd(),
@@ -108,7 +109,7 @@ const listFields: Readonly<Record<string, string>> = {
   ImageContentSourcePolicy: 'repositoryDigestMirrors',
 };
 
-/** The entries of a mirror set of any author. */
+/** Returns the entries of a mirror set, which any program may have written. */
 function entriesOf(
   spec: unknown,
   field: string,

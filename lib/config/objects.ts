@@ -4,15 +4,18 @@ import { readDocuments, type DocumentLimits, type Documents } from '../release/d
 /** A Kubernetes object that was not checked. */
 export type UnknownObject = Readonly<Record<string, unknown>>;
 
-/** Of one configuration file: the largest that an API server takes, and many more objects than this project writes into one. */
+/**
+ * The limits of one configuration file. API servers store no larger object, and this program writes far fewer objects
+ * into one file.
+ */
 const manifestLimits: DocumentLimits = { length: 1024 * 1024, tokens: 20_000 };
 
-/** Of what a person or a release has: a kubeconfig for hundreds of clusters, the definitions of a release. */
+/** The limits of files of users or releases: a kubeconfig for hundreds of clusters, the definitions of a release. */
 export const largeLimits: DocumentLimits = { length: 4 * 1024 * 1024, tokens: 60_000 };
 
 /**
- * Reads every object that `oc apply` would find in a YAML or JSON text: in all documents and lists. Throws
- * `invalid-file`, naming `where`.
+ * Reads every object in a YAML or JSON text, in all documents and lists, as `oc apply` does. Throws `invalid-file` with
+ * `where`.
  */
 export function readObjects(text: string, where: string, limits: DocumentLimits = manifestLimits): UnknownObject[] {
   return listObjects(text, where, limits).objects;
@@ -36,7 +39,7 @@ function readValues(text: string, where: string, limits: DocumentLimits): Docume
     const { values, tokens } = readDocuments(text, limits);
     return { values: values.flatMap(flatten), tokens };
   } catch (cause) {
-    // Aliases that multiply and brackets nested without end come to light only when values are made of them.
+    // Aliases that multiply and deep nesting are only detected when values are created from them.
     const odd = cause instanceof ReferenceError || cause instanceof RangeError;
     const what = odd ? 'has a size, aliases or nesting that no manifest needs' : 'is neither YAML nor JSON';
     throw new PluginError('invalid-file', `${where} ${what}`, { cause });

@@ -6,12 +6,15 @@ import { updateServiceManifests, type UpdateServiceOptions } from './updateServi
 
 /** The configuration of a release, without its images. */
 export interface ReleaseConfiguration {
-  /** Where clusters find the images; without sources there is no mirror set. */
+  /** The mirrors of the images; without sources there is no mirror set. */
   readonly mirrors?: { readonly kind: MirrorSetKind; readonly sources: readonly MirroredSource[] } | undefined;
   readonly updateService?: UpdateServiceOptions | undefined;
 }
 
-/** Makes the ConfigMaps with the signatures of a release: its own, and in a multi-architecture release those of its images that have any. */
+/**
+ * Returns the ConfigMaps with the signatures of a release; for a multi-architecture release, also those of its signed
+ * images.
+ */
 export function signatureManifests({
   release,
   signatures,
@@ -22,7 +25,7 @@ export function signatureManifests({
   });
 }
 
-/** Makes every manifest that goes with a release. The same inputs give the same manifests. */
+/** Returns all configuration manifests of a release. The same inputs give the same manifests. */
 export function releaseManifests(
   signed: SignedRelease,
   { mirrors, updateService }: ReleaseConfiguration,

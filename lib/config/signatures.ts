@@ -4,7 +4,7 @@ import { isVersion } from '../release/version.ts';
 import type { ConfigManifest } from './manifest.ts';
 import { readObjects, type UnknownObject } from './objects.ts';
 
-/** Signatures by the digest of the release that they are for, each in the order of its numbers. */
+/** Signatures by the digest of their release, each list in the order of the numbers. */
 export type SignaturesByDigest = ReadonlyMap<Digest, readonly Buffer[]>;
 
 /** The label by which the cluster finds signatures in `openshift-config-managed`. */
@@ -16,9 +16,10 @@ const annotations = {
 } as const;
 
 /**
- * Makes the ConfigMap by which the cluster verifies a release without a signature store (cluster-version-operator reads
- * those that library-go's `GetSignaturesAsConfigmap` writes; this one has the same name, so either replaces the other). `signer` is
- * the fingerprint of the key; `version` is left out where it is not known. The signatures keep their order.
+ * Returns the ConfigMap by which the cluster verifies a release without a signature store. The cluster-version-operator
+ * reads the ConfigMaps of library-go's `GetSignaturesAsConfigmap`; this one has the same name, so either replaces the
+ * other. `signer` is the fingerprint of the key. `version` is left out if it is unknown. The signatures keep their
+ * order.
  */
 export function signatureConfigMap(
   digest: Digest,
@@ -49,15 +50,15 @@ export function signatureConfigMap(
 }
 
 /**
- * Reads the signatures in a YAML or JSON text of this project, `oc adm release mirror`, `oc-mirror` or `oc get -o
- * yaml`, which may have several documents, lists, and signatures of several releases. Empty for a text without such a
- * ConfigMap. Throws `invalid-file`, naming `where`.
+ * Reads the signatures in a YAML or JSON text of this program, `oc adm release mirror`, `oc-mirror` or `oc get -o
+ * yaml`. The text may have several documents, lists, and signatures of several releases. Empty for a text without such
+ * a ConfigMap. Throws `invalid-file` with `where`.
  */
 export function readSignatures(text: string, where: string): SignaturesByDigest {
   return signaturesIn(readObjects(text, where), where);
 }
 
-/** As readSignatures, of objects that have been read. */
+/** Does the same as readSignatures for parsed objects. */
 export function signaturesIn(objects: readonly UnknownObject[], where: string): SignaturesByDigest {
   const entries = objects
     .filter(isSignatureConfigMap)
@@ -73,7 +74,9 @@ export function signaturesIn(objects: readonly UnknownObject[], where: string): 
   return group(numbered);
 }
 
-/** Gathers the signatures out of the texts of a `config` folder, each signature once. Throws `invalid-file`, naming the file. */
+/**
+ * Collects the signatures in the texts of a `config` folder, each signature once. Throws `invalid-file` with the file.
+ */
 export function readAllSignatures(files: Iterable<{ path: string; text: string }>): SignaturesByDigest {
   return mergeSignatures([...files].map(({ path, text }) => readSignatures(text, path)));
 }
@@ -99,7 +102,7 @@ function isSignatureConfigMap({ kind, metadata }: UnknownObject): boolean {
 function decode(value: unknown, where: string): Buffer {
   const text = typeof value === 'string' ? value.replace(/\s/g, '') : '';
   const bytes = Buffer.from(text, 'base64');
-  // Buffer passes over what is not base64; a signature that was mangled should be called that.
+  // Buffer skips characters that are not base64, but a corrupt signature must be reported.
   if (text !== '' && bytes.toString('base64') === text) return bytes;
   throw new PluginError('invalid-file', `${where} is not base64`);
 }

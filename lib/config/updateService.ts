@@ -3,29 +3,32 @@ import { parseReference, parseRepository } from '../oci/reference.ts';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
 import type { ConfigManifest } from './manifest.ts';
 
-/** The content of an update service in a cluster, and the authorities that it trusts. */
+/** The content of an update service in a cluster, and the CAs that it trusts. */
 export interface UpdateServiceOptions {
-  /** The repository, with its registry, that holds the release images by tag. */
+  /** The repository, with its registry, that has the release images by tag. */
   readonly releases: string;
   /** The graph-data image by digest. */
   readonly graphDataImage: string;
-  /** PEM certificates of the authorities of the registries. */
+  /** The certificates of the registries’ CAs in PEM. */
   readonly certificateAuthority?: string | undefined;
-  /** The name of the ConfigMap for them: the one that `image.config.openshift.io/cluster` names already, if any. */
+  /**
+   * The name of the ConfigMap for them; by default the name that `image.config.openshift.io/cluster` already has, if
+   * any.
+   */
   readonly certificateAuthorityName?: string | undefined;
   readonly name?: string | undefined;
   readonly namespace?: string | undefined;
 }
 
-/** The name and the namespace that the update service has unless others are given; the operator’s own default namespace. */
+/** The default name and namespace of the update service. The namespace is the operator’s default. */
 const updateServiceDefaults = { name: 'update-service', namespace: 'openshift-update-service' } as const;
 
 const hostLabelLimit = 63;
 
 /**
- * Makes the UpdateService and, where a certificate authority was given, the ConfigMap with it. The operator
- * (cincinnati-operator) does the rest. Throws `usage` for a name that would make the host of its route too long,
- * `invalid-reference`, and what `registryAuthorityConfigMap` throws.
+ * Returns the UpdateService and, if a CA is given, the ConfigMap with it. The operator (cincinnati-operator) creates
+ * the rest. Throws `usage` if the host name of its route would be too long, `invalid-reference`, and the errors of
+ * `registryAuthorityConfigMap`.
  */
 export function updateServiceManifests(options: UpdateServiceOptions): ConfigManifest[] {
   const { releases, graphDataImage, certificateAuthority, certificateAuthorityName } = options;
@@ -42,7 +45,8 @@ export function updateServiceManifests(options: UpdateServiceOptions): ConfigMan
       apiVersion: 'updateservice.operator.openshift.io/v1',
       kind: 'UpdateService',
       metadata: { name, namespace },
-      // Two, so that one stays while a node is drained: the operator makes a disruption budget from two on.
+      // Two replicas, so that one keeps running while a node is drained. The operator creates a
+      // disruption budget for two or more.
       spec: { replicas: 2, releases: `${repository.registry}/${repository.repository}`, graphDataImage },
     },
   };
@@ -56,8 +60,8 @@ export function updateServiceManifests(options: UpdateServiceOptions): ConfigMan
 }
 
 /**
- * Formats the commands that make a cluster trust the CAs of the registries. They add to the ConfigMap that the cluster names already.
- * Empty without CAs.
+ * Formats the commands that make a cluster trust the CAs of the registries. They add to the ConfigMap that the cluster
+ * already names. Empty without CAs.
  */
 export function formatTrustInstructions({ certificateAuthority }: UpdateServiceOptions): string {
   if (certificateAuthority === undefined) return '';
@@ -72,8 +76,8 @@ export function formatTrustInstructions({ certificateAuthority }: UpdateServiceO
 }
 
 /**
- * Formats the commands that make a cluster use the update service. They change objects of the cluster, and need values that are known
- * only when the service runs.
+ * Formats the commands that make a cluster use the update service. They change objects of the cluster, and need values
+ * that are only known when the service runs.
  */
 export function formatUpdateServiceInstructions(options: UpdateServiceOptions): string {
   const { name = updateServiceDefaults.name, namespace = updateServiceDefaults.namespace } = options;
@@ -93,8 +97,8 @@ export function formatUpdateServiceInstructions(options: UpdateServiceOptions): 
 }
 
 /**
- * The host of a route begins with the route’s name and its namespace, in one label. NAME-policy-engine-route is the longest that any
- * version of the operator makes.
+ * Checks the name of an update service. The first label of its route’s host has the name of the route and the
+ * namespace. NAME-policy-engine-route is the longest name of a route in any version of the operator.
  */
 function checkName(name: string, namespace: string): void {
   const longest = hostLabelLimit - `-policy-engine-route-${namespace}`.length;

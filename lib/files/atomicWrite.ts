@@ -3,21 +3,21 @@ import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
 
-/** How a file is replaced. */
+/** Options of replacing a file. */
 export interface AtomicWriteOptions {
   /** Permissions, before the umask. */
   readonly mode?: number;
-  /** Path of the incomplete file, on the same file system; `<path>.partial` by default. */
+  /** The path of the incomplete file, on the same file system; `<path>.partial` by default. */
   readonly partial?: string;
   /** Sets attributes of the file before it gets its name, such as its owner. */
   readonly prepare?: (file: FileHandle) => Promise<void>;
-  /** What an error calls the file; its path by default. */
+  /** The name of the file in errors; its path by default. */
   readonly name?: string;
 }
 
 /**
- * Writes a small file in one step, durably, and makes its folder: a reader finds the old content or the new one. Throws `disk-full` and
- * `not-writable`.
+ * Writes a small file atomically and durably, and creates its folder. A reader finds the old content or the new
+ * content. Throws `disk-full` and `not-writable`.
  */
 export async function writeAtomically(
   path: string,
@@ -38,13 +38,13 @@ export async function writeAtomically(
   }
 }
 
-/** Writes a new file durably, in place of any file or link of that name. Throws the system’s errors. */
+/** Writes a new file durably, and replaces any file or link of that name. Throws the system’s errors. */
 export async function writeDurably(
   path: string,
   content: Buffer | string,
   { mode = 0o666, prepare }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
 ): Promise<void> {
-  // Another user may have made a link there, which must not be written through.
+  // Another user may have created a link there, and writing must not follow it.
   await rm(path, { force: true });
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   await using file = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);

@@ -66,7 +66,7 @@ export async function checkSpace(path: string, needed: number): Promise<void> {
 }
 
 /**
- * Creates a folder and those above it, as `mkdir -p` does; `mode` is before the umask. Throws the system’s error. The
+ * Creates a folder and its parents, as `mkdir -p` does. `mode` is before the umask. Throws the system’s error. The
  * `recursive` of Node.js never ends if the system reports ENOENT for a folder that it does not allow (`/proc/x`).
  */
 export async function makeFolders(path: string, mode = 0o777): Promise<void> {
@@ -88,8 +88,8 @@ async function isFolder(path: string): Promise<boolean> {
 }
 
 /**
- * Checks, without writing, that a file can be written: no folder has its name, and its folder, or the nearest one above
- * that exists, is writable. Throws `not-writable`.
+ * Checks, without writing, that a file can be written: no folder has its name, and its folder, or the nearest existing
+ * parent, is writable. Throws `not-writable`.
  */
 export async function checkFileWritable(path: string): Promise<void> {
   if (await isFolder(path)) {
@@ -99,14 +99,14 @@ export async function checkFileWritable(path: string): Promise<void> {
   }
   const nearest = await nearestExisting(dirname(path));
   try {
-    // The slash makes the system refuse a file.
+    // With the slash, the system refuses a file.
     await access(`${nearest}/`, constants.W_OK | constants.X_OK);
   } catch (error) {
     throw describeWriteError(error, nearest);
   }
 }
 
-/** Returns the path itself, or the nearest path above it that exists. */
+/** Returns the path itself, or its nearest existing parent. */
 async function nearestExisting(path: string): Promise<string> {
   const whole = resolve(path);
   const found = await stat(whole).catch((error: unknown) => (isMissing(error) ? undefined : whole));

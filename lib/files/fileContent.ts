@@ -6,14 +6,14 @@ import { isPluginError, messageOf, PluginError } from '../errors.ts';
 const chunkSize = 256 * 1024;
 
 /**
- * Streams a file from an offset in bytes, unverified. Opens the file at the first read, so that an unused stream
- * holds no file. The stream fails with `not-readable`, `not-found` and `interrupted`.
+ * Streams a file from an offset in bytes, unverified. Opens the file at the first read, so that an unused stream keeps
+ * no file open. The stream fails with `not-readable`, `not-found` and `interrupted`.
  */
 export function readFileContent(path: string, signal: AbortSignal, start = 0): Readable {
   return readOpenFile(() => open(path, 'r'), path, signal, start);
 }
 
-/** Streams the file that `openFile` opens, as readFileContent does. `path` is for the message. */
+/** Streams the file that `openFile` opens, as readFileContent does. `path` is for messages. */
 export function readOpenFile(
   openFile: () => Promise<FileHandle>,
   path: string,
@@ -50,7 +50,7 @@ export function isMissing(error: unknown): boolean {
   return code === 'ENOENT' || code === 'ENOTDIR';
 }
 
-/** Returns undefined for an error of a file that does not exist, and throws any other error: for the `catch` of a promise. */
+/** Returns undefined for the error of a missing file, and throws any other error. For the `catch` of a promise. */
 export function ignoreMissing(error: unknown): undefined {
   if (!isMissing(error) && !isPluginError(error, 'not-found')) throw error;
 }

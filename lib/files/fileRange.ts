@@ -5,7 +5,7 @@ import { describeReadError } from './fileContent.ts';
 
 const chunkSize = 1024 * 1024;
 
-/** Bytes at offsets: a FileHandle, or several as one. */
+/** Bytes at offsets: a FileHandle, or several that are read as one. */
 export interface RandomAccess {
   read(
     buffer: Buffer,
@@ -27,7 +27,7 @@ export interface Piece {
 /**
  * Streams `size` bytes of an open file from the offset `start`, unverified; fewer at the end of the file. Several
  * streams of one file may be read concurrently, and none closes it. The stream fails with `not-readable` and
- * `interrupted`. `path` is for the message.
+ * `interrupted`. `path` is for messages.
  */
 export function readRange(
   file: Pick<RandomAccess, 'read'>,
@@ -45,9 +45,9 @@ const spare: Buffer[] = [];
 const spareLimit = 12;
 
 /**
- * Reads `size` bytes of an open file from the offset `start` as readRange does, with at most two buffers: each chunk
- * is overwritten by the one after the next, and all of them after the end. New buffers for many gigabytes cost more
- * than reading them.
+ * Reads `size` bytes of an open file from the offset `start` as readRange does, with at most two buffers. Each chunk is
+ * overwritten by the one after the next, and all of them after the end. New buffers for many gigabytes cost more than
+ * reading them.
  */
 export async function* readChunks(
   file: Pick<RandomAccess, 'read'>,
@@ -71,7 +71,10 @@ export async function* readChunks(
   }
 }
 
-/** Reads as readChunks does, but into shared memory, and the next chunk while the caller uses the last one. */
+/**
+ * Does the same as readChunks, but reads into shared memory, and reads the next chunk while the caller uses the last
+ * one.
+ */
 export async function* readAhead(
   file: Pick<RandomAccess, 'read'>,
   path: string,
@@ -88,12 +91,12 @@ export async function* readAhead(
   try {
     for (let chunk = await next; chunk.done !== true; chunk = await next) {
       next = chunks.next();
-      // The caller may end before it asks for the chunk that cannot be read.
+      // The caller may stop before it requests the unreadable chunk.
       next.catch(() => undefined);
       yield chunk.value;
     }
   } finally {
-    // The file may be closed after that.
+    // Wait, because the caller may then close the file.
     await next.catch(() => undefined);
   }
 }
@@ -138,7 +141,7 @@ export async function readFully(
   return bytes.subarray(0, done);
 }
 
-/** Writes all bytes at an offset of an open file: a disk that is almost full accepts only a part at first. */
+/** Writes all bytes at an offset of an open file. A disk that is almost full first accepts only a part. */
 export async function writeFully(file: RandomAccess, bytes: Buffer, position: number): Promise<void> {
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
@@ -161,7 +164,8 @@ export function writePieces(pieces: readonly Piece[], bytes: Buffer, offset: num
 }
 
 /**
- * Calls `move` for each range until `size` bytes are moved, or none is. It returns the number of bytes that it moved.
+ * Calls `move` for each range until `size` bytes are moved, or `move` moves none. `move` returns the number of moved
+ * bytes.
  */
 function eachPiece(
   pieces: readonly Piece[],

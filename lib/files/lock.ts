@@ -7,7 +7,7 @@ import { bootId, isRunning, machineId, processNamespace, startTimeOf } from './p
 
 /**
  * Takes a lock file for this process, and returns a function that releases it. Takes over a lock whose process has
- * ended. Throws `busy` if this or another process has it, `disk-full`, `not-writable`.
+ * ended. Throws `busy` if this or another process has it, `disk-full` and `not-writable`.
  */
 export async function takeLock(path: string, what: string): Promise<() => Promise<void>> {
   const mine = JSON.stringify({
@@ -36,7 +36,7 @@ export async function checkLock(path: string, what: string): Promise<void> {
   }
 }
 
-/** Returns the content of a lock file that no process has; undefined if there is none. Throws `busy`. */
+/** Returns the content of a lock file whose process has ended; undefined if there is no lock file. Throws `busy`. */
 async function readLock(path: string, what: string): Promise<string | undefined> {
   const content = (await readFile(path, 'utf8').catch(ignoreMissing)) ?? ((await isLink(path)) ? '' : undefined);
   if (content === undefined) return undefined;
@@ -44,7 +44,7 @@ async function readLock(path: string, what: string): Promise<string | undefined>
   return content;
 }
 
-/** Creates a lock file; returns false if there is one. */
+/** Creates a lock file. Returns false if it exists. */
 async function create(path: string, content: string): Promise<boolean> {
   try {
     await using file = await open(path, 'wx');
@@ -74,8 +74,8 @@ function isHeld(content: string): boolean {
       readonly kernel?: string;
       readonly pid: number;
     };
-    // Processes of other machines and containers are unknown. Containers that see all processes of a machine see
-    // those of each other, even if their host names change, as in pods.
+    // Processes of other machines and containers are invisible. Containers that see all processes
+    // of a machine see those of each other, even if their host names change, as in pods.
     const isSeen = host === machineIdentity() || (kernel !== undefined && kernel !== '' && kernel === bootIdentity());
     if (!isSeen) return true;
     return started === startTimeOf(pid) && isRunning(pid);
@@ -84,7 +84,10 @@ function isHeld(content: string): boolean {
   }
 }
 
-/** Identifies the machine or container whose processes are visible. Others may share its host name and the folder. */
+/**
+ * Identifies the machine or container whose processes are visible. Another one may have the same host name and use the
+ * same folder.
+ */
 function machineIdentity(): string {
   return [hostname(), machineId(), processNamespace()].filter((part) => part !== '').join(' ');
 }
@@ -95,7 +98,7 @@ function bootIdentity(): string {
   return boot === '' || space === '' ? '' : `${boot} ${space}`;
 }
 
-/** Returns whether a path is a symbolic link. A broken one exists, but cannot be read. */
+/** Returns whether a path is a symbolic link. A broken link exists, but cannot be read. */
 async function isLink(path: string): Promise<boolean> {
   return (await lstat(path).catch(ignoreMissing))?.isSymbolicLink() ?? false;
 }

@@ -10,12 +10,12 @@ const pattern = /^\.[\w.-]+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.partial$/;
 const linkAttempts = 10;
 const abandonedAfter = 60 * 60 * 1000;
 
-/** Makes a name for an incomplete file that no other writer uses: `.<what>.<machine>-<process>-<random>.partial`. */
+/** Returns a name for an incomplete file that no other writer uses: `.<what>.<machine>-<process>-<random>.partial`. */
 export function partialName(what: string): string {
   return `.${what}.${machineHash()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
 }
 
-/** Makes a file or link as `partial`, and gives it its final name in one step. Leaves nothing after a failure. */
+/** Creates a file or link as `partial`, and renames it to its final name. Leaves nothing after a failure. */
 export async function placeFile(
   partial: string,
   path: string,
@@ -25,12 +25,12 @@ export async function placeFile(
     await make(partial);
     await rename(partial, path);
   } finally {
-    // Also after success: if both are hard links to one file, POSIX rename does nothing and keeps both.
+    // Also after success, because rename of POSIX keeps both if they are hard links to one file.
     await rm(partial, { force: true });
   }
 }
 
-/** Makes a hard link to a file, or a copy if the file system does not support the link. */
+/** Creates a hard link to a file, or a copy if the file system does not support the link. */
 export async function linkOrCopy(from: string, to: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -43,7 +43,7 @@ export async function linkOrCopy(from: string, to: string): Promise<void> {
   }
 }
 
-/** Makes a symbolic link to a file in the same folder, or a copy if links are not supported. */
+/** Creates a symbolic link to a file in the same folder, or a copy if links are not supported. */
 export function symlinkOrCopy(from: string, to: string): Promise<void> {
   return orCopy(symlink(basename(from), to), from, to);
 }
@@ -59,8 +59,8 @@ async function orCopy(linking: Promise<void>, from: string, to: string): Promise
 }
 
 /**
- * Removes incomplete files of ended processes of this machine, and those unchanged for an hour. Returns the removed
- * names.
+ * Removes incomplete files of ended processes of this machine, and files that did not change for an hour. Returns the
+ * removed names.
  */
 export async function removeAbandoned(folder: string): Promise<string[]> {
   const removed: string[] = [];

@@ -9,13 +9,16 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns when a process started, in the units of the kernel, because process numbers are reused; '' if unknown. */
+/** Returns the start time of a process, in the units of the kernel, because process IDs are reused; '' if unknown. */
 export function startTimeOf(pid: number): string {
   const fields = readOrEmpty(() => readFileSync(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /s, '');
   return fields.split(' ')[19] ?? '';
 }
 
-/** Identifies the process namespace: process numbers are unique in one only, and containers may share a host name. '' if unknown. */
+/**
+ * Identifies the process namespace; '' if unknown. Process IDs are unique in one namespace only, and containers may
+ * share a host name.
+ */
 export function processNamespace(): string {
   return readOrEmpty(() => readlinkSync('/proc/self/ns/pid'));
 }
@@ -25,7 +28,7 @@ export function machineId(): string {
   return readOrEmpty(() => readFileSync('/etc/machine-id', 'utf8'));
 }
 
-/** Identifies the run of the kernel, which ends with a restart of the machine; '' if unknown. */
+/** Identifies the current boot of the machine; '' if unknown. */
 export function bootId(): string {
   return readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
 }

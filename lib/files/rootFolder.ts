@@ -10,7 +10,7 @@ import { readWhole } from './smallFile.ts';
 
 /** An entry of a folder: its lstat, and its target if it is a symbolic link. */
 export interface FolderEntry {
-  /** Relative to the root, with `/`. */
+  /** The path relative to the root, with `/`. */
   readonly path: string;
   readonly stats: Stats;
   readonly target?: string;
@@ -29,10 +29,10 @@ const pathOnly = 0o10000000;
 const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
 
 /**
- * A folder and the tree below it. Access is confined to it: symbolic links below it are not followed, only regular
- * files on the same file system are opened, and the folder must stay the one of the first access. The path of the
- * folder itself may be a link. On Linux each check is made on the descriptor that is then read, elsewhere on the path
- * just before it is opened.
+ * A folder and the tree below it. Access is confined to it: symbolic links below it are not followed, and only regular
+ * files on the same file system are opened. The folder must stay the same after the first access; its own path may be a
+ * link. On Linux, each check is made on the descriptor that is then read; elsewhere on the path just before it is
+ * opened.
  */
 export class RootFolder {
   readonly path: string;
@@ -48,8 +48,8 @@ export class RootFolder {
   }
 
   /**
-   * Returns the size of a regular file in bytes; undefined if it does not exist. Throws `not-readable` as `open`
-   * does.
+   * Returns the size of a regular file in bytes; undefined if it does not exist. Throws the same `not-readable` as
+   * `open`.
    */
   async sizeOf(path: string): Promise<number | undefined> {
     return this.#visit(path, (place) => Promise.resolve(this.#requireFile(place, path).size)).catch(ignoreMissing);
@@ -63,20 +63,23 @@ export class RootFolder {
     return this.#visit(path, (place) => Promise.resolve(place.stats)).catch(ignoreMissing);
   }
 
-  /** Reads a file. Throws as `open` does, and `too-large` above the limit in bytes. */
+  /** Reads a file. Throws the errors of `open`, and `too-large` above the limit in bytes. */
   async read(path: string, limit: number): Promise<Buffer> {
     await using file = await this.open(path);
     return await readWhole(file, join(this.path, path), limit);
   }
 
-  /** Streams a file from an offset in bytes, unverified. The file is opened with the first byte that is read. The stream fails as `open` does. */
+  /**
+   * Streams a file from an offset in bytes, unverified. Opens the file at the first read. The stream fails with the
+   * errors of `open`.
+   */
   stream(path: string, signal: AbortSignal, start = 0): Readable {
     return readOpenFile(() => this.open(path), join(this.path, path), signal, start);
   }
 
   /**
-   * Reads `size` bytes of a file from `start`. Each chunk is overwritten by the one after the next. Fails as `open`
-   * does.
+   * Reads `size` bytes of a file from `start`. Each chunk is overwritten by the one after the next. Throws the errors
+   * of `open`.
    */
   async *chunks(path: string, start: number, size: number, signal: AbortSignal): AsyncGenerator<Buffer> {
     await using file = await this.open(path);
@@ -204,9 +207,9 @@ export class RootFolder {
   }
 }
 
-/** Something that is there, found without opening it. */
+/** An existing entry that was found without opening it. */
 interface Place extends AsyncDisposable {
-  /** A path to it while the descriptor is open, even if it is renamed (on Linux). */
+  /** A path to the entry while the descriptor is open, even if the entry is renamed (on Linux). */
   readonly path: string;
   readonly stats: Stats;
 }
@@ -228,7 +231,7 @@ async function openPlace(path: string, flags: number): Promise<Place> {
 
 async function isSameFilesystem(a: Place, b: Place): Promise<boolean> {
   if (a.stats.dev === b.stats.dev) return true;
-  // On overlayfs and btrfs a file may have another device number than its folder.
+  // On overlayfs and btrfs, a file may have another device number than its folder.
   const [mountA, mountB] = await Promise.all([a, b].map(mountOf));
   return mountA !== undefined && mountA === mountB;
 }

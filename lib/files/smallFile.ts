@@ -4,12 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import { isMissing } from './fileContent.ts';
 
-/** Maximum time without data from the writer of a pipe, in milliseconds. */
+/** The longest time without data from the writer of a pipe, in milliseconds. */
 const pipeTimeout = 30_000;
 const pipeInterval = 20;
 
 /**
- * Reads a small file: a regular one, or a pipe with a writer, such as `<(…)` of a shell. Throws `not-found`,
+ * Reads a small file: a regular file, or a pipe with a writer, such as `<(…)` of a shell. Throws `not-found`,
  * `not-readable` and, above the limit (bytes), `too-large`. The messages begin with the path.
  */
 export async function readSmallFile(path: string, limit: number): Promise<Buffer> {
@@ -31,8 +31,8 @@ export async function readSmallFile(path: string, limit: number): Promise<Buffer
 }
 
 /**
- * Reads an open file. Throws `too-large` above the limit (bytes), and errors of the file system. `path` is for the
- * message.
+ * Reads an open file. Throws `too-large` above the limit (bytes), and errors of the file system. `path` is for
+ * messages.
  */
 export async function readWhole(file: FileHandle, path: string, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];

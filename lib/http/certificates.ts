@@ -5,38 +5,35 @@ import { createSecureContext, getCACertificates, type ConnectionOptions } from '
 import { messageOf, PluginError } from '../errors.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 
-/** How to verify registries, and the folders of their certificates. */
+/** Options for verifying registries, and the folders of their certificates. */
 export interface CertificatesOptions {
-  /** Accept any certificate of a server (`--insecure`). */
+  /** Accept any certificate of a server. */
   readonly insecure: boolean;
-  /**
-   * The path of a PEM file with certificate authorities to trust in addition to those of the system
-   * (`--certificate-authority`).
-   */
+  /** The path of a PEM file with CAs to trust in addition to those of the system. */
   readonly certificateAuthority?: string | undefined;
-  /** Folders with one folder for each registry, in order of precedence; default: those of podman and docker. */
+  /** Folders with one folder for each registry, in order of precedence; by default those of podman and docker. */
   readonly folders?: readonly string[];
 }
 
 /**
- * Options of a TLS context. Use one context for all connections to a host: loading the CAs of a system takes ten
- * milliseconds.
+ * Options of a TLS context. Use one context for all connections to a host, because loading the CAs of a system takes
+ * ten milliseconds.
  */
 export interface TlsOptions extends Pick<
   ConnectionOptions,
   'ciphers' | 'minVersion' | 'maxVersion' | 'pskCallback' | 'checkServerIdentity'
 > {
-  /** Certificate authorities in PEM, the system’s included. */
+  /** CAs in PEM, including those of the system. */
   readonly ca?: string[];
-  /** Certificates for the client in PEM; each with its key at the same place of `key`. */
+  /** Client certificates in PEM. Each has its key at the same index of `key`. */
   readonly cert?: string[];
   readonly key?: string[];
-  /** Takes any certificate in `ca` as an authority, also one that another has signed, as Go does. */
+  /** Trust each certificate in `ca` as a CA, also an intermediate one, as Go does. */
   readonly allowPartialTrustChain?: boolean;
   readonly rejectUnauthorized?: boolean;
 }
 
-/** TLS options of each registry of a run. Files are read once, when a registry is first needed. */
+/** The TLS options of each registry of a run. Reads files once, when a registry is first needed. */
 export class Certificates {
   readonly #options: CertificatesOptions;
   readonly #registries = new Map<string, Promise<TlsOptions>>();
@@ -47,9 +44,9 @@ export class Certificates {
   }
 
   /**
-   * Returns the TLS options for a registry (`host` or `host:port`): the CAs of the system and of Node.js, those of
-   * `certificateAuthority`, and from `<folder>/<registry>/` each `*.crt` as a CA and each `*.cert` with its `*.key`
-   * for the client (containers-certs.d(5)). Throws `not-readable` and `invalid-file`, naming the file.
+   * Returns the TLS options for a registry (`host` or `host:port`). CAs are those of the system, of Node.js and of
+   * `certificateAuthority`. From `<folder>/<registry>/`, each `*.crt` is a CA, and each `*.cert` with its `*.key` a
+   * client certificate (containers-certs.d(5)). Throws `not-readable` and `invalid-file` with the file.
    */
   for(registry: string): Promise<TlsOptions> {
     const known = this.#registries.get(registry) ?? this.#read(registry);
@@ -81,7 +78,7 @@ async function readAllAuthorities(certificateAuthority: string | undefined): Pro
 
 async function readRegistryFolder(folders: readonly string[], registry: string): Promise<TlsOptions> {
   for (const folder of folders.map((parent) => join(parent, registry))) {
-    // Folders of other users may not be readable; podman skips them too.
+    // Folders of other users may not be readable. podman skips them too.
     const names = await readdir(folder).catch(() => undefined);
     if (!names) continue;
     const withSuffix = (suffix: string) =>
@@ -131,7 +128,7 @@ async function readAuthorities(path: string): Promise<string[]> {
   return found;
 }
 
-/** The CAs of a system are a quarter of a megabyte. */
+/** The largest file in bytes. The CAs of a system have a quarter of a megabyte. */
 const sizeLimit = 16 * 1024 * 1024;
 
 async function readPem(path: string): Promise<string> {

@@ -16,16 +16,16 @@ import { Trace } from './trace.ts';
 /** Options of connections. An exchange has no time limit of its own. */
 export interface ConnectionsOptions extends IdleTimeoutOptions {
   readonly certificates: Pick<Certificates, 'for'>;
-  /** Contains HTTPS_PROXY, HTTP_PROXY and NO_PROXY; default: no proxy. */
+  /** Has HTTPS_PROXY, HTTP_PROXY and NO_PROXY; default: no proxy. */
   readonly environment?: Environment;
-  /** Concurrent exchanges with one host; default 6. */
+  /** The number of concurrent exchanges with one host; default 6. */
   readonly maxPerRegistry?: number;
   readonly userAgent?: string;
   /** Gets one line without secrets for each request. */
   readonly log?: (message: string) => void;
 }
 
-/** One HTTP request. A body that is a function is called when the limit of concurrent requests allows it, and needs a Content-Length header. */
+/** One HTTP request. A body function is called when the request may start, and needs a Content-Length header. */
 export interface ExchangeRequest {
   readonly method: string;
   readonly url: URL;
@@ -34,14 +34,14 @@ export interface ExchangeRequest {
   readonly signal: AbortSignal;
 }
 
-/** A response. Its body must be read to the end or destroyed, because it counts as a concurrent request until then. */
+/** A response. Read its body to the end or destroy it, because the request counts as concurrent until then. */
 export interface ExchangeResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: Readable;
 }
 
-/** A response with its body, up to the limit that the caller gave. */
+/** A response with its body, up to the limit of the caller. */
 export interface ReadResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -51,8 +51,8 @@ export interface ReadResponse {
 type Accept = (status: number, headers: IncomingHttpHeaders) => ((chunk: Buffer) => void) | undefined;
 
 /**
- * HTTP exchanges over keep-alive connections, one at a time on each: no retry, no redirect, no credentials. Each throws `unreachable`, `tls`,
- * or `interrupted` if the signal is aborted.
+ * HTTP exchanges over keep-alive connections, one at a time on each: no retries, redirects or credentials. Each throws
+ * `unreachable`, `tls`, or `interrupted` if the signal is aborted.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -65,7 +65,7 @@ export class Connections {
     this.#options = options;
   }
 
-  /** Sends a request, and returns once the head of the response is received. The body fails with PluginErrors too. */
+  /** Sends a request, and returns the head of the response with its body. The body fails with PluginErrors too. */
   async exchange(request: ExchangeRequest): Promise<ExchangeResponse> {
     const release = await this.#take(request);
     const trace = this.#trace(request);
@@ -91,8 +91,8 @@ export class Connections {
   }
 
   /**
-   * Sends a GET and passes the body to the receiver that `accept` returns, synchronously, chunk by chunk. A chunk is valid during the call
-   * only. Without a receiver, returns the first 64 KiB of the body. Throws what a receiver throws.
+   * Sends a GET, and passes each chunk to the receiver that `accept` returns, synchronously. A chunk is valid only
+   * during the call. Without a receiver, returns the first 64 KiB of the body. Throws the errors of a receiver.
    */
   async receive(request: ExchangeRequest, accept: Accept): Promise<ReadResponse> {
     const direct = await this.#receiveDirectly(request, accept);
@@ -116,7 +116,7 @@ export class Connections {
     this.#sockets.close();
   }
 
-  /** Does the same with less CPU, but without proxies. Returns undefined if the request must be repeated through node:http. */
+  /** Does the same with less CPU, without proxies. Returns undefined if node:http must repeat the request. */
   async #receiveDirectly(request: ExchangeRequest, accept: Accept): Promise<ReadResponse | undefined> {
     const { url, signal } = request;
     if (proxyFor(url, this.#options.environment ?? {})) return undefined;
@@ -156,7 +156,7 @@ export class Connections {
     }
   }
 
-  /** Returns one TLS context for all connections to a host, because loading hundreds of CAs takes longer than a handshake. */
+  /** Returns one TLS context for all connections to a host, because loading hundreds of CAs takes long. */
   #trust(url: URL): Promise<SocketTls> {
     const made =
       this.#trusted.get(url.host) ??
@@ -255,7 +255,7 @@ export class Connections {
         explainErrors(response, explain);
         response.once('close', () => {
           settle();
-          // A response before the end of the request leaves the connection in the middle of the request.
+          // After a response before the end of the request, the connection cannot be reused.
           if (!outgoing.writableFinished) outgoing.destroy();
         });
         if ((response.statusCode ?? 0) >= 300) body?.destroy();
@@ -268,7 +268,7 @@ export class Connections {
       body.pipe(outgoing);
       finished(body, { writable: false }, (error) => {
         if (!error || incoming) return;
-        // The source failed, not this server.
+        // The source failed, and not this server.
         reject(error);
         outgoing.destroy();
       });

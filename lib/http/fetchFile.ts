@@ -6,20 +6,23 @@ import { followRedirects } from './redirect.ts';
 import { readBody } from './responseBody.ts';
 import { explainStatus, retry, RetryBudget, TransientError, type RetryOptions } from './retry.ts';
 
-/** Gets a small file by HTTP: its bytes, or undefined if the server has none. Throws `too-large` above the limit (bytes). */
+/**
+ * Gets a small file by HTTP: its bytes, or undefined if the server does not have it. Throws `too-large` above the limit
+ * (bytes).
+ */
 export type FetchFile = (url: URL, limit: number) => Promise<Buffer | undefined>;
 
 const redirectLimit = 5;
 const shortestTimeout = 30_000;
-// A file larger than a signature, such as an update graph, gets the time that a line of 64 KiB/s needs.
+// The time limit for a file that is larger than a signature, such as an update graph, allows 64 KiB/s.
 const slowestBytesPerMillisecond = 64;
-// Several servers have the same files: another may answer sooner.
+// Several servers have the same files, and another may answer sooner.
 const defaultRetry: RetryOptions = { attempts: 4, baseDelay: 500, longestWait: 10_000 };
 
 /**
- * Gets a small file without credentials, through proxies and up to five redirects, in thirty seconds, or more if the limit (bytes) is
- * large. Retries transient failures, but not a server that cannot be reached: a site may have no network. Throws `unreachable`,
- * `server-error`, `rate-limited`, `too-large` and `interrupted`.
+ * Gets a small file without credentials, through proxies and up to five redirects, in thirty seconds, or more if the
+ * limit (bytes) is large. Retries transient failures, but not if the server cannot be reached, because a site may have
+ * no network. Throws `unreachable`, `server-error`, `rate-limited`, `too-large` and `interrupted`.
  */
 export async function fetchFile(
   connections: Connections,
@@ -38,14 +41,14 @@ export async function fetchFile(
       if (signal.aborted || !isRetried(error)) throw error;
       await budget.waitAfter(error).catch((final: unknown) => {
         checkInterrupted(context.signal);
-        // If the time is over, the last response says more.
+        // After the time limit, the error of the last response is more useful.
         throw isPluginError(final, 'interrupted') ? error : final;
       });
     },
   );
 }
 
-/** Returns whether a URL is one that fetchFile can get. */
+/** Returns whether fetchFile can get a URL. */
 export function isHttp({ protocol }: URL): boolean {
   return protocol === 'http:' || protocol === 'https:';
 }

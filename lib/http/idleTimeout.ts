@@ -6,16 +6,19 @@ import { MinimumThroughput } from './minimumThroughput.ts';
 
 /** Time limits without data from a server, in milliseconds. */
 export interface IdleTimeoutOptions {
-  /** For making a connection, including TLS; default 30 s. */
+  /** The time limit for a connection, including TLS; default 30 s. */
   readonly connectTimeout?: number;
-  /** For the server to send or accept data; default 60 s. Over the same time, a response must average 1 KiB/s. */
+  /**
+   * The time in which the server may neither send nor accept data; default 60 s. Over the same time, a response must
+   * average 1 KiB/s.
+   */
   readonly idleTimeout?: number;
 }
 
 /**
- * Reports, as words for a message, a connection that takes too long, a server that neither sends nor accepts data,
- * and a response below the minimum throughput. `stream` returns the body in transfer: that of the response, else that
- * of the request. Returns a function that ends the watch.
+ * Watches a request. Calls `report` with words for a message if the connection takes too long, if the server neither
+ * sends nor accepts data, or if a response is below the minimum throughput. `stream` returns the body in transfer: of
+ * the response, else of the request. Returns a function that ends the watch.
  */
 export function watchIdleTime(
   outgoing: ClientRequest,
@@ -51,7 +54,7 @@ export function watchIdleTime(
         seen = moved;
         since = performance.now();
       }
-      // Neither the time before a response counts for the throughput, nor bytes that are not read yet.
+      // The throughput excludes the time before a response, and bytes that are not read yet.
       const read = connected?.bytesRead ?? before;
       if (read === before || ours) throughput.restart(read);
       else if (throughput.isTooSlow(read)) report(throughput.description);

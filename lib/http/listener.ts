@@ -5,22 +5,22 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
 
-/** Where to listen, and for how many clients. */
+/** The address to listen at, and the limits for clients. */
 export interface ListenerOptions {
   readonly host: string;
   readonly port: number;
-  /** Listens by TLS, and only to clients that have this key. */
+  /** Listen by TLS, and only for clients with this key. */
   readonly preSharedKey?: PreSharedKey | undefined;
   readonly limits?: ConnectionLimits | undefined;
 }
 
 /** Limits of connections, and of the time for a request in milliseconds. */
 export interface ConnectionLimits {
-  /** In all; default 512. */
+  /** All connections; default 512. */
   readonly connections?: number;
-  /** From one address; default 128. */
+  /** Connections from one address; default 128. */
   readonly connectionsPerAddress?: number;
-  /** For the head of a request, and twice that for all of it; default 15 s. */
+  /** The time for the head of a request, default 15 s. The whole request may take twice that. */
   readonly headTime?: number;
 }
 
@@ -29,20 +29,20 @@ export interface Listener {
   readonly url: string;
   readonly host: string;
   readonly port: number;
-  /** Closes all connections, including those with a response in transfer. */
+  /** Closes all connections, also those with a response in transfer. */
   close(): Promise<void>;
 }
 
-/** Maximum number of requests that a client may send before the first response. */
+/** The largest number of requests that a client may send before the first response. */
 const pipelineLimit = 16;
-/** How often refused connections are logged, in milliseconds. */
+/** The interval of log messages about refused connections, in milliseconds. */
 const logInterval = 60_000;
 
 type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /**
- * Listens for HTTP requests and handles them, one at a time for each connection. Closes connections beyond the
- * limits, and those whose requests take too long. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
+ * Listens for HTTP requests and handles them, one at a time for each connection. Closes connections above the limits,
+ * and connections with slow requests. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
  */
 export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
   const { host, port, preSharedKey, limits = {} } = options;
@@ -51,7 +51,7 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
     headersTimeout: headTime,
     requestTimeout: 2 * headTime,
     connectionsCheckingInterval: headTime / 4,
-    // Detects clients that are gone.
+    // Detects clients that have disconnected.
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
   };
@@ -73,8 +73,8 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
 }
 
 /**
- * Delays each request of a connection until the previous response has ended, because all responses would be in memory
- * until then.
+ * Delays each request of a connection until the previous response has ended. Otherwise all its responses would be in
+ * memory.
  */
 function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerResponse) => void {
   const queues = new WeakMap<Socket, { last: Promise<void>; length: number }>();

@@ -1,11 +1,11 @@
 import type { Clock } from './retry.ts';
 
-/** Minimum throughput of a response, in bytes per second. */
+/** The minimum throughput of a response, in bytes per second. */
 const minimumRate = 1024;
 
-/** Detects a response that is too slow, although each chunk arrives within the idle timeout. */
+/** Detects a response that is too slow, even if each chunk arrives within the idle timeout. */
 export class MinimumThroughput {
-  /** How often `isTooSlow` must be called, in milliseconds. */
+  /** The interval in which `isTooSlow` must be called, in milliseconds. */
   readonly interval: number;
   readonly #window: number;
   readonly #clock: Pick<Clock, 'now'>;
@@ -28,8 +28,8 @@ export class MinimumThroughput {
   }
 
   /**
-   * Returns whether a response with this number of bytes is too slow. A time without any byte is left to the idle
-   * timeout. A time in which this method was not called does not count: this process was blocked.
+   * Returns whether a response with this number of bytes is too slow. The idle timeout covers a time without any byte.
+   * A time in which this method was not called does not count, because this process was blocked.
    */
   isTooSlow(bytes: number): boolean {
     const now = this.#clock.now();

@@ -39,9 +39,9 @@ export function speaksHttp(error: unknown): boolean {
 }
 
 /**
- * Explains the error of a failed exchange: `tls` for certificates and handshakes, `server-error` for a response that
- * is not HTTP, `denied` for a refusal by a proxy, `unreachable` for other network errors. Returns a PluginError
- * unchanged. `expiry` is the date on which the certificate of the server expired, if known.
+ * Explains the error of a failed exchange. Returns `tls` for certificates and handshakes, `server-error` for a response
+ * that is not HTTP, `denied` for a refusal by a proxy, and `unreachable` for other network errors. Returns a
+ * PluginError unchanged. `expiry` is the date on which the certificate of the server expired, if known.
  */
 export function explainNetworkError(error: unknown, url: URL, expiry?: string): PluginError {
   if (isPluginError(error)) return error;
@@ -92,7 +92,7 @@ function explainInvalidHttp(error: unknown, url: URL): PluginError {
   const why = messageOf(error).replace(/^Parse Error: /, '');
   const { rawPacket } = error as { rawPacket?: Buffer };
   const [line = ''] = rawPacket?.toString('latin1', 0, 80).split(/\r?\n/) ?? [];
-  // Anything but words would be the middle of a body.
+  // Other bytes are part of a body.
   const sent = /^[\x20-\x7e]+$/.test(line) ? ` (it sent “${line}”)` : '';
   return new PluginError('server-error', `${url.host} sent invalid HTTP: ${why}${sent}`, {
     hint: 'Check the port: another service may listen there, or one that requires https.',
@@ -145,7 +145,10 @@ function explainTls(error: unknown, code: string, url: URL, expiry: string | und
   });
 }
 
-/** The readable part of an OpenSSL error such as `4043…:error:0A00045C:SSL routines:ssl3_read_bytes:tlsv13 alert certificate required:…`. */
+/**
+ * Returns the readable part of an OpenSSL error such as `4043…:error:0A00045C:SSL routines:ssl3_read_bytes:tlsv13 alert
+ * certificate required:…`.
+ */
 function alertOf(error: unknown, code: string): string {
   return /:SSL routines:[^:]*:([^:]+):/.exec(messageOf(error))?.[1] ?? code;
 }

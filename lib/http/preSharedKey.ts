@@ -2,14 +2,14 @@ import { constants, hkdfSync } from 'node:crypto';
 import type { ConnectionOptions, TlsOptions as ServerTlsOptions } from 'node:tls';
 import type { Certificates } from './certificates.ts';
 
-/** A key that both ends of a TLS connection have: 32 bytes. */
+/** A key of 32 bytes that both ends of a TLS connection have. */
 export type PreSharedKey = Buffer;
 
-/** The name of the key, which is sent unencrypted. It is no secret: there is only one key. */
+/** The name of the key, which is sent unencrypted. It is not secret, because there is only one key. */
 const identity = 'oc-upgrade-bundle';
 
-// Forward secrecy from ECDHE, both ends authenticated by the key, and no certificate that could expire. Version 1.3 has
-// no such name for "with this key only": a client would accept a certificate in its place.
+// ECDHE gives forward secrecy, the key authenticates both ends, and no certificate can expire. TLS
+// 1.3 has no cipher that requires the key: a client would accept a certificate instead.
 const tls = {
   ciphers: 'ECDHE-PSK-CHACHA20-POLY1305',
   minVersion: 'TLSv1.2',
@@ -21,7 +21,7 @@ export function derivePreSharedKey(secret: string): PreSharedKey {
   return Buffer.from(hkdfSync('sha256', secret, '', `${identity} tls psk v1`, 32));
 }
 
-/** Returns the options of a server that only clients with the key can talk to. */
+/** Returns the options of a server that accepts only clients with the key. */
 export function serverTlsOf(psk: PreSharedKey): ServerTlsOptions {
   return {
     ...tls,
@@ -32,13 +32,13 @@ export function serverTlsOf(psk: PreSharedKey): ServerTlsOptions {
   };
 }
 
-/** Returns what Connections need to talk to servers that have the key, and to no others. */
+/** Returns the certificates option for Connections to servers that have the key, and to no others. */
 export function clientTlsOf(psk: PreSharedKey): Pick<Certificates, 'for'> {
   const options = {
     ...tls,
     ca: [],
     pskCallback: () => ({ psk, identity }),
-    // The key is the identity: there is no certificate with a name in it.
+    // The key is the identity. There is no certificate with a name.
     checkServerIdentity: () => undefined,
   } satisfies ConnectionOptions;
   return { for: () => Promise.resolve(options) };

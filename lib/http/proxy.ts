@@ -11,10 +11,10 @@ interface Target {
 }
 
 /**
- * Returns the proxy for a URL; undefined for a direct connection. Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY (or
- * their lower-case names) as `oc` does through Go's golang.org/x/net/http/httpproxy. Loopback is never proxied.
- * NO_PROXY has `*`, domains with or without a leading dot, addresses and CIDR ranges, each with an optional port.
- * Throws `usage` if a variable is not an http or https URL.
+ * Returns the proxy for a URL; undefined for a direct connection. Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY (or their
+ * lower-case names) as `oc` does through Go's golang.org/x/net/http/httpproxy. Never uses a proxy for loopback
+ * addresses. NO_PROXY has `*`, domains with or without a leading dot, addresses and CIDR ranges, each with an optional
+ * port. Throws `usage` if a variable is not an http or https URL.
  */
 export function proxyFor(url: URL, environment: Environment): URL | undefined {
   const name = url.protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
@@ -43,7 +43,7 @@ function variable(environment: Environment, name: string): string {
 function parseProxy(text: string, name: string): URL {
   const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
   if (url !== null && url.hostname !== '' && ['http:', 'https:'].includes(url.protocol)) return url;
-  // The value itself is not shown: it may hold a password.
+  // The message omits the value, which may have a password.
   if (/^socks/i.test(text)) {
     throw new PluginError(
       'usage',

@@ -5,14 +5,14 @@ type ResponseHead = Pick<ReadResponse, 'status' | 'headers'>;
 /** A response and the URL that it came from. */
 export interface FollowedResponse<T> {
   readonly url: URL;
-  /** Whether no redirect left the origin of the request: only then credentials may be sent. */
+  /** Whether all redirects stayed at the origin of the request. Credentials may be sent only then. */
   readonly sameOrigin: boolean;
   readonly response: T;
 }
 
 /**
- * Follows the redirects of a response, and returns the last response. `allow` decides on each redirect: it returns false if the redirect
- * itself is the result, and may throw. `send` throws what it likes.
+ * Follows the redirects of a response, and returns the last response. `allow` decides on each redirect: it returns
+ * false if the redirect itself is the result, and may throw. Also throws the errors of `send`.
  */
 export async function followRedirects<T extends ResponseHead>(
   method: string,
@@ -24,14 +24,14 @@ export async function followRedirects<T extends ResponseHead>(
   for (let hops = 0; ; hops += 1) {
     const next = redirectOf(method, url, response);
     if (!next || !allow(url, next, hops)) return { url, sameOrigin, response };
-    // A redirect back to the origin does not restore the credentials: another server chose its address.
+    // A redirect back to the origin does not restore the credentials, because another server chose its URL.
     sameOrigin &&= next.origin === url.origin;
     url = next;
     response = await send(url, sameOrigin);
   }
 }
 
-/** Returns whether a redirect keeps the encryption of a request, and leads to HTTP at all. */
+/** Returns whether a redirect leads to an HTTP URL, and keeps the encryption of a request. */
 export function keepsEncryption(from: URL, to: URL): boolean {
   return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
 }
@@ -41,7 +41,7 @@ function redirectOf(method: string, url: URL, { status, headers }: ResponseHead)
   const statuses = ['GET', 'HEAD'].includes(method) ? [301, 302, 303, 307, 308] : [307, 308];
   if (!statuses.includes(status) || headers.location === undefined) return undefined;
   const next = URL.parse(headers.location, url);
-  // A user in a location would become an Authorization header of its own.
+  // A user name in the Location would become an Authorization header.
   if (next) next.username = next.password = '';
   return next ?? undefined;
 }

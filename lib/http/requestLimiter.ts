@@ -1,4 +1,4 @@
-/** Kind of request: `upload` sends a body that is read from another server or file, `plain` is any other. */
+/** The kind of request. `upload` sends a body that is read from another server or file; `plain` is any other. */
 export type RequestKind = 'plain' | 'upload';
 
 interface Waiter {
@@ -8,7 +8,7 @@ interface Waiter {
 
 /**
  * Limits concurrent requests to one server, first come, first served. Uploads always leave one request free, because
- * their bodies may come from the same server. So with a limit of 1, one upload and one other request may run.
+ * their bodies may come from the same server. So a limit of 1 allows one upload and one other request.
  */
 export class RequestLimiter {
   readonly #limit: number;
@@ -20,7 +20,7 @@ export class RequestLimiter {
   }
 
   /**
-   * Waits until the limit allows another request. Returns a function that ends the request (calling it again has no
+   * Waits until the limit allows another request. Returns a function that ends the request (a second call has no
    * effect). Rejects with the reason of the signal.
    */
   async take(kind: RequestKind, signal: AbortSignal): Promise<() => void> {

@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream';
 import type { PluginError } from '../errors.ts';
 
-/** Limit for reading a body that was not requested, in bytes. */
+/** The limit for reading a body that was not requested, in bytes. */
 export const errorBodyLimit = 64 * 1024;
 
-/** Reads a body up to `limit` bytes. Drops the rest of a longer one with its connection. */
+/** Reads a body up to `limit` bytes. Drops the rest of a longer body with its connection. */
 export async function readBody({ body }: { readonly body: Readable }, limit: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -16,7 +16,7 @@ export async function readBody({ body }: { readonly body: Readable }, limit: num
   return Buffer.concat(chunks).subarray(0, limit);
 }
 
-/** Makes a body fail with explained errors instead of those of the system. */
+/** Makes a body fail with explained errors instead of system errors. */
 export function explainErrors(body: Readable, explain: (error: unknown) => PluginError): void {
   const destroy = body._destroy.bind(body);
   body._destroy = (error, callback) => {

@@ -1,12 +1,12 @@
 import { PluginError } from '../errors.ts';
 
-/** The head of a response. Header names are in lower case; values of repeated headers are joined by commas. */
+/** The head of a response. Header names are in lower case. Values of repeated headers are joined by commas. */
 export interface ResponseHead {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** The response needs a complete HTTP client: repeat the request through node:http. */
+/** The response needs a complete HTTP client. Repeat the request through node:http. */
 export class UnsupportedResponse extends Error {
   constructor() {
     super('the response cannot be read by this client');
@@ -42,10 +42,10 @@ export function bodyLength({ status, headers }: ResponseHead): number {
   return Number(length);
 }
 
-/** Maximum number of informational responses (100 Continue, 103 Early Hints) to one request. */
+/** The largest number of informational responses (100 Continue, 103 Early Hints) to one request. */
 export const informationalLimit = 10;
 
-/** Makes the error for a server that exceeds this limit. */
+/** Returns the error for a server that exceeds this limit. */
 export function tooManyInformational(host: string): PluginError {
   return new PluginError('server-error', `${host} sent too many informational responses`);
 }

@@ -4,24 +4,24 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../errors.ts';
 import { interrupted, isTransientStatus } from './networkErrors.ts';
 
-/** Number of attempts, and the waits between them in milliseconds. */
+/** The number of attempts, and the waits between them in milliseconds. */
 export interface RetryOptions {
-  /** Attempts without progress; default 6 (3 if the host may not exist). */
+  /** The number of attempts without progress; default 6 (3 if the host may not exist). */
   readonly attempts?: number;
-  /** The first wait, doubled each time up to `longestDelay`, less a random part; default 1 s. */
+  /** The first wait; default 1 s. It doubles each time up to `longestDelay`, minus a random part. */
   readonly baseDelay?: number;
-  /** Default 30 s. */
+  /** The longest wait; default 30 s. */
   readonly longestDelay?: number;
-  /** Total wait that servers may request with Retry-After for one operation; default 10 min. */
+  /** The total wait that servers may request with Retry-After for one operation; default 10 min. */
   readonly longestWait?: number;
-  /** Default: the clock of the system. */
+  /** The clock; by default that of the system. */
   readonly clock?: Clock;
 }
 
 /** A clock, in milliseconds since the epoch. */
 export interface Clock {
   now(): number;
-  /** Rejects when the signal is aborted. */
+  /** Waits. Rejects if the signal is aborted. */
   sleep(time: number, signal: AbortSignal): Promise<void>;
 }
 
@@ -56,17 +56,19 @@ export interface WaitWarnings {
   last: number;
 }
 
-/** An attempt that transfers fewer bytes is no progress: one byte for each connection would never end. */
+/**
+ * The number of bytes that count as progress. Otherwise an operation with one byte for each connection would never end.
+ */
 const progressSize = 64 * 1024;
 
-/** The retry budget of one operation: its failures, and the time it has waited. */
+/** The retry budget of one operation: its failures, and its waiting time. */
 export class RetryBudget {
   readonly #options: RetryOptions;
   readonly #context: Context;
   #failures = 0;
   readonly #clock: Clock;
   readonly #warnings: WaitWarnings;
-  /** When a server first requested a wait of this operation. */
+  /** The time when a server first requested a wait of this operation. */
   #since: number | undefined;
   #moved = 0;
 
@@ -77,7 +79,7 @@ export class RetryBudget {
     this.#warnings = warnings;
   }
 
-  /** Notes transferred bytes, which reset the failures. */
+  /** Counts transferred bytes. Enough of them reset the failures. */
   progress(bytes: number): void {
     this.#moved += bytes;
     if (this.#moved < progressSize) return;
@@ -86,19 +88,19 @@ export class RetryBudget {
   }
 
   /**
-   * Waits before the next attempt. Throws the error if it is not transient or the budget is used up, `rate-limited`
-   * if the server requests too long a wait, `interrupted` if the signal is aborted.
+   * Waits before the next attempt. Throws the error if it is not transient or the budget is used up, `rate-limited` if
+   * the server requests too long a wait, and `interrupted` if the signal is aborted.
    */
   async waitAfter(error: unknown, attempts: number = this.#options.attempts ?? 6): Promise<void> {
     if (!isTransient(error)) throw error;
     const { baseDelay = 1000, longestDelay = 30_000 } = this.#options;
     const retryAfter = error instanceof TransientError ? (error.retryAfter ?? 0) : 0;
     this.#moved = 0;
-    // A wait that the server requested is no failure: its total time has a limit.
+    // A wait that the server requested is not a failure, because its total time has a limit.
     if (retryAfter === 0) this.#failures += 1;
     if (attempts <= 1 || this.#failures >= attempts) throw error;
     const delay = Math.min(longestDelay, baseDelay * 2 ** Math.max(0, this.#failures - 1));
-    // The random part spreads transfers that failed together.
+    // The random part spreads the retries of transfers that failed together.
     const wait = retryAfter + delay * (0.5 + Math.random() / 2);
     const isWarned = retryAfter > 0 && this.#checkWait(error, retryAfter, wait);
     const level = isWarned || wait < 5000 ? 'debug' : 'info';
@@ -139,7 +141,10 @@ export function isTransient(error: unknown): error is PluginError {
   return error instanceof TransientError || isPluginError(error, 'unreachable');
 }
 
-/** Repeats an action until it succeeds, or until `waitAfter` throws. It gets each error, and waits before the next attempt. */
+/**
+ * Repeats an action until it succeeds, or until `waitAfter` throws. `waitAfter` gets each error, and waits before the
+ * next attempt.
+ */
 export async function retry<T>(action: () => Promise<T>, waitAfter: (error: unknown) => Promise<void>): Promise<T> {
   for (;;) {
     try {
@@ -151,8 +156,8 @@ export async function retry<T>(action: () => Promise<T>, waitAfter: (error: unkn
 }
 
 /**
- * Makes the error for a status that has no other meaning than a failure: a TransientError if another attempt may succeed. The default of
- * its code is `rate-limited` or `server-error`.
+ * Returns the error for a status that only means a failure: a TransientError if a retry may succeed. The default of its
+ * code is `rate-limited` or `server-error`.
  */
 export function explainStatus(
   { status, headers }: { readonly status: number; readonly headers: IncomingHttpHeaders },
@@ -163,7 +168,7 @@ export function explainStatus(
   return new TransientError(code, message, { retryAfter: parseRetryAfter(headers['retry-after']) });
 }
 
-/** Reads a Retry-After header, in seconds or as a date, into milliseconds from now (RFC 9110, 10.2.3). */
+/** Parses a Retry-After header, in seconds or as a date, into milliseconds from now (RFC 9110, 10.2.3). */
 export function parseRetryAfter(header: string | undefined): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+$/.test(text)) return Number(text) * 1000;

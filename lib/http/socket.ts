@@ -16,7 +16,7 @@ export interface SocketResponse extends ResponseHead {
   readonly body: Buffer;
 }
 
-/** Gets a chunk of a body. Its memory is reused after the call. */
+/** Receives a chunk of a body. Its memory is reused after the call. */
 export type Receiver = (chunk: Buffer) => void;
 
 /** TLS settings of a connection. */
@@ -25,7 +25,7 @@ export interface SocketTls extends Pick<ConnectionOptions, 'pskCallback' | 'chec
   readonly rejectUnauthorized: boolean;
 }
 
-/** Options of a connection, times in milliseconds. `explain` turns a network error into one for the user. */
+/** Options of a connection; times in milliseconds. `explain` converts a network error to an error for the user. */
 export interface SocketOptions {
   readonly tls: SocketTls | undefined;
   readonly connectTimeout: number;
@@ -36,21 +36,22 @@ export interface SocketOptions {
 const headLimit = 64 * 1024;
 const bodyLimit = 64 * 1024;
 const plainStart = 'HTTP/1.1 ';
-// One buffer for each connection. node:http copies each 64 KiB into a new buffer, which costs twice the CPU and memory (docs/performance.md).
+// Each connection has one buffer. node:http copies each 64 KiB into a new buffer, which costs twice
+// the CPU and memory (docs/performance.md).
 const bufferSize = 256 * 1024;
 const empty = Buffer.alloc(0);
 
 /**
- * Sends GET requests over own keep-alive connections, for large bodies. Reads the part of HTTP/1.1 (RFC 9112) that responses with a
- * Content-Length need, and throws UnsupportedResponse for others.
+ * Sends GET requests over its own keep-alive connections, for large bodies. Implements the part of HTTP/1.1 (RFC 9112)
+ * that responses with a Content-Length need, and throws UnsupportedResponse for others.
  */
 export class Sockets {
   readonly #idle = new Map<string, Connection[]>();
   readonly #all = new Set<Connection>();
 
   /**
-   * Requests a URL. `accept` gets the head and returns the receiver of the body; without one, the first 64 KiB of the body are returned.
-   * Throws network errors, the reason of the signal, and what the receiver throws.
+   * Requests a URL. `accept` gets the head, and returns the receiver of the body. Without a receiver, returns the first
+   * 64 KiB of the body. Throws network errors, the reason of the signal, and the errors of the receiver.
    */
   async get(
     url: URL,
@@ -122,7 +123,7 @@ class Connection {
   #reject: (error: unknown) => void = () => undefined;
   /** Whether any byte of the current response was received. */
   #responded = false;
-  /** Whether this side closed it. */
+  /** Whether this side closed the connection. */
   #ended = false;
   /** The number of informational responses (1xx) to the current request. */
   #informational = 0;
@@ -179,7 +180,7 @@ class Connection {
     return !this.#socket.destroyed;
   }
 
-  /** Whether the server closed it before any byte of a response. */
+  /** Whether the server closed the connection before any byte of a response. */
   get isStale(): boolean {
     return !this.#responded && !this.#ended;
   }
@@ -252,7 +253,7 @@ class Connection {
       }
       const head = parseHead(bytes.toString('latin1', 0, end));
       bytes = bytes.subarray(end + 4);
-      // 100 (Continue), 103 (Early Hints): the response follows.
+      // After 100 (Continue) or 103 (Early Hints), the response follows.
       if (head.status < 200) {
         if ((this.#informational += 1) > informationalLimit) throw tooManyInformational(this.#host);
         continue;
@@ -278,7 +279,7 @@ class Connection {
     }
     const isCut = this.#remaining > 0 && this.#kept >= bodyLimit;
     if (this.#remaining > 0 && !isCut) return;
-    // Bytes after the body must not be taken for the next response.
+    // Bytes after the body must not be read as the next response.
     const hasMore = isCut || chunk.length > body.length;
     this.reusable = !hasMore && !/\bclose\b/i.test(head.headers['connection'] ?? '');
     if (!this.reusable) this.destroy();

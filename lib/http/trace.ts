@@ -26,7 +26,7 @@ export class Trace {
     this.#log = log;
   }
 
-  /** Notes the status of the response. */
+  /** Records the status of the response. */
   begin(status: number): void {
     this.#status = status;
   }
@@ -39,7 +39,7 @@ export class Trace {
   /** Counts all bytes of a response as they arrive. */
   watch(response: IncomingMessage): void {
     this.begin(response.statusCode ?? 0);
-    // A listener for the body would make it flow.
+    // A listener for the body would start its flow.
     const push = response.push.bind(response);
     response.push = (chunk: Buffer | null, encoding) => {
       this.count(chunk?.length ?? 0);

@@ -8,7 +8,7 @@ export interface HostPrograms {
   readonly environment: NodeJS.ProcessEnv;
 }
 
-/** Runs podman and systemctl, for the system or for the user who runs this. */
+/** Runs podman and systemctl, for the system or for the current user. */
 export class HostCommands {
   readonly #programs: HostPrograms;
   readonly scope: Scope;
@@ -19,8 +19,8 @@ export class HostCommands {
   }
 
   /**
-   * Runs podman with an optional standard input, and returns its output. Throws `command-failed`, `interrupted`, and as
-   * `input`.
+   * Runs podman with an optional standard input, and returns its output. Throws `command-failed`, `interrupted`, and
+   * the errors of `input`.
    */
   podman(args: readonly string[], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
     return this.#run(this.#programs.podman, args, signal, input);
@@ -33,7 +33,7 @@ export class HostCommands {
 
   /**
    * Copies a file with its owner and mode, and replaces an existing file or symbolic link. Files of rootless containers
-   * belong to users that only podman can act as. Throws `command-failed`.
+   * belong to users that only podman can use. Throws `command-failed`.
    */
   async copy(from: string, to: string, signal: AbortSignal): Promise<void> {
     await this.#act(['cp', '-p', '-P', '--remove-destination', from, to], signal);
@@ -44,17 +44,17 @@ export class HostCommands {
     await this.#act(['cp', from, to], signal);
   }
 
-  /** Removes a file, as `copy` writes one. Throws `command-failed`. */
+  /** Removes a file with the rights of `copy`. Throws `command-failed`. */
   async remove(path: string, signal: AbortSignal): Promise<void> {
     await this.#act(['rm', '-f', path], signal);
   }
 
-  /** Removes a folder with everything in it, on its own file system alone. Throws `command-failed`. */
+  /** Removes a folder with all its content, on its own file system only. Throws `command-failed`. */
   async removeFolder(path: string, signal: AbortSignal): Promise<void> {
     await this.#act(['rm', '-rf', '--one-file-system', path], signal);
   }
 
-  /** Lists the files of a folder, as `copy` reads them. Throws `command-failed`. */
+  /** Lists the files of a folder with the rights of `copy`. Throws `command-failed`. */
   async list(
     folder: string,
     signal: AbortSignal,

@@ -7,7 +7,7 @@ import { isMissing, describeReadError } from '../files/fileContent.ts';
 /** The number of symbolic links that Linux follows in one path. */
 const maximumLinks = 40;
 
-/** The files of a host below a root folder: `/` for this machine. Paths of the host. */
+/** The files of a host below a root folder: `/` for this machine. Paths are paths of the host. */
 export class HostFiles {
   readonly root: string;
 
@@ -21,7 +21,7 @@ export class HostFiles {
   }
 
   /**
-   * Resolves the symbolic links of a path as the host does, so that none leads out of `root`; missing parts stay.
+   * Resolves the symbolic links of a path as the host does, so that none leads out of `root`. Keeps missing parts.
    * Returns a path of the host. `checkLink` may refuse a link. Throws `not-readable`.
    */
   async resolve(path: string, checkLink: (link: Stats, path: string) => void = () => undefined): Promise<string> {
@@ -75,7 +75,7 @@ export class HostFiles {
     }
   }
 
-  /** Tells whether a file, folder or symbolic link exists. */
+  /** Returns whether a file, folder or symbolic link exists. */
   async exists(path: string): Promise<boolean> {
     return (
       (await this.#inspect(join(await this.resolve(dirname(path)), path.slice(path.lastIndexOf('/') + 1)))) !==

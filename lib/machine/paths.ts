@@ -7,15 +7,18 @@ export const vendorStorageFile = '/usr/share/containers/storage.conf';
 /** The configuration of registries for container runtimes. */
 export const registriesFile = '/etc/containers/registries.conf';
 
-/** The drop-in that sends container runtimes to the mirror. It sorts after all others; what they say of other prefixes stays. */
+/**
+ * The drop-in that redirects container runtimes to the mirror. It is read after all other files, whose settings for
+ * other prefixes stay.
+ */
 export const mirrorFile = `${registriesFile}.d/999-oc-upgrade-bundle.conf`;
 
 /** The main configuration of CRI-O. */
 export const crioFile = '/etc/crio/crio.conf';
 
 /**
- * The drop-in with the pins of this program. CRI-O reads drop-ins by name, and a list replaces the lists before it: 50-pinned-images, which
- * the machine-config-operator writes for PinnedImageSets, wins over this one.
+ * The drop-in with the pins of this program. CRI-O reads drop-ins by name, and a list replaces the earlier lists. So
+ * 50-pinned-images, which the machine-config-operator writes for PinnedImageSets, overrides this one.
  */
 export const pinFile = `${crioFile}.d/10-oc-upgrade-bundle-pins.conf`;
 

@@ -8,30 +8,30 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { describeHost, pathOnHost, type Host } from './host.ts';
 
-/** How a program ended; `code` is -1 if a signal ended it. */
+/** The result of a program. `code` is -1 if a signal ended it. */
 export interface ProgramResult {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** How to run a program of a host. */
+/** Options of running a program of a host. */
 export interface ProgramOptions {
-  /** Yield the processor and the disk to all other programs. */
+  /** Run with the lowest priority for processor and disk. */
   readonly gentle?: boolean;
   /** Variables in addition to those of the host. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** How its output becomes text; `latin1` keeps each byte. */
+  /** The encoding of its output; `latin1` keeps each byte. */
   readonly encoding?: 'utf8' | 'latin1';
 }
 
-/** What a program is run with. */
+/** The environment of a run, and the signal that ends it. */
 export interface RunOptions {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
   /** Its standard input; empty by default. */
   readonly input?: AsyncIterable<Buffer> | undefined;
-  /** How its output becomes text; utf8 by default. */
+  /** The encoding of its output; utf8 by default. */
   readonly encoding?: ProgramOptions['encoding'];
 }
 
@@ -52,7 +52,7 @@ export function findProgram(host: Host, name: string): Promise<string | undefine
   return firstExecutable(paths, (path) => pathOnHost(host, path));
 }
 
-/** Returns the words that run a program of a host within the host’s file system. */
+/** Returns the command line that runs a program of a host within the host’s file system. */
 export function commandOnHost(host: Host, program: string, args: readonly string[]): [string, ...string[]] {
   return host.root === '/' ? [program, ...args] : ['chroot', host.root, program, ...args];
 }
@@ -95,7 +95,7 @@ export async function runCommand(
   writing?.catch(() => undefined);
   const code = await new Promise<number>((resolve, reject) => {
     child.once('error', (error) => {
-      // After an interruption, wait for the end: the program may still be writing.
+      // After an interruption, wait for the end, because the program may still be writing.
       if (!signal.aborted) reject(error);
     });
     child.once('exit', () => {
@@ -110,7 +110,7 @@ export async function runCommand(
   try {
     await writing;
   } catch (error) {
-    // A program that fails before it has read everything says itself why.
+    // A program that fails before it has read everything explains its own failure.
     if (code === 0 || isPluginError(error)) throw error;
   }
   return { code, stdout: stdout(), stderr: stderr() };
@@ -131,13 +131,13 @@ async function firstExecutable(
   return undefined;
 }
 
-/** The words that make a program yield to all others; those of programs that this machine has. */
+/** Returns the command line that runs a program with the lowest priority, of the programs that this machine has. */
 async function gentlePrefix(): Promise<string[]> {
   const here = { root: '/', environment: {} };
   const [nice, ionice] = await Promise.all([findProgram(here, 'nice'), findProgram(here, 'ionice')]);
   return [
     ...(nice === undefined ? [] : [nice, '-n', '19']),
-    // -t: run it even if the idle class is not allowed.
+    // -t: run the program even if the idle class is not allowed.
     ...(ionice === undefined ? [] : [ionice, '-t', '-c', '3']),
   ];
 }

@@ -3,7 +3,7 @@ import { PluginError } from '../errors.ts';
 import { isDigest, type Digest } from './digest.ts';
 import { parseJson } from './syntax.ts';
 
-/** The media types of image manifests and of lists of them, Docker's and OCI's. */
+/** The media types of image manifests and manifest lists, of Docker and OCI. */
 export const mediaTypes = {
   dockerManifest: vocabulary.MEDIATYPE_MANIFEST_V2,
   dockerList: vocabulary.MEDIATYPE_MANIFEST_LIST_V2,
@@ -11,17 +11,17 @@ export const mediaTypes = {
   ociIndex: vocabulary.MEDIATYPE_OCI_MANIFEST_INDEX_V1,
 } as const;
 
-/** No manifest may be larger than this many bytes (the limit of the distribution-spec, 4 MiB). */
+/** The largest manifest in bytes (the limit of the distribution-spec, 4 MiB). */
 export const manifestSizeLimit = 4 * 1024 * 1024;
 
-/** What an entry of a manifest list is made for. */
+/** The platform of an entry in a manifest list. */
 export interface Platform {
   readonly architecture: string;
   readonly os: string;
   readonly variant?: string;
 }
 
-/** Names one piece of content by type, digest and size in bytes (OCI image-spec, descriptor.md). */
+/** The type, the digest and the size in bytes of some content (OCI image-spec, descriptor.md). */
 export interface Descriptor {
   readonly mediaType: string;
   readonly digest: Digest;
@@ -30,12 +30,12 @@ export interface Descriptor {
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** Returns whether a descriptor is for a list of manifests (a Docker manifest list or an OCI index). */
+/** Returns whether a descriptor is for a manifest list (a Docker manifest list or an OCI index). */
 export function isIndex(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   return descriptor.mediaType === mediaTypes.dockerList || descriptor.mediaType === mediaTypes.ociIndex;
 }
 
-/** Returns whether a descriptor is for a manifest or a list of manifests, and not for a blob. */
+/** Returns whether a descriptor is for a manifest or a manifest list, and not for a blob. */
 export function isManifest(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   return (
     isIndex(descriptor) ||
@@ -44,14 +44,14 @@ export function isManifest(descriptor: Pick<Descriptor, 'mediaType'>): boolean {
   );
 }
 
-/** The part of a manifest that copying needs: its media type and the content that it points to, in order. */
+/** The part of a manifest that copying needs: its media type, and the content that it refers to, in order. */
 export interface Manifest {
   readonly mediaType: string;
-  /** The image’s configuration; absent in a list. */
+  /** The image’s configuration; undefined in a manifest list. */
   readonly config?: Descriptor;
-  /** The image’s layers, lowest first; empty in a list. */
+  /** The image’s layers, lowest first; empty in a manifest list. */
   readonly layers: readonly Descriptor[];
-  /** A list’s manifests; empty in an image. */
+  /** The manifests of a manifest list; empty in an image. */
   readonly manifests: readonly Descriptor[];
 }
 
@@ -75,7 +75,10 @@ export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   return { mediaType, ...(config && { config }), layers, manifests };
 }
 
-/** What a manifest points to: the manifests of a list, else the configuration and the layers. */
+/**
+ * Returns the content that a manifest refers to: the manifests of a manifest list, else the configuration and the
+ * layers.
+ */
 export function childrenOf(manifest: Manifest): readonly Descriptor[] {
   return [...manifest.manifests, ...(manifest.config ? [manifest.config] : []), ...manifest.layers];
 }

@@ -11,18 +11,18 @@ export function isDigest(text: string): text is Digest {
   return pattern.test(text);
 }
 
-/** Reads a digest. Throws `invalid-reference` for anything but `sha256:` and 64 lower-case hex digits. */
+/** Parses a digest. Throws `invalid-reference` unless it is `sha256:` and 64 lower-case hex digits. */
 export function parseDigest(text: string): Digest {
   if (!isDigest(text)) throw new PluginError('invalid-reference', `“${text.slice(0, 100)}” is not a sha256 digest`);
   return text;
 }
 
-/** The digest of some bytes in memory. */
+/** Returns the digest of some bytes in memory. */
 export function digestOf(bytes: Uint8Array | string): Digest {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 }
 
-/** The hex digits of a digest, without `sha256:`. */
+/** Returns the hex digits of a digest, without `sha256:`. */
 export function hexOf(digest: Digest): string {
   return digest.slice('sha256:'.length);
 }

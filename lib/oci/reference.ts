@@ -10,14 +10,14 @@ export interface Reference {
   readonly digest?: Digest;
 }
 
-// distribution/reference: path components may hold single separators, double underscores and runs of dashes.
+// distribution/reference: path components may have single separators, double underscores and runs of dashes.
 const component = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/;
 const tagPattern = /^\w[\w.-]{0,127}$/;
 const host = /^(?:\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?)(?::[0-9]{1,5})?$/;
 
 /**
- * Reads an image reference. A first part without a dot, a port or the name `localhost` is a repository of docker.io,
- * as everywhere else. Throws `invalid-reference`.
+ * Parses an image reference. A first part without a dot, a port or the name `localhost` is a repository of docker.io,
+ * as in other tools. Throws `invalid-reference`.
  */
 export function parseReference(text: string): Reference {
   const at = text.indexOf('@');
@@ -41,9 +41,7 @@ export function isRepository(text: string): boolean {
   return text.length <= 255 && text.split('/').every((part) => component.test(part));
 }
 
-/**
- * Parses `registry/repository` without a tag or a digest. Throws `invalid-reference`, naming `whole` if it is given.
- */
+/** Parses `registry/repository` without a tag or a digest. Throws `invalid-reference` with `whole` if it is given. */
 export function parseRepository(text: string, whole: string = text): Pick<Reference, 'registry' | 'repository'> {
   const slash = text.indexOf('/');
   const first = slash < 0 ? '' : text.slice(0, slash);
@@ -58,7 +56,10 @@ export function parseRepository(text: string, whole: string = text): Pick<Refere
   return { registry, repository };
 }
 
-/** Returns the part of a pullspec after the `@`, or all of it without an `@`. Does not check that it is a digest. */
+/**
+ * Returns the part of a pullspec after the `@`, or the whole pullspec without an `@`. Does not check that it is a
+ * digest.
+ */
 export function digestIn(pullspec: string): string {
   return pullspec.slice(pullspec.indexOf('@') + 1);
 }
@@ -68,7 +69,7 @@ export function repositoryIn(pullspec: string): string {
   return pullspec.split('@', 1)[0] ?? pullspec;
 }
 
-/** Formats a reference; with both a tag and a digest, both are kept. */
+/** Formats a reference. Keeps both a tag and a digest. */
 export function formatReference(reference: Reference): string {
   const { registry, repository, tag, digest } = reference;
   return `${registry}/${repository}${tag === undefined ? '' : `:${tag}`}${digest === undefined ? '' : `@${digest}`}`;

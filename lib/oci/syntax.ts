@@ -1,6 +1,6 @@
 /**
- * Parses untrusted JSON. Throws a SyntaxError with the position of the error. Messages of JSON.parse quote the text,
- * which may be from any file of the machine.
+ * Parses untrusted JSON. Throws a SyntaxError with the position of the error. The messages of JSON.parse quote the
+ * text, which may be from any file of the machine.
  */
 export function parseJson(text: string): unknown {
   try {
@@ -10,7 +10,7 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** Makes an error from that of a YAML parser, with the position but without the quoted text. */
+/** Converts the error of a YAML parser to one with the position, but without the quoted text. */
 export function withoutText(error: unknown): SyntaxError {
   const [place] = (error as { linePos?: { line: number; col: number }[] } | null)?.linePos ?? [];
   return new SyntaxError(place ? `malformed at line ${place.line}, column ${place.col}` : 'malformed');

@@ -7,26 +7,26 @@ import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { followRedirects, keepsEncryption } from '../http/redirect.ts';
 
-/** A request to a registry about something in a repository. */
+/** A request to a registry about content of a repository. */
 export interface RegistryRequest extends RequestSubject {
   /** The path after `/v2/<repository>/`, or a URL from the registry. */
   readonly target: string | URL;
   readonly headers?: Readonly<Record<string, string>>;
-  /** A function is called for each attempt, and needs a Content-Length header. */
+  /** The body. A function is called for each attempt, and needs a Content-Length header. */
   readonly body?: Buffer | (() => Promise<Readable>);
   readonly actions: 'pull' | 'pull,push';
   /** Another repository that the request reads. */
   readonly from?: string;
   /** Statuses other than 2xx that are not an error. */
   readonly accept?: readonly number[];
-  /** Limit of the response body, in bytes; default 64 KiB. */
+  /** The limit of the response body, in bytes; default 64 KiB. */
   readonly limit?: number;
 }
 
 /** Sends one request, and reads its response up to a limit. */
 export type Perform = (exchange: ExchangeRequest) => Promise<ReadResponse>;
 
-/** Sends single requests to registries, with the scheme of the registry, a login and redirects. */
+/** Sends single requests to registries. Finds the scheme of the registry, logs in, and follows redirects. */
 export class AuthenticatedClient {
   readonly #authorizer: Authorizer;
   readonly #context: Context;
@@ -34,10 +34,10 @@ export class AuthenticatedClient {
   /** The known scheme of each registry. */
   readonly #schemes = new Map<string, 'http' | 'https'>();
   readonly #responded = new Set<string>();
-  /** Registries that did not speak https. */
+  /** The registries that do not support https. */
   readonly #plain = new Set<string>();
 
-  /** `insecure` allows plain http: for registries that do not speak https, and as the target of a redirect. */
+  /** `insecure` allows plain http for registries that do not support https, and for the target of a redirect. */
   constructor(authorizer: Authorizer, context: Context, insecure: boolean) {
     this.#authorizer = authorizer;
     this.#context = context;
@@ -68,7 +68,7 @@ export class AuthenticatedClient {
     return await this.#follow(request, renewed, perform);
   }
 
-  /** Sends a request and follows redirects. Credentials never leave the origin of the registry. */
+  /** Sends a request and follows redirects. Never sends credentials to another origin than the registry. */
   async #follow(request: RegistryRequest, authorization: string | undefined, perform: Perform): Promise<Reply> {
     const { method, body, headers } = request;
     const exchange = { method, signal: this.#context.signal, ...(body && { body }) };
@@ -94,8 +94,8 @@ export class AuthenticatedClient {
   }
 
   /**
-   * Finds the scheme of a registry with the first request: https, or http if that is allowed and the registry does
-   * not speak https.
+   * Finds the scheme of a registry with the first request: https, or http if that is allowed and the registry does not
+   * support https.
    */
   async #reach<T>(request: RegistryRequest, go: (url: URL, own: boolean) => Promise<T>): Promise<T> {
     const { registry, repository, target } = request;
@@ -137,7 +137,7 @@ export class AuthenticatedClient {
   }
 }
 
-/** Returns the host of a registry: that of Docker Hub differs from its references. */
+/** Returns the host of a registry. The host of Docker Hub differs from the one in references. */
 function hostOf(registry: string): string {
   return registry === 'docker.io' || registry === 'index.docker.io' ? 'registry-1.docker.io' : registry;
 }

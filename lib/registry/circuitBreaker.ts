@@ -1,11 +1,11 @@
 import { PluginError } from '../errors.ts';
 
-/** How long no request is sent to a registry after its failure, in milliseconds. */
+/** The time without requests to a registry after its failure, in milliseconds. */
 const defaultPause = 60_000;
 
 /**
- * Stops requests to registries that used up the retry budget of a request without a useful response. Otherwise each
- * image would wait for a mirror that is down, and each blob for a registry that went down.
+ * Stops requests to a registry after a request to it used up its retry budget without a useful response. Otherwise each
+ * image would wait for a mirror that is down, and each blob for a registry that failed meanwhile.
  */
 export class CircuitBreaker {
   readonly #pause: number;
@@ -27,7 +27,7 @@ export class CircuitBreaker {
     this.#registries.delete(registry);
   }
 
-  /** Stops requests to a registry, unless it has sent a response since this number of them. */
+  /** Stops requests to a registry, unless it has sent more useful responses than this number. */
   open(registry: string, error: PluginError, responses: number): void {
     if (this.responsesOf(registry) > responses) return;
     this.#registries.set(registry, { error, until: performance.now() + this.#pause });

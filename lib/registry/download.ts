@@ -6,13 +6,16 @@ import { firstSuccess } from './fallbackSource.ts';
 import { Verifier, type ContentPlace } from '../store/store.ts';
 import { WriteTurn } from '../archive/writeTurn.ts';
 
-/** A source that passes content on in synchronous chunks, from an offset in bytes: a Registry. */
+/** A source that delivers content in synchronous chunks, from an offset in bytes: a Registry. */
 export interface DownloadSource {
   readonly name: string;
   download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void>;
 }
 
-/** Minimum bytes and time (milliseconds) between two reports of progress; the second pair is for slow networks. */
+/**
+ * The smallest number of bytes and the shortest time (milliseconds) between two reports of progress. The second pair is
+ * for slow networks.
+ */
 const noteEvery = [
   { bytes: 1024 * 1024, time: 200 },
   { bytes: 256 * 1024, time: 1000 },
@@ -20,9 +23,9 @@ const noteEvery = [
 const chunkSize = 1024 * 1024;
 
 /**
- * Downloads content into its place in a file, verified as it arrives, from the first source that has it. Existing
- * bytes are hashed first and kept. `onProgress` gets the number of bytes in place, after each megabyte, or each
- * second on a slow network. Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and what the sources throw.
+ * Downloads content into its place in a file, from the first source that has it, and verifies it meanwhile. Hashes
+ * existing bytes first, and keeps them. `onProgress` gets the number of written bytes, after each megabyte, or each
+ * second on a slow network. Throws `digest-mismatch`, `size-mismatch`, `disk-full`, and the errors of the sources.
  */
 export async function downloadInto(
   place: ContentPlace,

@@ -5,7 +5,7 @@ import { readContent, type ContentSource } from '../store/store.ts';
 
 /**
  * Tries one source after the other until an action succeeds. Throws the messages of all with the code of the last, or
- * `not-found` if all reachable sources throw that. `interrupted` and a full or failing disk end it at once.
+ * `not-found` if all reachable sources throw that. `interrupted` and a full or failing disk stop it immediately.
  */
 export async function firstSuccess<Source extends { readonly name: string }, Result>(
   sources: readonly Source[],
@@ -34,15 +34,15 @@ function isUnreached({ code }: PluginError): boolean {
   return code === 'unreachable' || code === 'tls';
 }
 
-/** A repository with mirrors: each call goes to the first of them that has a result. */
+/** A repository with mirrors. Each call uses the first of them that has a result. */
 export class FallbackSource implements ContentSource {
   readonly name: string;
   readonly #sources: readonly ContentSource[];
   readonly #onUnreachable: (reason: PluginError) => void;
 
   /**
-   * `sources` are in order of precedence; the last is the repository itself, and gives the name. `onUnreachable` gets
-   * the reason why the repository cannot be reached, if the mirrors do not have a tag or digest.
+   * `sources` are in order of precedence. The last is the repository itself, and gives the name. If the mirrors lack a
+   * tag or digest and the repository cannot be reached, `onUnreachable` gets the reason.
    */
   constructor(
     sources: readonly [ContentSource, ...ContentSource[]],
@@ -73,13 +73,13 @@ export class FallbackSource implements ContentSource {
     });
   }
 
-  /** Returns whether a source has it. Throws the errors of unreachable sources if no source is reachable. */
+  /** Returns whether a source has the content. Throws the errors of unreachable sources if no source is reachable. */
   async exists(descriptor: Descriptor): Promise<boolean> {
     const found = await this.#find(async (source) => (await source.exists(descriptor)) || undefined);
     return found ?? false;
   }
 
-  /** Returns the tags of the first source that has any, because a mirror may lack the repository. */
+  /** Returns the tags of the first source with tags, because a mirror may lack the repository. */
   async tags(): Promise<string[]> {
     const found = await this.#find(async (source) => {
       const tags = await source.tags();

@@ -6,17 +6,17 @@ import { readSmallFile } from '../files/smallFile.ts';
 
 /** The mirrors of one source. */
 export interface MirrorRule {
-  /** Kind of pull: by digest (ImageDigestMirrorSet, ImageContentSourcePolicy) or by tag (ImageTagMirrorSet). */
+  /** The kind of pull: by digest (ImageDigestMirrorSet, ImageContentSourcePolicy) or by tag (ImageTagMirrorSet). */
   readonly pulls: 'digest' | 'tag';
-  /** A host, a repository, a prefix of one that ends at a slash, or `*.` and a domain for the hosts below it. */
+  /** A host, a repository, a prefix of a repository up to a slash, or `*.` and a domain for the hosts below it. */
   readonly source: string;
   /** Hosts or repositories that replace the source, in order of precedence. */
   readonly mirrors: readonly string[];
-  /** False if the source itself must not be contacted (`mirrorSourcePolicy: NeverContactSource`). */
+  /** Whether the source itself may be contacted; false for `mirrorSourcePolicy: NeverContactSource`. */
   readonly contactSource: boolean;
 }
 
-// The kinds that hold mirrors, by apiVersion and kind, with the field of the spec that lists them.
+// The kinds with mirrors, by apiVersion and kind, and the field of the spec that lists the mirrors.
 const kinds: Readonly<Record<string, { pulls: MirrorRule['pulls']; field: string }>> = {
   'config.openshift.io/v1 ImageDigestMirrorSet': { pulls: 'digest', field: 'imageDigestMirrors' },
   'config.openshift.io/v1 ImageTagMirrorSet': { pulls: 'tag', field: 'imageTagMirrors' },
@@ -37,7 +37,7 @@ export class MirrorSets {
   /**
    * Returns the locations of an image in order: the mirrors of its longest source, then the image itself unless its
    * source must not be contacted (containers-registries.conf(5)). Rules for digests apply to an image with a digest,
-   * rules for tags to one with only a tag. Returns none if the source must not be contacted and has no mirror.
+   * and rules for tags to an image with only a tag. Returns none if the source must not be contacted and has no mirror.
    */
   locationsOf(reference: Reference): Reference[] {
     const pulls = reference.digest === undefined ? 'tag' : 'digest';
@@ -50,12 +50,12 @@ export class MirrorSets {
       for (const mirror of mirrors) names.add(mirror + name.slice(matchedBy(source, name)));
     }
     if (rules.every(({ contactSource }) => contactSource)) names.add(name);
-    // A mirror that is only a host cannot replace a whole repository.
+    // A mirror that is only a host cannot replace a complete repository.
     return [...names].filter((location) => location.includes('/')).map((location) => relocate(reference, location));
   }
 }
 
-/** The limit of the API server for one object. */
+/** The largest file in bytes: the limit of the API server for one object. */
 const sizeLimit = 4 * 1024 * 1024;
 
 /**

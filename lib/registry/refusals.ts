@@ -10,7 +10,7 @@ export interface RequestSubject {
   readonly method: string;
   readonly registry: string;
   readonly repository: string;
-  /** `blob sha256:…`, `manifest 4.12.0`. */
+  /** The content, for messages: `blob sha256:…`, `manifest 4.12.0`. */
   readonly what: string;
 }
 
@@ -27,7 +27,9 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
   return errorsOf(reply.body).map(({ code }) => code);
 }
 
-/** Makes the error of a response, in the words of the registry; a TransientError if another attempt may succeed. */
+/**
+ * Returns the error for a response, with the message of the registry. It is a TransientError if a retry may succeed.
+ */
 export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): PluginError {
   const { status, url } = reply;
   const { method, registry, repository, what } = subject;
@@ -36,7 +38,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const code = codeOf(reply);
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && [401, 403].includes(status)) {
-    // Signed locations expire, and the registry returns a new one.
+    // Signed URLs expire, and the registry then returns a new one.
     return new TransientError('denied', `${url.host}, where ${registry} stores ${what}, refuses to send it${said}`, {});
   }
   if (code === 'unauthorized') {
@@ -81,7 +83,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   return explainStatus(reply, message, code);
 }
 
-// POST begins an upload without naming the content, so a refusal applies to all images.
+// POST starts an upload without naming the content, so a refusal applies to all images.
 function refusesUploads(method: string, status: number): boolean {
   return method === 'POST' ? [400, 404, 405, 501].includes(status) : status === 405 && verb(method) === 'write';
 }

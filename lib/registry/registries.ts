@@ -12,7 +12,7 @@ import type { ContentPlace, ContentSource } from '../store/store.ts';
 import { DownloadThreads } from './threads.ts';
 import { Tokens } from './auth/tokens.ts';
 
-/** Settings, credentials and mirrors for registries. Mirrors are tried before the repositories that they mirror. */
+/** Settings, credentials and mirrors for registries. Mirrors are tried before the original repositories. */
 export interface RegistryAccess {
   readonly settings: RegistrySettings;
   readonly credentials: Credentials;
@@ -74,7 +74,7 @@ export class Registries {
     return this.#session.repository(reference);
   }
 
-  /** Starts the download threads, which takes a moment: call it while manifests are read. */
+  /** Starts the download threads. That takes some time, so call it while manifests are read. */
   startThreads(): Promise<DownloadThreads> {
     const { settings } = this.#access;
     this.#threads ??= this.#tokens.promise.then((tokens) => new DownloadThreads(settings, tokens, this.#context));
@@ -82,9 +82,9 @@ export class Registries {
   }
 
   /**
-   * Downloads content into its place in a file, or copies it into a repository, on another thread, from the
-   * repositories of references by digest or their mirrors. `onProgress` gets the number of bytes in place. Throws
-   * DestinationError for errors of that repository.
+   * Downloads content into its place in a file, or copies it into a repository, in another thread. Its sources are the
+   * repositories of references by digest, or their mirrors. `onProgress` gets the number of written bytes. Throws
+   * DestinationError for errors of the destination.
    */
   async download(
     descriptor: Descriptor,
@@ -104,7 +104,7 @@ export class Registries {
     this.#session.close();
   }
 
-  /** Warns, once for each repository, that content is treated as missing because only its mirrors could be read. */
+  /** Warns once for each repository that content counts as missing because only the mirrors could be read. */
   #warnOfAbsence({ registry, repository }: Reference, { message }: PluginError): void {
     const name = formatReference({ registry, repository });
     if (this.#warned.has(name)) return;
@@ -113,7 +113,7 @@ export class Registries {
     this.#context.log('warn', `${what} are treated as missing, because it cannot be reached: ${message}`);
   }
 
-  // Digest and signature are checked after a tag is resolved, so mirrors of digests may be used for tags too.
+  // Digest and signature are checked after a tag is resolved, so mirrors for digests may be used for tags too.
   #locationsOf({ registry, repository, digest }: Reference): Reference[] {
     const { mirrors } = this.#access;
     const byDigest = mirrors.locationsOf({ registry, repository, digest: digest ?? `sha256:${'0'.repeat(64)}` });

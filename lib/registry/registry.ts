@@ -13,13 +13,13 @@ import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
-/** Statuses of missing content, including those of registries without HEAD: another push does no harm. */
+/** Statuses for missing content, also from registries without HEAD, because another push does no harm. */
 const absentStatuses = [404, 405, 501];
 
-/** Size of the cache of manifests that were read or pushed, in bytes. */
+/** The size of the cache of manifests that were read or pushed, in bytes. */
 const manifestCacheSize = 8 * 1024 * 1024;
 
-/** A repository in a registry (distribution-spec, version 2). The transport and its connections are the caller’s to close. */
+/** A repository in a registry (distribution-spec, version 2). The caller closes the transport and its connections. */
 export class Registry implements ContentStore {
   readonly name: string;
   readonly #repository: Pick<Reference, 'registry' | 'repository'>;
@@ -42,8 +42,8 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Implements ContentSource. Throws `invalid-manifest` for an image of Docker’s schema 1, `too-large` above 4 MiB.
-   * Caches the manifest for the fetch that usually follows: one request for each image instead of two.
+   * Implements ContentSource. Throws `invalid-manifest` for an image of Docker’s schema 1, and `too-large` above 4 MiB.
+   * Caches the manifest for the fetch that usually follows, which saves one request for each image.
    */
   async resolve(tagOrDigest: string): Promise<Descriptor> {
     const reply = await this.#send('GET', manifestRequest(tagOrDigest), { limit: manifestSizeLimit + 1 });
@@ -74,8 +74,8 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Passes the bytes from `start` on to `receive`, synchronously, in order, each once; the caller verifies them. A
-   * chunk is valid during the call only. Throws `not-found`, `size-mismatch`, and what `receive` throws.
+   * Passes the bytes from `start` to `receive`, synchronously, in order, each once. The caller verifies them. A chunk
+   * is valid only during the call. Throws `not-found`, `size-mismatch`, and the errors of `receive`.
    */
   async download(descriptor: Descriptor, start: number, receive: (chunk: Buffer) => void): Promise<void> {
     await this.#transport.download(this.#contentRequest(descriptor), descriptor.size, start, receive);
@@ -110,7 +110,7 @@ export class Registry implements ContentStore {
 
   async tag(descriptor: Descriptor, tag: string): Promise<void> {
     const pushed = this.#manifests.get(descriptor.digest);
-    // Existing content may have its tag already, and some registries refuse to push a tag twice.
+    // Existing content may already have its tag, and some registries refuse to push a tag twice.
     if (!pushed && (await this.#isTagged(descriptor, tag))) return;
     await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
   }
@@ -130,7 +130,7 @@ export class Registry implements ContentStore {
     });
     if (!begun) return false;
     if (begun.status === 201) return true;
-    // The registry began an upload instead, which is not needed.
+    // The registry started an upload instead, which is not needed.
     const location = begun.status === 202 ? locationOf(begun) : undefined;
     if (location) {
       const cancel = { target: location, what: request.what, actions: 'pull,push' } as const;
@@ -139,7 +139,7 @@ export class Registry implements ContentStore {
     return false;
   }
 
-  /** Does nothing: pushed content is stored already. */
+  /** Does nothing, because pushed content is already stored. */
   close(): Promise<void> {
     return Promise.resolve();
   }

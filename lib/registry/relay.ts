@@ -5,14 +5,14 @@ import type { DownloadSource } from './download.ts';
 import { firstSuccess } from './fallbackSource.ts';
 import type { ContentStore } from '../store/store.ts';
 
-/** A place that content can be had from unverified, as a stream or in synchronous chunks: a Registry. */
+/** A source of unverified content, as a stream or in synchronous chunks: a Registry. */
 export interface RelaySource extends DownloadSource {
   open(descriptor: Descriptor): Promise<Readable>;
 }
 
 type Destination = Pick<ContentStore, 'push'>;
 
-/** Says that a relay failed at its destination, and not at one of its sources; `failure` is why. */
+/** The error of a relay that failed at its destination, and not at one of its sources. `failure` is the cause. */
 export class DestinationError extends Error {
   readonly failure: PluginError;
 
@@ -24,15 +24,15 @@ export class DestinationError extends Error {
 
 const noteEvery = 4 * 1024 * 1024;
 
-/** Content up to this size, in bytes, is read into memory before it is sent, which costs less than a stream. */
+/** The size up to which content is read into memory before it is sent, in bytes. This costs less than a stream. */
 const wholeLimit = 32 * 1024 * 1024;
 
-/** Buffers for such content. Reuse saves half of the work. */
+/** Buffers for such content. Reusing them saves half of the work. */
 const spare: Buffer[] = [];
 
 /**
- * Copies content into a store from the first source that has it; the store verifies it. `onProgress` gets the number
- * of bytes sent, every few megabytes. Throws DestinationError for errors of the store, and what the sources throw.
+ * Copies content into a store from the first source that has it. The store verifies it. `onProgress` gets the number of
+ * sent bytes, every few megabytes. Throws DestinationError for errors of the store, and the errors of the sources.
  */
 export async function relayInto(
   destination: Destination,
@@ -56,7 +56,7 @@ async function relayWhole(destination: Destination, descriptor: Descriptor, sour
   const open = (): Promise<Readable> =>
     Promise.resolve(Readable.from([memory.subarray(0, length)], { objectMode: false }));
   await destination.push(descriptor, open).catch(blameDestination);
-  // Only after success: after a failure a connection may still read it.
+  // Only after success, because after a failure a connection may still read it.
   spare.push(memory);
 }
 
@@ -74,7 +74,7 @@ async function relayStream(
       throw error;
     });
     const counted = countInto(onProgress);
-    // A failed destination destroys the stream that it reads, which is not an error of the source.
+    // A failed destination destroys the stream that it reads. That is not an error of the source.
     content.once('error', (error) => (atSource = counted.destroyed ? undefined : error));
     return pipeline(content, counted, () => undefined);
   };
@@ -85,7 +85,7 @@ async function relayStream(
 }
 
 function blameDestination(error: unknown): never {
-  // Content that arrived corrupt is corrupt at the source.
+  // Content that arrives corrupt is corrupt at the source.
   if (!isPluginError(error) || /^(?:digest|size)-mismatch$|^interrupted$/.test(error.code)) throw error;
   throw new DestinationError(error);
 }

@@ -10,7 +10,7 @@ export class Resumption {
   readonly #size: number;
   #offset: number;
   #skip = 0;
-  /** Whether a body of the content is being received. */
+  /** Whether a body with the content is being received. */
   #begun = false;
   /** The offset at which the last body ended early. */
   #cutAt: number | undefined;
@@ -32,8 +32,8 @@ export class Resumption {
   }
 
   /**
-   * Checks the head of a response. Returns whether its body is the content or its missing part. Throws
-   * `size-mismatch` if it announces another size, `server-error` if it starts at another byte.
+   * Checks the head of a response. Returns whether its body is the content or its missing part. Throws `size-mismatch`
+   * if it states another size, and `server-error` if it starts at another byte.
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
     if (status === 416 && this.#offset > 0) {
@@ -58,9 +58,7 @@ export class Resumption {
     return true;
   }
 
-  /**
-   * Counts a chunk of a body, and returns the part of it that is new. Throws `size-mismatch` if it exceeds the size.
-   */
+  /** Counts a chunk of a body, and returns the new part of it. Throws `size-mismatch` if the body exceeds the size. */
   take(chunk: Buffer): Buffer {
     const fresh = this.#skip === 0 ? chunk : chunk.subarray(Math.min(this.#skip, chunk.length));
     this.#skip -= chunk.length - fresh.length;
@@ -69,7 +67,7 @@ export class Resumption {
     return fresh;
   }
 
-  /** Notes the end of a body. Throws a TransientError if the content is incomplete. */
+  /** Records the end of a body. Throws a TransientError if the content is incomplete. */
   finish(): void {
     if (!this.isComplete) throw this.#cutOff();
   }
@@ -84,7 +82,7 @@ export class Resumption {
   }
 
   #cutOff(cause?: unknown): TransientError {
-    // A network loses connections at any byte. If it is the same byte again, the source is incomplete.
+    // A network may lose a connection at any byte. If it is the same byte again, the source is incomplete.
     const again = this.#cutAt === this.#offset;
     this.#cutAt = this.#offset;
     const message = `was interrupted after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;

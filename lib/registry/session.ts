@@ -10,26 +10,26 @@ import { Transport } from './transport.ts';
 /** Settings for registries, as plain data for use in other threads. */
 export interface RegistrySettings {
   readonly insecure: boolean;
-  /** A PEM file with certificate authorities to trust in addition to those of the system. */
+  /** A PEM file with CAs to trust in addition to those of the system. */
   readonly certificateAuthority?: string | undefined;
   /** Contains HTTPS_PROXY, HTTP_PROXY and NO_PROXY. */
   readonly environment: Environment;
   readonly maxPerRegistry: number;
   readonly userAgent: string;
-  /** Total wait that a registry may request for one operation (Retry-After), in milliseconds. */
+  /** The total wait that a registry may request for one operation (Retry-After), in milliseconds. */
   readonly retryTimeout?: number;
 }
 
 /** Connections of a run, or of one of its threads, to registries. */
 export interface RegistrySession {
   readonly connections: Connections;
-  /** Returns the repository of a reference; its tag and digest do not matter. */
+  /** Returns the repository of a reference. Its tag and digest are ignored. */
   repository(reference: Pick<Reference, 'registry' | 'repository'>): Registry;
   close(): void;
 }
 
 /**
- * Opens the connections of a run. The authorizer is given, or made with the connections. All threads of a run share
+ * Opens the connections of a run. The authorizer is given, or created with the connections. All threads of a run share
  * one authorizer.
  */
 export function openSession(

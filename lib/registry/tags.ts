@@ -6,7 +6,7 @@ import type { Transport } from './transport.ts';
 
 const pageSize = 1000;
 const pageLimit = 16 * 1024 * 1024;
-/** Maximum number of pages of tags. */
+/** The largest number of pages of tags. */
 const pageCountLimit = 1000;
 
 /**
@@ -38,7 +38,7 @@ export async function readTags(
 function tagsOf({ body }: Reply, where: string): string[] {
   try {
     const { tags } = parseJson(body.toString()) as { tags?: unknown };
-    // Registries return null for none.
+    // Registries return null if there are no tags.
     if (tags === null || tags === undefined) return [];
     if (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string')) return tags;
   } catch {

@@ -21,7 +21,7 @@ interface Task {
 
 interface Thread {
   readonly worker: Worker;
-  /** Its maximum of concurrent downloads: a share of the limit for one registry. */
+  /** The largest number of concurrent downloads in this thread: its share of the limit for one registry. */
   readonly share: number;
   readonly tasks: Map<number, Task>;
   /** The error that ended it. */
@@ -30,7 +30,7 @@ interface Thread {
 
 /**
  * Threads that download, hash and write. Hashing takes most of the time on processors without instructions for it, so
- * one thread is too slow for a fast network. Threads have no credentials: they request each Authorization header from
+ * one thread is too slow for a fast network. Threads have no credentials. They request each Authorization header from
  * the main thread.
  */
 export class DownloadThreads {
@@ -38,7 +38,7 @@ export class DownloadThreads {
   readonly #queue: Task[] = [];
   readonly #authorizer: Authorizer;
   readonly #context: Context;
-  /** The reason why no more downloads are accepted. */
+  /** The reason why no more downloads are accepted; undefined while they are. */
   #end: PluginError | undefined;
   #count = 0;
 
@@ -52,7 +52,7 @@ export class DownloadThreads {
     if (context.signal.aborted) this.#interrupt();
   }
 
-  /** Queues a download as of downloadInto, or a copy as of relayInto, for one of the threads. */
+  /** Queues a download (see downloadInto) or a copy (see relayInto) for one of the threads. */
   download(download: Download | Relay, onProgress: (present: number) => void): Promise<void> {
     if (this.#end) return Promise.reject(this.#end);
     const task: Task = { download, onProgress, done: Promise.withResolvers<void>() };
@@ -61,7 +61,7 @@ export class DownloadThreads {
     return task.done.promise;
   }
 
-  /** Ends the threads. Unfinished downloads reject with `interrupted`. Nothing is written after that. */
+  /** Ends the threads. Unfinished downloads reject with `interrupted`. Nothing is written afterwards. */
   async close(): Promise<void> {
     this.#context.signal.removeEventListener('abort', this.#interrupt);
     await this.#stop(new PluginError('interrupted', 'The downloads were stopped.'));
@@ -76,7 +76,7 @@ export class DownloadThreads {
     await Promise.all([...this.#threads].map(({ worker }) => worker.terminate()));
   }
 
-  // Only after the thread has ended, nothing more is written.
+  // Reject only after the thread has ended, because it writes nothing more then.
   #remove(thread: Thread): void {
     this.#threads.delete(thread);
     const reason = this.#end ?? thread.failure ?? new PluginError('internal', 'a download thread has ended');
@@ -153,7 +153,7 @@ export class DownloadThreads {
   }
 
   #dispatch(): void {
-    // The least busy thread first, which spreads a few large blobs over the threads.
+    // The least busy thread comes first, so that a few large blobs spread over the threads.
     const free = [...this.#threads]
       .filter(({ tasks, share }) => tasks.size < share)
       .sort((a, b) => a.tasks.size - b.tasks.size);

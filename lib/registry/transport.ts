@@ -13,9 +13,9 @@ import type { Authorizer } from './auth/tokens.ts';
 
 /** Options of a transport. */
 export interface TransportOptions extends RetryOptions {
-  /** Allow plain http: for servers that do not speak https, and as the target of a redirect. */
+  /** Allow plain http, for servers that do not support https and for the target of a redirect. */
   readonly insecure?: boolean;
-  /** How long no request is sent to a registry after its failure, in milliseconds; default one minute. */
+  /** The time without requests to a registry after its failure, in milliseconds; default one minute. */
   readonly pause?: number;
 }
 
@@ -23,8 +23,8 @@ export interface TransportOptions extends RetryOptions {
 export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
 
 /**
- * Sends requests to registries: logs in, follows redirects, retries, resumes. Throws PluginError, `interrupted` if
- * the signal of the context is aborted.
+ * Sends requests to registries: logs in, follows redirects, retries and resumes. Throws PluginError, and `interrupted`
+ * if the signal of the context is aborted.
  */
 export class Transport {
   readonly #connections: Connections;
@@ -63,7 +63,7 @@ export class Transport {
     return reply;
   }
 
-  /** Repeats an action while its errors are transient. The action may report progress to the budget. */
+  /** Repeats an action as long as its errors are transient. The action may report progress to the budget. */
   async persist<T>(registry: string, action: (budget: RetryBudget) => Promise<T>): Promise<T> {
     this.#circuitBreaker.check(registry);
     const budget = this.#budgetFor(registry);
@@ -106,7 +106,7 @@ export class Transport {
     if (start > 0 && resumption.isComplete) return Readable.from([]);
     this.#circuitBreaker.check(request.registry);
     let body = await connect();
-    // A reader that stops before the first byte never enters the loop that would close the response.
+    // A reader that stops before the first byte never enters the loop that closes the response.
     return Readable.from(read(), { objectMode: false }).once('close', () => {
       body.destroy();
     });
@@ -114,7 +114,7 @@ export class Transport {
 
   /**
    * Downloads content of a known size from `start` (bytes), and passes each byte once to `receive`, synchronously and
-   * in order. Resumes after a lost connection. A chunk is valid during the call only. Throws what `receive` throws.
+   * in order. Resumes after a lost connection. A chunk is valid only during the call. Throws the errors of `receive`.
    */
   async download(
     request: ContentRequest,
@@ -152,7 +152,7 @@ export class Transport {
       }
     };
     await retry(receiveOnce, (error) => {
-      // An error of the receiver (a full disk) is not one of the server.
+      // An error of the receiver, such as a full disk, is not an error of the server.
       if (thrown) throw thrown.error;
       return this.#waitAfter(budget, request.registry, resumption.explain(error));
     });

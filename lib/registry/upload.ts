@@ -11,7 +11,7 @@ import type { Transport } from './transport.ts';
 
 /** Options of uploads. */
 export interface UploadOptions {
-  /** Bytes of one PATCH, if a registry refuses whole blobs; default 64 MiB. */
+  /** The number of bytes in one PATCH, if a registry refuses whole blobs; default 64 MiB. */
   readonly chunkSize?: number;
   /** Always send chunks. */
   readonly chunked?: boolean;
@@ -22,7 +22,7 @@ const minimumChunkSize = 1024 * 1024;
 
 /**
  * Uploads one blob: in one PUT, or in PATCH chunks if the registry refuses that or the connection is lost
- * (distribution-spec, “Pushing blobs”). Chunks resume; a PUT restarts at the first byte.
+ * (distribution-spec, “Pushing blobs”). Chunks resume. A PUT restarts at the first byte.
  */
 export class BlobUpload {
   readonly #transport: Transport;
@@ -32,13 +32,13 @@ export class BlobUpload {
   readonly #open: () => Promise<Readable>;
   #chunked: boolean;
   #chunkSize: number;
-  /** The URL of the next request of this upload; it changes with each response. */
+  /** The URL of the next request of this upload. It changes with each response. */
   #location: URL | undefined;
-  /** Number of bytes that the registry has. */
+  /** The number of bytes that the registry has. */
   #offset = 0;
-  /** The largest offset so far: repeated bytes are no progress. */
+  /** The largest offset so far. Repeated bytes are no progress. */
   #furthest = 0;
-  /** The error of the source, which no retry of the registry fixes. */
+  /** The error of the source. Retrying the request does not fix it. */
   #broken: { error: unknown } | undefined;
 
   constructor(
@@ -59,7 +59,7 @@ export class BlobUpload {
   }
 
   /**
-   * Runs the upload. Throws what `open` and its stream throw, `digest-mismatch`, `size-mismatch`, and errors of the
+   * Runs the upload. Throws the errors of `open` and its stream, `digest-mismatch`, `size-mismatch`, and errors of the
    * registry.
    */
   async run(): Promise<void> {
@@ -116,7 +116,7 @@ export class BlobUpload {
         budget.progress(Math.max(0, this.#offset - this.#furthest));
         this.#furthest = Math.max(this.#furthest, this.#offset);
       }
-      // The digest is checked at the end of the stream.
+      // Reading to the end of the stream checks the digest.
       await rest.skip(1);
     } finally {
       bytes.destroy();
@@ -133,7 +133,7 @@ export class BlobUpload {
         'Content-Range': `${this.#offset}-${this.#offset + length - 1}`,
       },
       body: () => {
-        // Bytes that were read from the source are lost: the next attempt reads it from its start.
+        // The bytes that were read from the source are lost, so the next attempt reads it from its start.
         if (taken) throw new TransientError('unreachable', `a chunk of ${this.#subject.what} must be sent again`, {});
         taken = true;
         return Promise.resolve(Readable.from(bytes.take(length), { objectMode: false }));
@@ -150,7 +150,7 @@ export class BlobUpload {
     this.#offset += length;
   }
 
-  /** Requests the offset of the upload that was begun; begins one if there is none. */
+  /** Requests the offset of the current upload. Starts an upload if there is none. */
   async #resume(): Promise<void> {
     if (this.#location) {
       const reply = await this.#send('GET', this.#location, { accept: [400, 404, 405, 416] });
@@ -200,7 +200,7 @@ export class BlobUpload {
 
   #finalLocation(): URL {
     const url = new URL(this.#target());
-    // The parameters of the registry may be signed, and must not change.
+    // The parameters of the registry may be signed, so they must not change.
     url.search = `${url.search === '' ? '?' : `${url.search}&`}digest=${encodeURIComponent(this.#descriptor.digest)}`;
     return url;
   }
@@ -211,8 +211,7 @@ export class BlobUpload {
 }
 
 /**
- * Returns the URL of the next request of an upload. Keeps https if a registry behind a proxy names its host with
- * http.
+ * Returns the URL of the next request of an upload. Keeps https if a registry behind a proxy returns a URL with http.
  */
 export function locationOf({ headers, url }: Reply): URL | undefined {
   const location = headers.location === undefined ? null : URL.parse(headers.location, url);

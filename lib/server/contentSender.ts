@@ -3,24 +3,24 @@ import { PluginError } from '../errors.ts';
 
 /** Limits for slow clients. */
 export interface SendLimits {
-  /** Milliseconds in which a client may accept no data; default 60 s. */
+  /** The time in which a client may accept no data, in milliseconds; default 60 s. */
   readonly idleTimeout?: number;
-  /** Minimum bytes per second; default 4 KiB. */
+  /** The minimum rate in bytes per second; default 4 KiB. */
   readonly minimumRate?: number;
-  /** Milliseconds for one response; default: no limit. */
+  /** The time limit for one response in milliseconds; default: none. */
   readonly maximumTime?: number;
 }
 
-/** Reads `size` bytes of content from `start`. A chunk may be overwritten when the next one has been read. */
+/** Reads `size` bytes of content from `start`. A chunk may be overwritten when the next chunk is read. */
 export type ReadPart = (start: number, size: number) => AsyncIterable<Buffer>;
 
-// Data for a client that stops reading stays in memory. So each response begins with small parts, and only a few at a
-// time continue with large ones, which hold two chunks of a megabyte.
+// Data for a client that stops reading stays in memory. So each response begins with small parts,
+// and only a few at a time continue with large parts, which need two chunks of a megabyte.
 const smallPart = 128 * 1024;
 const largePart = 16 * 1024 * 1024;
 const largeLimit = 16;
 
-/** Sends content to the clients of one server, with limits of memory and time. */
+/** Sends content to the clients of one server, within limits of memory and time. */
 export class ContentSender {
   readonly #limits: Required<SendLimits>;
   #large = 0;
@@ -34,10 +34,10 @@ export class ContentSender {
   }
 
   /**
-   * Sends a response of `size` bytes. `check` gets each chunk before it is sent, with the number of bytes left: if it
-   * throws at the last chunk, the client never gets corrupt content completely. A client that disconnects is no
-   * failure. Throws what `read` and `check` throw, `size-mismatch` if the content ends early, and `unreachable` for a
-   * client that is too slow.
+   * Sends a response of `size` bytes. `check` gets each chunk before it is sent, with the number of remaining bytes. If
+   * it throws at the last chunk, the client never gets all of corrupt content. A client that disconnects is not a
+   * failure. Throws the errors of `read` and `check`, `size-mismatch` if the content ends early, and `unreachable` for
+   * a client that is too slow.
    */
   async send(
     read: ReadPart,

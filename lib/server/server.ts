@@ -18,9 +18,9 @@ export interface SizedContent {
 
 /** Options of a server. */
 export interface ServeOptions {
-  /** The address to listen at; default 127.0.0.1, for clients on this machine only. */
+  /** The address to listen at; default 127.0.0.1, only for clients on this machine. */
   readonly host?: string;
-  /** 0 or undefined for any free port. */
+  /** The port; 0 or undefined for any free port. */
   readonly port?: number;
   /**
    * Host names of this server, in addition to addresses and `localhost`. Requests for another Host are refused (421).
@@ -31,39 +31,39 @@ export interface ServeOptions {
   readonly repositories?: () => readonly string[] | Promise<readonly string[]>;
   /** The bearer token that each request needs; no token by default. */
   readonly token?: string | undefined;
-  /** Serves by TLS, and only to clients with this key; by plain HTTP without it. */
+  /** Serve by TLS, only for clients with this key; undefined for plain HTTP. */
   readonly preSharedKey?: PreSharedKey;
   /** Other files to serve, by their paths: `/bundle.tar`. */
   readonly files?: ReadonlyMap<string, ServedFile>;
   /** Skip verification of blobs, for clients that verify digests themselves. */
   readonly unverified?: boolean;
-  /** Gets the digest and number of bytes of blobs as they are sent. */
+  /** Receives the digest and the number of bytes of blobs as they are sent. */
   readonly onSent?: (digest: Digest, bytes: number) => void;
-  /** Gets each request when its response has ended. */
+  /** Receives each request when its response has ended. */
   readonly onResponse?: (response: ServedResponse) => void;
 }
 
-/** A file that is served in whole or in ranges. */
+/** A file that is served completely or in ranges. */
 export interface ServedFile {
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
   /** Reads bytes from `start`, unverified, as LocalContent does. */
   chunks(start: number, size: number): AsyncIterable<Buffer>;
-  /** Maximum of concurrent clients; others are asked to retry (503). */
+  /** The largest number of concurrent clients. Others are asked to retry (503). */
   readonly maxClients?: number;
 }
 
 /** A request and its result. */
 export interface ServedResponse {
   readonly method: string;
-  /** With the query. */
+  /** The path with the query. */
   readonly path: string;
   readonly status: number;
   /** The User-Agent of the client. */
   readonly client: string;
 }
 
-/** A server at work. Its URL is `http://127.0.0.1:41234`, with https if it has a pre-shared key. */
+/** A running server. Its URL is `http://127.0.0.1:41234`, with https if it has a pre-shared key. */
 export type ContentServer = Listener;
 
 type Served = ContentSource & Partial<LocalContent & SizedContent>;
@@ -71,9 +71,9 @@ type Find = (repository: string) => Served | undefined | Promise<Served | undefi
 
 /**
  * Serves content as a read-only registry (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
- * catalog. `find` returns the content of a repository. Blobs of a source without `sizeOf` are served after a manifest
- * that names them was requested, as each client does. Stops when the signal of the context is aborted. Throws `busy`
- * if the port is in use, `not-writable` if it is not allowed.
+ * catalog. `find` returns the content of a repository. Blobs of a source without `sizeOf` are served only after a
+ * client has requested a manifest that names them, which all clients do. Stops if the signal of the context is aborted.
+ * Throws `busy` if the port is in use, and `not-writable` if it is not allowed.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
   const { host = '127.0.0.1', port = 0, preSharedKey, limits } = options;
@@ -99,7 +99,7 @@ class Handler {
   /** Sizes of blobs from manifests, for sources without `sizeOf`. */
   readonly #sizes = new Map<Digest, number>();
   readonly #sender: ContentSender;
-  /** Number of current clients of each file. */
+  /** The number of current clients of each file. */
   readonly #clients = new Map<ServedFile, number>();
 
   constructor(find: Find, options: ServeOptions, context: Context) {
@@ -119,7 +119,7 @@ class Handler {
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');
-    // This server reads no bodies: the next bytes of the connection may be a part of one.
+    // This server reads no request bodies, so the next bytes of the connection may be part of one.
     if (hasBody(request)) response.shouldKeepAlive = false;
     try {
       await this.#route(request, response);
@@ -233,7 +233,7 @@ class Handler {
   }
 }
 
-/** Reads a part of a blob from a source that only supports a start offset. */
+/** Reads a part of a blob from a source that supports only a start offset. */
 async function* fetchPart(source: ContentSource, blob: Descriptor, start: number, size: number) {
   let left = size;
   for await (const chunk of (await source.fetch(blob, start)) as AsyncIterable<Buffer>) {

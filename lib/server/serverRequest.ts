@@ -3,8 +3,8 @@ import { isIP } from 'node:net';
 import { digestOf } from '../oci/digest.ts';
 
 /**
- * Parses a Range header for content of `size` bytes (RFC 9110, section 14): `end` is the first byte after the range.
- * Returns undefined for a header that a server may ignore: another unit, several ranges, or malformed.
+ * Parses a Range header for content of `size` bytes (RFC 9110, section 14). `end` is the first byte after the range.
+ * Returns undefined for a header that a server may ignore: another unit, several ranges, or a malformed one.
  */
 export function parseRange(
   header: string | undefined,
@@ -21,7 +21,7 @@ export function parseRange(
   return start < size ? { start, end } : 'unsatisfiable';
 }
 
-/** A part of a list in lexical order; `next` is the query of the page after it. */
+/** A part of a list in lexical order. `next` is the query of the next page. */
 export interface Page {
   readonly items: readonly string[];
   readonly next?: string;
@@ -39,15 +39,15 @@ export function readPage(list: readonly string[], query: string): Page {
   return { items, next: new URLSearchParams({ n: String(limit), last: end }).toString() };
 }
 
-/** Returns whether an Authorization header has a token, in constant time. */
+/** Compares the token in an Authorization header in constant time. */
 export function hasToken(header: string | undefined, token: string): boolean {
   const given = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1] ?? '';
   return timingSafeEqual(Buffer.from(digestOf(given)), Buffer.from(digestOf(token)));
 }
 
 /**
- * Returns whether a Host header is for this server: any address, `localhost` and its own names. That stops web pages
- * whose name resolves to this machine (DNS rebinding), because browsers send that name.
+ * Returns whether a Host header is for this server: any address, `localhost` and its own names. This stops web pages
+ * whose host name resolves to this machine (DNS rebinding), because browsers send that name.
  */
 export function isOwnHost(header: string | undefined, names: readonly string[]): boolean {
   if (header === undefined) return true;

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parseRange } from './serverRequest.ts';
 
-/** A registry's error: status, code of the distribution-spec, and words. */
+/** An error response of a registry: status, code of the distribution-spec, and message. */
 export class RequestRefusal extends Error {
   readonly status: number;
   readonly code: string;
@@ -13,7 +13,7 @@ export class RequestRefusal extends Error {
   }
 }
 
-/** Content of a response: its size in bytes, its media type, and its digest if it has one. */
+/** The content of a response: its size in bytes, its media type, and its digest if it has one. */
 export interface SentContent {
   readonly size: number;
   readonly type: string;
@@ -45,7 +45,7 @@ export function beginContent(
   return { start, end };
 }
 
-/** Answers with a value as JSON. */
+/** Sends a value as JSON. */
 export function sendJson(response: ServerResponse, value: object, status = 200): void {
   const body = Buffer.from(JSON.stringify(value));
   response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': body.length });

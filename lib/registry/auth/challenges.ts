@@ -10,17 +10,16 @@ export type Challenge =
       readonly realm: URL;
       /** The name of the registry at the token server; '' if it has none. */
       readonly service: string;
-      /** The scope that the request needs according to the registry; '' if it names none. */
+      /** The scope that the request needs, as the registry states it; '' if it states none. */
       readonly scope: string;
     };
 
-/** Maximum length of a header that is parsed. */
+/** The largest length of a header to parse. */
 const lengthLimit = 8 * 1024;
 
 /**
- * Parses a WWW-Authenticate header (RFC 9110, 11.6.1) with one or more challenges, and prefers Bearer to Basic.
- * Throws `server-error`, naming the registry, if it offers neither, or if the token server has no http or https
- * address.
+ * Parses a WWW-Authenticate header (RFC 9110, 11.6.1) with one or more challenges, and prefers Bearer to Basic. Throws
+ * `server-error` with the registry if it offers neither, or if the token server has no http or https URL.
  */
 export function parseChallenge(header: string, registry: string): Challenge {
   const challenges = splitChallenges(header.slice(0, lengthLimit));
@@ -37,7 +36,7 @@ export function parseChallenge(header: string, registry: string): Challenge {
   throw new PluginError('server-error', `${registry} requires a login that is neither Basic nor Bearer: it ${why}`);
 }
 
-/** Splits a header into its challenges: commas divide challenges as well as their fields. */
+/** Splits a header into its challenges. Commas separate challenges and also their fields. */
 function splitChallenges(header: string): string[] {
   const challenges: string[][] = [];
   for (const [piece] of header.matchAll(/(?:"(?:\\.|[^"\\])*"|[^",])+/g)) {

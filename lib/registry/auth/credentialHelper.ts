@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { PluginError } from '../../errors.ts';
 import type { Environment } from '../../http/proxy.ts';
 
-/** Time limit of a helper, in milliseconds: some open a keyring that must be unlocked first. */
+/** The time limit of a helper, in milliseconds. Some helpers open a keyring that the user must unlock first. */
 const timeout = 60_000;
 
 /**
@@ -15,8 +15,8 @@ export function isHelperName(text: unknown): text is string {
 
 /**
  * Runs the program `docker-credential-<name>` on the PATH of `environment` for the credential of a server, by the
- * protocol of docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Returns undefined if it has
- * none. Throws `bad-credentials-file` if it cannot be run, fails or prints anything else; its output is never shown.
+ * protocol of docker-credential-helpers (`get`, the server on stdin, JSON on stdout). Returns undefined if it has none.
+ * Throws `bad-credentials-file` if it cannot run, fails or prints other output. Never shows its output.
  */
 export async function runHelper(
   name: string,
@@ -53,7 +53,7 @@ async function execHelper(program: string, input: string, environment: Environme
       if (!error) resolve({ output: stdout });
       else resolve({ error: { code: error.code, killed: error.killed ?? false }, output: `${stdout}\n${stderr}` });
     });
-    // A helper may end without reading its input; its exit code shows the result.
+    // A helper may end without reading its input. Its exit code shows the result.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(`${input}\n`);
   });
@@ -72,9 +72,9 @@ function parseOutput(output: string): Partial<Record<string, unknown>> {
 export interface Credential {
   readonly username?: string;
   readonly password?: string;
-  /** An OAuth2 refresh token, to be exchanged for access tokens. */
+  /** An OAuth2 refresh token, which is exchanged for access tokens. */
   readonly identityToken?: string;
-  /** A bearer token that is sent to the registry as it is. */
+  /** A bearer token that is sent to the registry unchanged. */
   readonly registryToken?: string;
   /** The file or helper of the credential, for messages. */
   readonly from?: string;

@@ -8,11 +8,11 @@ import { readSmallFile } from '../../files/smallFile.ts';
 export interface CredentialsOptions {
   /** The only file to use (`--pull-secret`, `--registry-config`). */
   readonly file?: string | undefined;
-  /** Names the default files, and is the environment of helpers. */
+  /** The environment of helpers, which also names the default files. */
   readonly environment: Environment;
-  /** The user’s number, for /run/containers/<uid>/auth.json. */
+  /** The user ID, for /run/containers/<uid>/auth.json. */
   readonly uid?: number | undefined;
-  /** The user’s home; HOME of the environment if absent. */
+  /** The home directory of the user; by default HOME of the environment. */
   readonly home?: string | undefined;
 }
 
@@ -26,9 +26,9 @@ interface CredentialsFile {
 
 /**
  * The credentials of a run. Runs each helper once for each host. Reads the files when the first credential is needed:
- * the given one, else the one of REGISTRY_AUTH_FILE, else all existing ones of $XDG_RUNTIME_DIR/containers/auth.json,
- * /run/containers/<uid>/auth.json, ~/.config/containers/auth.json (or in XDG_CONFIG_HOME), ~/.docker/config.json (or
- * in DOCKER_CONFIG) and ~/.dockercfg, in that order, as `oc` does.
+ * the given file, else the file of REGISTRY_AUTH_FILE, else all existing default files in the order of `oc`. These are
+ * `$XDG_RUNTIME_DIR/containers/auth.json`, `/run/containers/<uid>/auth.json`, `~/.config/containers/auth.json` (or in
+ * XDG_CONFIG_HOME), `~/.docker/config.json` (or in DOCKER_CONFIG) and `~/.dockercfg`.
  */
 export class Credentials {
   readonly #options: CredentialsOptions;
@@ -41,8 +41,8 @@ export class Credentials {
   }
 
   /**
-   * Reads the files. Throws `bad-credentials-file` for a named file that is missing, and for any file that cannot be
-   * read or parsed.
+   * Reads the files. Throws `bad-credentials-file` for a missing file that the user named, and for any file that cannot
+   * be read or parsed.
    */
   load(): Promise<void> {
     return (this.#loading ??= this.#load());
@@ -54,10 +54,10 @@ export class Credentials {
   }
 
   /**
-   * Returns the credential for a repository; undefined if there is none. The first file with one wins. Within a file,
-   * a helper for the registry comes first, then the entry with the longest path (`host/a/b`, `host/a`, `host`,
-   * compared as a whole), then the credentials store of the file. Throws what `load` throws, and
-   * `bad-credentials-file` if that entry or helper is unusable.
+   * Returns the credential for a repository; undefined if there is none. The first file with one wins. Within a file, a
+   * helper for the registry comes first. Then come the entry with the longest path (`host/a/b`, `host/a`, `host`,
+   * compared as a whole) and the credentials store of the file. Throws the errors of `load`, and `bad-credentials-file`
+   * if that entry or helper is unusable.
    */
   async find(registry: string, repository: string): Promise<Credential | undefined> {
     await this.load();
@@ -83,7 +83,7 @@ export class Credentials {
   async #runHelper(file: CredentialsFile, helper: unknown, host: string): Promise<Credential | undefined> {
     if (helper === undefined || helper === '') return undefined;
     if (!isHelperName(helper)) throw unusable(file.path, `names an invalid credential helper for ${host}`);
-    // Docker keeps its own registry’s credentials under this address.
+    // Docker stores the credentials of its own registry under this address.
     const server = host === dockerHost ? 'https://index.docker.io/v1/' : host;
     const key = `${helper} ${server}`;
     const credential = this.#credentials.get(key) ?? runHelper(helper, server, this.#options.environment);
@@ -104,7 +104,7 @@ function defaultPaths({ environment, uid, home = environment['HOME'] }: Credenti
   ];
 }
 
-/** A pull secret has a few kilobytes. */
+/** The largest credentials file in bytes. A pull secret has a few kilobytes. */
 const sizeLimit = 4 * 1024 * 1024;
 
 async function readCredentialsFile(path: string, optional: boolean): Promise<CredentialsFile | undefined> {
@@ -118,7 +118,7 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
   const value = parseObject(text);
   if (!value) throw unusable(path, 'is not a JSON object');
   const { auths, credHelpers = {}, credsStore } = value;
-  // ~/.dockercfg is the content of `auths` alone.
+  // ~/.dockercfg has only the content of `auths`.
   const bare = !('auths' in value || 'credHelpers' in value || 'credsStore' in value);
   const entries = bare ? value : (auths ?? {});
   if (!isObject(entries)) throw unusable(path, 'has “auths” that are not an object');
@@ -131,7 +131,7 @@ function parseObject(text: string): Record<string, unknown> | undefined {
     const value: unknown = JSON.parse(text.replace(/^\uFEFF/, ''));
     return isObject(value) ? value : undefined;
   } catch {
-    // The parser’s own words quote the text, which is secret.
+    // The message of the parser quotes the text, which is secret.
     return undefined;
   }
 }
@@ -167,13 +167,13 @@ function findEntry(file: CredentialsFile, host: string, repository: string): Cre
   }
 }
 
-/** Reads one entry of `auths`; undefined without a secret, as Docker writes it if it uses a helper. */
+/** Reads one entry of `auths`; undefined without a secret. Docker writes such entries if it uses a helper. */
 function readEntry(entry: Record<string, unknown>, name: string, path: string): Credential | undefined {
   const text = (key: string) => (typeof entry[key] === 'string' && entry[key] !== '' ? entry[key] : undefined);
   const [auth, identityToken, registryToken] = [text('auth'), text('identitytoken'), text('registrytoken')];
   let [username, password] = [text('username'), text('password')];
   if (auth !== undefined) {
-    // Docker pads the text with zero bytes in some versions.
+    // Some versions of Docker pad the text with zero bytes.
     const decoded = Buffer.from(auth, 'base64')
       .toString('utf8')
       .replace(/(?<!\0)\0+$/, '');

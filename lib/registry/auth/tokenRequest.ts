@@ -13,13 +13,13 @@ export interface TokenRequest {
   readonly repository: string;
   readonly realm: URL;
   readonly service: string;
-  /** Scopes with blanks between, such as `repository:a/b:pull`. */
+  /** Scopes separated by spaces, such as `repository:a/b:pull`. */
   readonly scope: string;
-  /** Absent for an anonymous token. */
+  /** The credential; undefined for an anonymous token. */
   readonly credential: Credential | undefined;
 }
 
-/** A token as an Authorization header. `renewAt` is when to request another, in milliseconds since the epoch. */
+/** A token as an Authorization header. `renewAt` is the time to request a new one, in milliseconds since the epoch. */
 export interface Token {
   readonly header: string;
   readonly renewAt: number;
@@ -27,16 +27,16 @@ export interface Token {
 
 type Exchange = Pick<Connections, 'exchange'>;
 
-/** Maximum size of a response of a token server, in bytes. */
+/** The largest response of a token server, in bytes. */
 const sizeLimit = 1024 * 1024;
 
 const redirectLimit = 5;
 
 /**
- * Requests a token: with GET (distribution, “Token Authentication Specification”) for a password or anonymously, with
- * the OAuth2 POST for an identity token, or for a password if the server supports only OAuth2. A GET follows
- * redirects, without the password to another origin. Does not retry. Throws `unauthorized`, `denied`, a
- * TransientError or `server-error`, and what Connections throws.
+ * Requests a token. Uses GET (distribution, “Token Authentication Specification”) for a password or anonymously. Uses
+ * the OAuth2 POST for an identity token, or for a password if the server supports only OAuth2. A GET follows redirects,
+ * without the password to another origin. Does not retry. Throws `unauthorized`, `denied`, a TransientError or
+ * `server-error`, and the errors of Connections.
  */
 export async function requestToken(request: TokenRequest, connections: Exchange, signal: AbortSignal): Promise<Token> {
   const { username, password, identityToken } = request.credential ?? {};
@@ -118,7 +118,7 @@ function readToken({ registry, realm }: TokenRequest, { headers, body }: ReadRes
   }
   const said = Number(fields['expires_in']);
   const lifetime = (said > 0 ? said : 60) * 1000;
-  // Both times are of the server, so a wrong clock on either side does no harm.
+  // Both times are from the server, so a wrong clock on either side does no harm.
   const age = Date.parse(headers.date ?? '') - Date.parse(String(fields['issued_at']));
   const left = age > 0 && age < lifetime ? lifetime - age : lifetime;
   return { header: `Bearer ${token}`, renewAt: since + left - Math.min(10_000, left / 10) };

@@ -25,22 +25,22 @@ export interface AuthorizationRequest {
 /** Logs in at registries. A run has one authorizer, for all its stores and threads. */
 export interface Authorizer {
   /**
-   * Returns the Authorization header to send; undefined for none. Without a challenge, returns the known one. With a
-   * challenge, logs in, and replaces a rejected header unless another request has done so. Throws `unauthorized`,
-   * `denied`, and what requesting a token throws.
+   * Returns the Authorization header to send; undefined for none. Without a challenge, returns the known header. With a
+   * challenge, logs in, and replaces a rejected header unless another request has already done that. Throws
+   * `unauthorized`, `denied`, and the errors of requesting a token.
    */
   authorize(request: AuthorizationRequest): Promise<string | undefined>;
 }
 
 /** Options of Tokens. */
 export interface TokensOptions {
-  /** Send passwords to token servers over plain http too. */
+  /** Also send passwords to token servers over plain http. */
   readonly insecure?: boolean;
 }
 
 /**
- * Logs in at registries by Basic or Bearer tokens. Caches the kind of login of each registry, and tokens until
- * shortly before they expire. Requests one token for a scope at a time.
+ * Logs in at registries by Basic or Bearer tokens. Caches the kind of login of each registry, and tokens until shortly
+ * before they expire. Only one request for the token of a scope runs at a time.
  */
 export class Tokens implements Authorizer {
   readonly #credentials: Credentials;
@@ -88,7 +88,7 @@ export class Tokens implements Authorizer {
     if (known) {
       const { header, renewAt } = await known;
       if (header !== rejected && Date.now() < renewAt) return header;
-      // Another caller may have replaced it in the meantime.
+      // Another caller may have replaced it meanwhile.
       if (this.#tokens.get(key) === known) this.#tokens.delete(key);
     }
     const token = this.#tokens.get(key) ?? this.#request({ registry, repository, scope }, challenge, credential);
