@@ -3,20 +3,21 @@ import { dirname, join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { digestOf, hexOf } from '../../oci/digest.ts';
+import { renameDurably } from '../../files/atomicWrite.ts';
 import { describeWriteError, makeFolders, syncFolder } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { runFolder } from '../../machine/paths.ts';
 import { findProgram, runProgram } from '../../machine/programs.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { ImageStore } from './imageStore.ts';
-import { writeMarker } from '../runtime/storeConfig.ts';
+import { storeMarker, writeMarker } from '../runtime/storeConfig.ts';
 
 /** An additional store that is open for writing. */
 export interface AdditionalStore {
   /** The store to write to: `<path>.partial`, or the path itself if it already has images. */
   readonly store: ImageStore;
   /**
-   * Makes the store durable, sets its SELinux labels, and gives it its final name. Returns the store at its final path.
+   * Makes the store durable, sets its SELinux labels, and moves it to its final path. Returns the store there.
    */
   finish(context: Context): Promise<ImageStore>;
 }
@@ -35,7 +36,7 @@ const leftovers = new Set([
 
 /**
  * Opens an additional store for writing. If the path has no images, writes a new store beside it, which `finish`
- * renames. A store with images is in use: it gets more images, and each appears when it is complete. Resumes the store
+ * moves there. A store with images is in use: it gets more images, and each appears when it is complete. Resumes the store
  * of an interrupted run, unless its index is corrupt. Throws `usage` for a path with other content, `not-writable`, and
  * the errors of reading the index.
  */
@@ -45,10 +46,12 @@ export async function openAdditionalStore(
   context: Context,
 ): Promise<AdditionalStore> {
   const { host } = storage;
+  const { driver } = storage.main;
+  await moveComplete(host, path, driver);
   const store = await findAdditionalStore(storage, path);
   const isUsed = store.graphRoot === path;
   try {
-    if (!isUsed) await checkReplaceable(host, path, store.driver);
+    if (!isUsed) await checkReplaceable(host, path, driver);
     if (!isUsed) await discardCorrupt(storage, store, context);
     await makeFolders(pathOnHost(host, store.graphRoot), 0o755);
   } catch (error) {
@@ -60,20 +63,34 @@ export async function openAdditionalStore(
       await writeMarker(host, store.graphRoot);
       await relabel(host, store.graphRoot, context);
       await flush(host, store.graphRoot, context);
-      if (!isUsed) await replaceFolder(pathOnHost(host, store.graphRoot), pathOnHost(host, path));
+      if (!isUsed) {
+        await renameDurably(pathOnHost(host, store.graphRoot), pathOnHost(host, completePath(path)));
+        await moveComplete(host, path, driver);
+      }
       return { ...store, graphRoot: path };
     },
   };
 }
 
 /**
- * Finds the store to write to: the store at `path` if it has images, else `<path>.partial`. Throws the errors of
- * StoreIndex.read.
+ * Finds the store to write to: the store at `path` if it has images, else the one that an interrupted run did not move there, else
+ * `<path>.partial`. Throws what StoreIndex.read throws.
  */
 export async function findAdditionalStore(storage: HostStorage, path: string): Promise<ImageStore> {
   const { driver } = storage.main;
   const store: ImageStore = { kind: 'additional', driver, graphRoot: path, runRoot: runRootOf(path) };
-  return (await storage.readIndex(store)).isEmpty ? { ...store, graphRoot: `${path}.partial` } : store;
+  if (!(await storage.readIndex(store)).isEmpty) return store;
+  const isComplete = await isPresent(storage.host, completePath(path));
+  return { ...store, graphRoot: isComplete ? completePath(path) : `${path}.partial` };
+}
+
+/** The path of a durable store until all of it is at its final path. */
+function completePath(path: string): string {
+  return `${path}.complete`;
+}
+
+async function isPresent(host: Host, path: string): Promise<boolean> {
+  return (await stat(pathOnHost(host, path)).catch(() => undefined)) !== undefined;
 }
 
 /**
@@ -141,22 +158,37 @@ function runRootOf(path: string): string {
  * Replaces the content of a folder with another folder, by one rename. So a container runtime that uses the folder
  * always finds it.
  */
-async function replaceFolder(from: string, to: string): Promise<void> {
+async function moveComplete(host: Host, path: string, driver: string): Promise<void> {
+  const [from, to] = [pathOnHost(host, completePath(path)), pathOnHost(host, path)];
+  if (!(await isPresent(host, completePath(path)))) return;
   try {
-    for (let attempt = 1; ; attempt++) {
-      for (const name of await readdir(to).catch(() => [])) await rm(join(to, name), { recursive: true, force: true });
-      try {
-        await rename(from, to);
-        break;
-      } catch (error) {
-        // A program that reads the folder meanwhile creates a lock in it.
-        const { code } = error as NodeJS.ErrnoException;
-        if ((code !== 'ENOTEMPTY' && code !== 'EEXIST') || attempt === 10) throw error;
-      }
+    if (!(await isPresent(host, path))) {
+      await renameDurably(from, to);
+      return;
     }
-    await syncFolder(dirname(to));
+    const present = await readdir(to);
+    const names = (await readdir(from)).filter((name) => name !== storeMarker.name || !present.includes(name));
+    const last = [`${driver}-layers`, `${driver}-images`];
+    const order = [...names.filter((name) => !last.includes(name)), ...last.filter((name) => names.includes(name))];
+    for (const name of order) await replace(join(from, name), join(to, name));
+    await syncFolder(to);
+    await rm(from, { recursive: true, force: true });
   } catch (error) {
     throw describeWriteError(error, to);
+  }
+}
+
+async function replace(from: string, to: string): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    await rm(to, { recursive: true, force: true });
+    try {
+      await rename(from, to);
+      return;
+    } catch (error) {
+      // A program that reads the store meanwhile creates a lock in it.
+      const { code } = error as NodeJS.ErrnoException;
+      if ((code !== 'ENOTEMPTY' && code !== 'EEXIST') || attempt === 10) throw error;
+    }
   }
 }
 
@@ -167,8 +199,12 @@ async function relabel(host: Host, path: string, context: Context): Promise<void
   if (code !== 0) context.log('warn', `restorecon of ${path} failed: ${stderr.trim()}`);
 }
 
-/** Makes all files of the store durable, because containers/storage does not. */
+/**
+ * Makes all files of the store durable, because containers/storage does not. A sync of the whole file system would stall etcd, which
+ * waits for the same disk.
+ */
 async function flush(host: Host, path: string, context: Context): Promise<void> {
-  const { code, stderr } = await runProgram(host, 'sync', ['-f', path], context);
-  if (code !== 0) context.log('warn', `sync of ${path} failed: ${stderr.trim()}`);
+  const args = [path, '-xdev', '(', '-type', 'f', '-o', '-type', 'd', ')', '-exec', 'sync', '{}', '+'];
+  const { code, stderr } = await runProgram(host, 'find', args, context, { gentle: true });
+  if (code !== 0) context.log('warn', `cannot sync ${path}: ${stderr.trim().slice(-1000)}`);
 }

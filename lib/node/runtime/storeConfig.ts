@@ -1,8 +1,7 @@
-import { rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../files/atomicWrite.ts';
-import { describeWriteError, makeFolders } from '../../files/disk.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { storageFile, vendorStorageFile } from '../../machine/paths.ts';
 import { readIfThere, readStorageConfig } from './storageConfig.ts';
@@ -108,13 +107,12 @@ export async function removeStoreConfig(host: Host): Promise<boolean> {
   return true;
 }
 
-/** Writes the file that keeps the folder of a store, and creates the folder. Throws `not-writable`. */
+/**
+ * Writes the file that keeps the folder of a store, and creates the folder. Leaves a file with this content alone, because the machine config
+ * operator checks it at each event. Throws `not-writable`.
+ */
 export async function writeMarker(host: Host, path: string): Promise<void> {
   const file = pathOnHost(host, join(path, storeMarker.name));
-  try {
-    await makeFolders(dirname(file), 0o755);
-    await writeFile(file, storeMarker.content);
-  } catch (error) {
-    throw describeWriteError(error, file);
-  }
+  if ((await readFile(file, 'utf8').catch(() => undefined)) === storeMarker.content) return;
+  await writeAtomically(file, storeMarker.content);
 }

@@ -1,7 +1,7 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,6 +15,7 @@ import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../../lib/node/images/imageStore.ts';
 import { loadBundle, type LoadOptions, type LoadResult } from '../../../lib/node/images/load.ts';
 import { planImages } from '../../../lib/node/images/loadPlan.ts';
+import { storeMarker, writeMarker } from '../../../lib/node/runtime/storeConfig.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
@@ -317,10 +318,31 @@ describe('loadBundle', function () {
   it('puts a finished store in the place of an empty one that is configured already', async () => {
     const store = { kind: 'additional', path: join(folder, 'store') } as const;
     await mkdir(store.path);
-    await writeFile(join(store.path, '.managed'), '');
+    await writeMarker(host, store.path);
+    const marker = join(store.path, storeMarker.name);
+    const { ino, mtimeMs } = await stat(marker);
     expect(await listImages(store, join(folder, 'reader'))).to.deep.equal([]);
+    await load({ images: ['etcd'] });
     await load();
     expect(await listImages(store, join(folder, 'reader'))).to.include.members(names);
+    // The machine config operator watches this file, and degrades the node if it is absent for a moment.
+    expect(await stat(marker)).to.include({ ino, mtimeMs });
+    // As after a kill between two moves.
+    await mkdir(`${store.path}.complete`);
+    await rename(join(store.path, 'overlay-images'), join(`${store.path}.complete`, 'overlay-images'));
+    expect(await load()).to.deep.include({ loaded: 0, skipped: names.length });
+    expect(existsSync(`${store.path}.complete`)).to.equal(false);
+  });
+
+  it('syncs the files of the store, not the file system that etcd may use too', async () => {
+    const log = join(folder, 'synced');
+    await mkdir(join(folder, 'bin'));
+    await writeFile(join(folder, 'bin/sync'), `#!/bin/sh\necho "$@" >>'${log}'\n`, { mode: 0o755 });
+    const environment = { ...host.environment, PATH: `${folder}/bin:${String(host.environment['PATH'])}` };
+    await load({ images: ['etcd'], storage: await HostStorage.open({ ...host, environment }) });
+    const synced = (await readFile(log, 'utf8')).trim().split(/\s+/);
+    expect(synced).to.include(join(folder, 'store.partial/overlay-images/images.json'));
+    expect(synced.filter((word) => !word.startsWith(join(folder, 'store.partial')))).to.deep.equal([]);
   });
 
   for (const copyProgram of copyPrograms) {
