@@ -109,7 +109,7 @@ export const command = defineCommand({
         if (path === args.bundle && digest && isDigest(digest)) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
         const signed = await checkSigned(bundle, trust, loading);
-        const result = await loadBundle(bundle, { storage, store, images, concurrency }, loading);
+        const result = await loadBundle(bundle, { storage, store, images, pace: { concurrency } }, loading);
         terminal.print(
           args.output === 'json'
             ? JSON.stringify({ ...result, extraImages: signed.extraImages }, null, 2)

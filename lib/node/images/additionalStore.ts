@@ -73,8 +73,8 @@ export async function openAdditionalStore(
 }
 
 /**
- * Finds the store to write to: the store at `path` if it has images, else the one that an interrupted run did not move there, else
- * `<path>.partial`. Throws what StoreIndex.read throws.
+ * Finds the store to write to: the store at `path` if it has images, else the store that an interrupted run did not move
+ * there, else `<path>.partial`. Throws the errors of StoreIndex.read.
  */
 export async function findAdditionalStore(storage: HostStorage, path: string): Promise<ImageStore> {
   const { driver } = storage.main;

@@ -5,18 +5,18 @@ import { serveBundle } from '../../bundle/deliver/serve.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
-import { copyAll } from './copyQueue.ts';
+import { copyAll, type CopyPace } from './copyQueue.ts';
 import type { HostStorage } from './hostStorage.ts';
 import type { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
 import { LoadProgress } from './loadProgress.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
-/** The store to copy images to, how many in parallel, and with which program. */
+/** The store to copy images to, how fast, and with which program. */
 export interface LoadSetting extends Omit<CopySetting, 'server' | 'host'> {
   readonly storage: HostStorage;
   readonly program: CopyProgram;
-  readonly concurrency: number;
+  readonly pace: CopyPace;
 }
 
 /**
@@ -30,17 +30,17 @@ export async function copyMissing(
   setting: LoadSetting,
   context: Context,
 ): Promise<{ bytes: number; loaded: number }> {
-  const { storage, store, concurrency, program } = setting;
+  const { storage, store, pace, program } = setting;
   const index = await storage.readIndex(store);
   const missing = await listMissing(index, planned);
   const progress = new LoadProgress(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
   const { host } = storage;
-  await checkStoreSpace(missing, index, { ...setting, host });
+  await checkStoreSpace(missing, index, { ...setting, host, concurrency: pace.concurrency });
   const server = await serveToThisHost(bundle, progress, context);
   try {
     const copying = await prepareWork(missing, { ...setting, host, server: `127.0.0.1:${server.port}` });
-    await copyAll(missing, index.listBlobs(), concurrency, context, async (image, within) => {
+    await copyAll(missing, index.listBlobs(), pace, context, async (image, within) => {
       try {
         await copyImage(program, image, copying, within);
       } catch (error) {

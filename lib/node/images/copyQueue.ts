@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 import { collectFailures } from '../../failures.ts';
@@ -7,6 +8,14 @@ import type { PlannedImage } from './loadPlan.ts';
 /** Errors that would fail all other images too. */
 const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writable'];
 
+/** How fast images are copied. */
+export interface CopyPace {
+  /** How many images are copied in parallel. */
+  readonly concurrency: number;
+  /** Milliseconds between two images; none by default. */
+  readonly pause?: number;
+}
+
 /**
  * Copies images in parallel. `stored` are the digests of the layers in the store. A failed image does not stop the
  * others, unless its error would fail them too; then running copies are aborted. Throws the only error, or `partial`
@@ -15,7 +24,7 @@ const fatalCodes: readonly ErrorCode[] = ['disk-full', 'not-readable', 'not-writ
 export async function copyAll(
   images: readonly PlannedImage[],
   stored: ReadonlySet<string>,
-  concurrency: number,
+  { concurrency, pause = 0 }: CopyPace,
   context: Context,
   copy: (image: PlannedImage, context: Context) => Promise<void>,
 ): Promise<void> {
@@ -40,6 +49,7 @@ export async function copyAll(
       } finally {
         queue.release(image);
       }
+      if (pause > 0 && !queue.isEmpty) await sleep(pause, undefined, { signal: within.signal }).catch(() => undefined);
     }
   };
   await Promise.all(Array.from({ length: Math.min(concurrency, images.length) }, work));
@@ -71,6 +81,11 @@ export class CopyQueue {
   constructor(images: readonly PlannedImage[], stored: ReadonlySet<string>) {
     this.#queue = [...images];
     this.#stored = new Set(stored);
+  }
+
+  /** No image waits. */
+  get isEmpty(): boolean {
+    return this.#queue.length === 0;
   }
 
   /** Returns the next image when no running copy adds one of its layers; undefined at the end. */

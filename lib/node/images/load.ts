@@ -9,6 +9,7 @@ import { takeLock } from '../../files/lock.ts';
 import { checkStorePath, findAdditionalStore, openAdditionalStore } from './additionalStore.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing, listMissing } from './copyMissing.ts';
+import type { CopyPace } from './copyQueue.ts';
 import { pathOnHost, type Host } from '../../machine/host.ts';
 import { loadFolder, runFolder } from '../../machine/paths.ts';
 import type { HostStorage } from './hostStorage.ts';
@@ -23,8 +24,7 @@ export interface LoadOptions {
   readonly store: { readonly kind: 'main' } | { readonly kind: 'additional'; readonly path: string };
   /** Components, pullspecs or digests to load; all images if empty. */
   readonly images: readonly string[];
-  /** The number of images that are copied in parallel. */
-  readonly concurrency: number;
+  readonly pace: CopyPace;
   /** The program that copies; by default the first that the host has. */
   readonly program?: CopyProgram;
 }
@@ -50,7 +50,7 @@ export interface LoadResult {
  * `partial`, `interrupted`, and the errors of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
-  const { storage, store: wanted, concurrency } = options;
+  const { storage, store: wanted, pace } = options;
   const { host, main } = storage;
   const program = options.program ?? (await findCopyProgram(host));
   const planned = await planImages(bundle, options.images, context);
@@ -63,7 +63,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
       wanted.kind === 'additional' ? await openAdditionalStore(storage, wanted.path, context) : undefined;
     const store = additional?.store ?? main;
     if (additional) leftovers.push(store.runRoot);
-    const setting = { storage, store, work, program, concurrency };
+    const setting = { storage, store, work, program, pace };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
     await requireComplete(storage, store, planned);
     const final = additional ? await additional.finish(context) : store;

@@ -7,14 +7,11 @@ import { defaultStorePath } from '../../machine/paths.ts';
 import { runProgram } from '../../machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { ImageStore, StoreImage } from '../../node/images/imageStore.ts';
-import { completeToLoad, loadBundle, storeHasBase } from '../../node/images/load.ts';
+import { completeToLoad, loadBundle, storeHasBase, type LoadOptions } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
-
-/** The number of images that are loaded in parallel. It is low because the node has other work. */
-const concurrency = 2;
 
 /** The images of bundles in the image store of a node. */
 export class AgentImages {
@@ -62,13 +59,13 @@ export class AgentImages {
    * Loads the images of a verified bundle, which stays open. Throws the errors of loadBundle, and `disk-full` at the
    * floor.
    */
-  async load(verified: Bundle, facts: BundleFacts, wanted: WantedStore, context: Context): Promise<void> {
+  async load(verified: Bundle, facts: BundleFacts, { store, pace }: LoadRequest, context: Context): Promise<void> {
     const storage = await this.#openStorage();
-    const { kind, graphRoot } = chooseStore(storage, wanted);
+    const { kind, graphRoot } = chooseStore(storage, store);
     const expected = imagesOf(facts);
     // Extra images are loaded only if they are allowed.
     const options = {
-      ...{ storage, store: { kind, path: graphRoot }, concurrency },
+      ...{ storage, store: { kind, path: graphRoot }, pace },
       images: expected.map(({ name }) => name),
     };
     await this.stayAboveFloor(pathOnHost(this.#host, graphRoot), context, async (within) => {
@@ -125,6 +122,11 @@ export class AgentImages {
 }
 
 type WantedStore = UpgradeBundle['spec']['store'];
+
+/** Where to load images, and how fast. */
+interface LoadRequest extends Pick<LoadOptions, 'pace'> {
+  readonly store: WantedStore;
+}
 
 function chooseStore({ main, config }: HostStorage, wanted: WantedStore): ImageStore {
   // No container runtime reads a store that is not configured.

@@ -18,6 +18,7 @@ import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
   initialState,
+  loadPace,
   nodeMessages,
   nodePhase,
   type BundleSource,
@@ -94,7 +95,7 @@ export class AgentNode {
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
     if (task.kind === 'fetchBase') this.#fetchBase(task.source);
-    if (task.kind === 'load') this.#load(task.source, bundle);
+    if (task.kind === 'load') this.#load(task.source, bundle, node);
     if (task.kind === 'pin') this.#pin(bundle);
   }
 
@@ -223,17 +224,18 @@ export class AgentNode {
     return outcome === 'fetched';
   }
 
-  #load({ cached, medium }: BundleSource & { readonly kind: 'open' }, bundle: UpgradeBundle): void {
+  #load({ cached, medium }: BundleSource & { readonly kind: 'open' }, bundle: UpgradeBundle, node: NodeFacts): void {
     const { images, cache } = this.#tools;
     const facts = leaveOutExtras(cached.facts, bundle);
     const { total } = this.#state.images;
+    const request = { store: bundle.spec.store, pace: loadPace(node) };
     this.#job.start('load', `loading ${total} images`, async (context) => {
       this.#set({ images: { loaded: 0, total } });
       const onEvent = ({ kind }: TransferEvent): void => {
         if (kind === 'image') this.#set({ images: { total, loaded: this.#state.images.loaded + 1 } });
       };
       try {
-        await images.load(cached.bundle, facts, bundle.spec.store, { ...context, onEvent });
+        await images.load(cached.bundle, facts, request, { ...context, onEvent });
       } catch (error) {
         if (!isContentFault(error) || (await cache.isWhole(cached, context))) throw error;
         // Another node may have the complete bundle.

@@ -1,4 +1,5 @@
 import type { PluginError } from '../../errors.ts';
+import type { LoadOptions } from '../../node/images/load.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import type { BaseState } from '../nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
@@ -81,6 +82,14 @@ export function chooseTask(
     return { kind: base === 'missing' ? 'fetchBase' : 'load', source };
   }
   return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
+}
+
+/**
+ * Returns how fast a node loads images. On the control plane etcd waits for the same disk: one image at a time, with a pause, as the machine
+ * config operator pins them there.
+ */
+export function loadPace({ controlPlane }: NodeFacts): LoadOptions['pace'] {
+  return controlPlane ? { concurrency: 1, pause: 1000 } : { concurrency: 2 };
 }
 
 /** Returns the phase that a node reports. */

@@ -66,7 +66,7 @@ describe('CopyQueue', () => {
         return Promise.reject(new PluginError('disk-full', 'the disk is full'));
       };
       const images = [etcd, console, third, image('fourth', 'base')];
-      const error = await failureOf(copyAll(images, new Set(), 2, makeContext(), copy), 'disk-full');
+      const error = await failureOf(copyAll(images, new Set(), { concurrency: 2 }, makeContext(), copy), 'disk-full');
       expect([error.message, copied]).to.deep.equal(['the disk is full', ['etcd']]);
     });
 
@@ -77,9 +77,25 @@ describe('CopyQueue', () => {
         const fails = label !== 'third';
         return fails ? Promise.reject(new PluginError('incomplete', 'it is corrupt')) : Promise.resolve();
       };
-      const error = await failureOf(copyAll([etcd, console, third], new Set(), 2, makeContext(), copy), 'partial');
+      const error = await failureOf(
+        copyAll([etcd, console, third], new Set(), { concurrency: 2 }, makeContext(), copy),
+        'partial',
+      );
       expect(copied).to.deep.equal(['etcd', 'console', 'third']);
       expect(error.message).to.match(/^2 of 3 images .*\n {2}etcd \(quay.*corrupt\n {2}console/);
+    });
+
+    it('pauses between two images, and not after the last one', async () => {
+      const copied: string[] = [];
+      const copy = ({ label }: PlannedImage): Promise<void> => Promise.resolve(void copied.push(label));
+      const pace = { concurrency: 1, pause: 3_600_000 };
+      await copyAll([alone], new Set(), pace, makeContext(), copy);
+      const context = makeContext();
+      setTimeout(() => {
+        context.interrupt();
+      }, 20);
+      await failureOf(copyAll([etcd, console], new Set(), pace, context, copy), 'interrupted');
+      expect(copied).to.deep.equal(['alone', 'etcd']);
     });
   });
 });

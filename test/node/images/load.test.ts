@@ -62,7 +62,7 @@ describe('loadBundle', function () {
     try {
       const store = { kind: 'additional', path: join(folder, 'store') } as const;
       const storage = await HostStorage.open(host);
-      return await loadBundle(bundle, { storage, store, images: [], concurrency: 3, ...options }, context);
+      return await loadBundle(bundle, { storage, store, images: [], pace: { concurrency: 3 }, ...options }, context);
     } finally {
       await bundle.close();
     }
@@ -168,7 +168,7 @@ describe('loadBundle', function () {
       if (event.kind === 'image') context.interrupt();
     });
     const { runRoot } = await findAdditionalStore(await HostStorage.open(host), join(folder, 'store'));
-    await failureOf(load({ concurrency: 1 }, context), 'interrupted');
+    await failureOf(load({ pace: { concurrency: 1 } }, context), 'interrupted');
     expect(existsSync(runRoot)).to.equal(false);
     expect(await readdir(folder))
       .to.include('store.partial')
@@ -186,7 +186,7 @@ describe('loadBundle', function () {
       const context = makeContext(({ kind }) => {
         if (kind === 'image' && !existsSync(ballast)) spawnSync('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=64k']);
       });
-      const error = await failureOf(load({ store, concurrency: 1 }, context), 'disk-full');
+      const error = await failureOf(load({ store, pace: { concurrency: 1 } }, context), 'disk-full');
       expect(error.message).to.contain(place);
       expect(existsSync(store.path)).to.equal(false);
       await rm(ballast);
@@ -251,7 +251,7 @@ describe('loadBundle', function () {
         // From here on, its file system answers everything with an error, as it does without its device.
         if (kind === 'image') execFileSync('xfs_io', ['-x', '-c', 'shutdown', place]);
       });
-      const error = await failureOf(load({ concurrency: 1 }, context, path), 'not-readable');
+      const error = await failureOf(load({ pace: { concurrency: 1 } }, context, path), 'not-readable');
       expect(error.message).to.contain(`cannot read ${path}: `);
       expect(error.hint).to.contain('pulled out').and.to.contain('goes on');
       expect(existsSync(join(folder, 'store'))).to.equal(false);

@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import {
   chooseTask,
   initialState,
+  loadPace,
   nodeMessages,
   nodePhase,
   type BundleSource,
@@ -19,6 +20,13 @@ const loaded: NodeState = { ...initialState, images: { loaded: 3, total: 3 } };
 function bundleIn(phase: Phase, turn?: string): UpgradeBundle {
   return { status: { phase, ...(turn !== undefined && { turn }) } } as UpgradeBundle;
 }
+
+describe('loadPace', () => {
+  it('copies one image at a time on the control plane, with a pause', () => {
+    expect(loadPace({ ...node, controlPlane: true })).to.deep.equal({ concurrency: 1, pause: 1000 });
+    expect(loadPace(node)).to.deep.equal({ concurrency: 2 });
+  });
+});
 
 describe('chooseTask', () => {
   const choose = (
