@@ -3,6 +3,8 @@ import { isPluginError, PluginError } from './errors.ts';
 
 /** The progress of a transfer, as plain data. The library emits events, and a terminal, a log or a test shows them. */
 export type TransferEvent =
+  /** The manifests of `read` of so many images have been read. Comes before the plan. */
+  | { kind: 'manifests'; read: number; images: number }
   /** The plan of this run; sizes in bytes. `present` existed before the run. */
   | { kind: 'plan'; images: number; blobs: number; bytes: number; present: number }
   /** `bytes` more bytes of one blob are received and written. */

@@ -1,15 +1,28 @@
 import type { TransferEvent } from '../../lib/context.ts';
-import { formatBar, formatBytes, formatDuration } from './format.ts';
+import { formatBar, formatBytes, formatDuration, formatShare } from './format.ts';
 
-/** Over how long the rate is taken, in milliseconds. */
+/** The time that the rate is measured over, in milliseconds. Without a byte for so long, a transfer has stalled. */
 const rateWindow = 15_000;
 
-/** What is known about one transfer: fed with events, asked now and then for a line of words. */
+/** The shortest bar that shows something, in characters. */
+const shortestBar = 5;
+
+/** A part of a progress line. The part with the lowest rank is left out first if the line is too short. */
+interface Part {
+  readonly text: string;
+  readonly rank: number;
+}
+
+/** The state of one transfer: fed with events, shown as a line. */
 export class Progress {
   readonly #label: string;
   readonly #samples: { time: number; bytes: number }[];
+  readonly #start: number;
+  /** When the last byte arrived. */
+  #last: number;
+  #manifests: { readonly read: number; readonly images: number } | undefined;
   #images = 0;
-  #imagesTotal: number | undefined;
+  #imagesTotal = 0;
   #total: number | undefined;
   #present = 0;
   #moved = 0;
@@ -17,12 +30,17 @@ export class Progress {
   /** `label` begins the line (`Downloading`); `now` is the time in milliseconds. */
   constructor(label: string, now: number) {
     this.#label = label;
+    this.#start = now;
+    this.#last = now;
     this.#samples = [{ time: now, bytes: 0 }];
   }
 
-  /** Counts what happened. */
-  add(event: TransferEvent): void {
+  /** Counts an event at the time `now` in milliseconds. */
+  add(event: TransferEvent, now: number): void {
     switch (event.kind) {
+      case 'manifests':
+        this.#manifests = event;
+        break;
       case 'plan':
         this.#imagesTotal = event.images;
         this.#total = event.bytes;
@@ -30,6 +48,7 @@ export class Progress {
         break;
       case 'bytes':
         this.#moved += event.bytes;
+        this.#last = now;
         break;
       case 'image':
         this.#images += 1;
@@ -41,60 +60,87 @@ export class Progress {
     }
   }
 
-  /** Tells whether there is anything to show yet. */
+  /** Whether there is anything to show yet. */
   get started(): boolean {
-    return this.#total !== undefined || this.#moved > 0;
+    return this.#total !== undefined || this.#moved > 0 || this.#manifests !== undefined;
   }
 
-  /** How much of the plan is done, from 0 to 1; undefined without a plan. A blob that is fetched again may make it wait, never exceed 1. */
+  /** The completed share of the plan, from 0 to 1; undefined without a plan. Never more than 1 if a blob is fetched again. */
   get fraction(): number | undefined {
-    if (this.#total === undefined) {
-      return undefined;
-    }
-    return this.#total === 0 ? 1 : Math.min(1, (this.#present + this.#moved) / this.#total);
+    if (this.#total === undefined) return undefined;
+    return this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total);
+  }
+
+  /** The completed bytes and images, such as `1.2/3.4 GiB` and `12/190 images`; undefined without a plan. */
+  get completed(): { readonly bytes: string; readonly images: string } | undefined {
+    if (this.#total === undefined) return undefined;
+    const images = `${this.#images}/${this.#imagesTotal} images`;
+    return { bytes: formatShare(Math.min(this.#done, this.#total), this.#total), images };
   }
 
   /**
-   * The state in words at time `now`, e.g. `Downloading 35% 1.2 GiB of 3.4 GiB, 110 MiB/s, 20s left, 12 of 190 images`; `bar` is its
-   * width in characters. What does not fit into the width of the line is left out, the last first.
+   * The state at time `now` in milliseconds, such as `Downloading  35%  1.2/3.4 GiB, 110 MiB/s, 20s left, 12/190 images`.
+   * Leaves out parts that exceed `width` characters. A bar of at most `bar` characters takes the space that is left.
    */
   line(now: number, { bar = 0, width = Infinity } = {}): string {
-    const rate = this.#rate(now);
-    const done = this.#present + this.#moved;
-    const parts: string[] = [];
-    let line = this.#label;
-    if (this.#total === undefined) {
-      parts.push(` ${formatBytes(done)}`);
-    } else {
-      const fraction = this.fraction ?? 0;
-      const percent = `${String(Math.floor(fraction * 100)).padStart(3)}%`;
-      const drawn = bar > 0 ? ` ${formatBar(fraction, bar)}` : '';
-      line += `${drawn} ${percent}`;
-      parts.push(`  ${formatBytes(Math.min(done, this.#total))} of ${formatBytes(this.#total)}`);
-    }
-    if (rate > 0) {
-      parts.push(`, ${formatBytes(rate)}/s`);
-      if (this.#total !== undefined && done < this.#total) {
-        parts.push(`, ${formatDuration((this.#total - done) / rate)} left`);
-      }
-    }
-    if (this.#imagesTotal !== undefined && this.#imagesTotal > 0) {
-      parts.push(`, ${this.#images} of ${this.#imagesTotal} images`);
-    }
-    for (const part of parts) {
-      if (line.length + part.length > width) break;
-      line += part;
-    }
-    return line;
+    const { label, fraction, parts } = this.#describe(now);
+    const percent = fraction === undefined ? '' : ` ${String(Math.floor(fraction * 100)).padStart(3)}%`;
+    const head = label.length + percent.length;
+    const shown = chooseParts(parts, width - head);
+    const length = Math.min(bar, width - head - lengthOf(shown) - 1);
+    const drawn = fraction === undefined || length < shortestBar ? '' : ` ${formatBar(fraction, length)}`;
+    return `${label}${drawn}${percent}${shown.map(({ text }) => text).join('')}`.slice(0, width);
   }
 
-  /** Bytes a second over the last moments. */
-  #rate(now: number): number {
-    this.#samples.push({ time: now, bytes: this.#moved });
-    while (this.#samples.length > 2 && (this.#samples[1]?.time ?? now) <= now - rateWindow) {
-      this.#samples.shift();
+  #describe(now: number): { label: string; fraction: number | undefined; parts: Part[] } {
+    const { completed, fraction } = this;
+    if (!completed && this.#moved === 0 && this.#manifests) {
+      const { read, images } = this.#manifests;
+      const parts = [{ text: `  ${read}/${images} images`, rank: 1 }];
+      return { label: 'Reading manifests', fraction: images === 0 ? 1 : read / images, parts };
     }
+    const amount = completed ? `  ${completed.bytes}` : ` ${formatBytes(this.#moved)}`;
+    const images = completed && this.#imagesTotal > 0 ? [{ text: `, ${completed.images}`, rank: 3 }] : [];
+    return { label: this.#label, fraction, parts: [{ text: amount, rank: 0 }, ...this.#describeRate(now), ...images] };
+  }
+
+  #describeRate(now: number): Part[] {
+    const left = (this.#total ?? Infinity) - this.#done;
+    const stalled = now - this.#last;
+    if (left > 0 && stalled >= rateWindow)
+      return [{ text: `, stalled for ${formatDuration(stalled / 1000)}`, rank: 4 }];
+    const rate = this.#rate(now, left <= 0);
+    if (rate <= 0) return [];
+    const estimate = `, ${formatDuration(left / rate)} left`;
+    return [
+      { text: `, ${formatBytes(rate)}/s`, rank: 1 },
+      ...(left > 0 && left < Infinity ? [{ text: estimate, rank: 2 }] : []),
+    ];
+  }
+
+  get #done(): number {
+    return this.#present + this.#moved;
+  }
+
+  /** Bytes per second: over the last moments, and at the end over the whole time. */
+  #rate(now: number, isDone: boolean): number {
+    if (isDone) return this.#moved / Math.max(1, (this.#last - this.#start) / 1000);
+    this.#samples.push({ time: now, bytes: this.#moved });
+    while (this.#samples.length > 2 && (this.#samples[1]?.time ?? now) <= now - rateWindow) this.#samples.shift();
     const oldest = this.#samples[0];
     return oldest === undefined || now <= oldest.time ? 0 : ((this.#moved - oldest.bytes) * 1000) / (now - oldest.time);
   }
+}
+
+function chooseParts(parts: readonly Part[], width: number): readonly Part[] {
+  if (parts.length === 0 || lengthOf(parts) <= width) return parts;
+  const lowest = Math.min(...parts.map(({ rank }) => rank));
+  return chooseParts(
+    parts.filter(({ rank }) => rank !== lowest),
+    width,
+  );
+}
+
+function lengthOf(parts: readonly Part[]): number {
+  return parts.reduce((sum, { text }) => sum + text.length, 0);
 }

@@ -3,9 +3,9 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import { Progress } from './progress.ts';
 
-/** When progress is told as plain lines: the first one unless it is said, and the following ones, in milliseconds. */
+/** When progress is printed as plain lines: the first time by default, and how often after that, in milliseconds. */
 const firstLine = 2_000;
-const nextLine = 5_000;
+const nextLine = 30_000;
 /** How often a live line is renewed, in milliseconds. */
 const liveInterval = 200;
 const barWidth = 20;
@@ -38,7 +38,8 @@ export class Terminal {
   readonly #spinner: Ora | undefined;
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
-  #told = false;
+  /** The last plain line of each transfer that has one. */
+  readonly #told = new Map<string, string>();
   /** How many lines of stdout the next redraw draws over. */
   #drawn = 0;
 
@@ -139,11 +140,13 @@ export class Terminal {
     return (event) => {
       let progress = this.#transfers.get(label);
       if (progress === undefined) {
+        // The lines of the transfers before it come first.
+        if (this.#told.size > 0) this.#tell();
         progress = new Progress(label, Date.now());
         this.#transfers.set(label, progress);
         this.#start();
       }
-      progress.add(event);
+      progress.add(event, Date.now());
     };
   };
 
@@ -152,10 +155,8 @@ export class Terminal {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#spinner?.stop();
-    if (this.#told) {
-      this.#tell();
-    }
-    this.#told = false;
+    if (this.#told.size > 0) this.#tell();
+    this.#told.clear();
     this.#transfers.clear();
   }
 
@@ -179,23 +180,23 @@ export class Terminal {
     }
     spinner.start();
     this.#timer = setInterval(() => {
-      spinner.text = this.#lines(barWidth).join('\n  ');
+      spinner.text = [...this.#lines(barWidth).values()].join('\n  ');
     }, liveInterval).unref();
   }
 
   #tell(): void {
-    for (const line of this.#lines(0)) {
-      this.#told = true;
+    for (const [label, line] of this.#lines(0)) {
+      if (this.#told.get(label) === line) continue;
+      this.#told.set(label, line);
       this.#write(line);
     }
   }
 
-  #lines(bar: number): string[] {
+  #lines(bar: number): Map<string, string> {
     // A line that wrapped could not be drawn over; the spinner and its blank take two columns.
     const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
-    return [...this.#transfers.values()]
-      .filter((progress) => progress.started)
-      .map((progress) => progress.line(Date.now(), { bar: width < 80 ? 0 : bar, width }).slice(0, width));
+    const started = [...this.#transfers].filter(([, progress]) => progress.started);
+    return new Map(started.map(([label, progress]) => [label, progress.line(Date.now(), { bar, width })]));
   }
 }
 

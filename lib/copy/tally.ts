@@ -73,6 +73,7 @@ export class CopyTally {
         if (event.kind === 'mounted') this.#plan();
         break;
       case 'image':
+      case 'manifests':
       case 'plan':
         break;
     }

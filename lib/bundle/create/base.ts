@@ -84,7 +84,7 @@ async function readRelease(
   const { reference, descriptor, source } = await findRelease(request, sourceOf);
   context.log('info', `reading the manifests of the base ${formatReference(reference)}`);
   const release = await readPayload(source, descriptor, request, context);
-  const { blobs } = await gatherContents(listImages({ release }, []), sourceOf);
+  const { blobs } = await gatherContents(listImages({ release }, []), sourceOf, context);
   const { version, arch, pullspec } = release;
   return { version, arch, release: pullspec, blobs: new Set(blobs.keys()) };
 }

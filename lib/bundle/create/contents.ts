@@ -1,3 +1,4 @@
+import type { Context } from '../../context.ts';
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
@@ -32,13 +33,16 @@ export interface Contents {
 
 /**
  * Reads every manifest of some images and of their sigstore attachments, and lists their blobs. Tries all images, and
- * throws one error that names each failed image.
+ * throws one error that names each failed image. Emits `manifests` events.
  */
 export async function gatherContents(
   images: readonly BundleImage[],
   sourceOf: (reference: Reference) => ContentSource,
+  { onEvent }: Pick<Context, 'onEvent'>,
 ): Promise<Contents> {
   const reader = new ImageGraphReader();
+  const total = images.length;
+  let read = 0;
   // Several components may be the same image.
   const graphs = new Map<string, Promise<ImageGraph>>();
   const tasks = images.map(({ name, reference }) => {
@@ -46,9 +50,14 @@ export async function gatherContents(
     const source = sourceOf(reference);
     const task = graphs.get(key) ?? reader.read(source, reference.digest);
     graphs.set(key, task);
+    const count = (): void => {
+      onEvent({ kind: 'manifests', read: (read += 1), images: total });
+    };
+    // A failure is handled with the others below.
+    task.then(count, () => undefined);
     return { names: [name], digest: reference.digest, source: source.name, task };
   });
-  await settleTasks(tasks, images.length);
+  await settleTasks(tasks, total);
   return orderContents(images, await Promise.all(tasks.map(({ task }) => task)));
 }
 

@@ -2,7 +2,8 @@ import { basename, join } from 'node:path';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../oci/digest.ts';
-import { formatReference } from '../../oci/reference.ts';
+import { formatReference, type Reference } from '../../oci/reference.ts';
+import type { ContentSource } from '../../store/store.ts';
 import { findRelease, loadRelease } from '../../release/load.ts';
 import type { Architecture } from '../../release/version.ts';
 import { withAdvice } from './advice.ts';
@@ -79,7 +80,8 @@ async function create(request: CreateRequest, origin: Origin, context: Context):
     origin.prepare();
   }
   context.log('info', `reading the manifests of ${signed.release.images.size + 1 + extraImages.length} images`);
-  const gathered = await gatherContents(listImages(signed, extraImages), (reference) => origin.sourceOf(reference));
+  const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
+  const gathered = await gatherContents(listImages(signed, extraImages), sourceOf, context);
   const { contents: checked, policies } = await checkContents(gathered, signed.release, origin, context);
   requireVerified(policies, formatReference(found.reference), request.trust.allowUnsigned, context);
   const { contents, left } = leaveOut(checked, base);

@@ -52,7 +52,7 @@ export async function pushBundle(
   const images = listSignedImages(bundle, signed);
   const contents = await withHint(
     bundle,
-    gatherContents(images, () => bundle.content),
+    gatherContents(images, () => bundle.content, context),
   );
   const copies = listCopies(images, contents, signed, bundle);
   const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;

@@ -52,7 +52,7 @@ export async function createRegistryBundle(
       return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
     }),
   );
-  const contents = await gatherContents(found, (reference) => origin.sourceOf(reference));
+  const contents = await gatherContents(found, (reference) => origin.sourceOf(reference), context);
   const pullspecs = Object.fromEntries(found.map(({ name, reference }) => [name, formatReference(reference)]));
   const facts = {
     ...{ version, arch, tool, components: pullspecs, images: Object.values(pullspecs) },

@@ -49,7 +49,7 @@ export async function planImages(bundle: Bundle, wanted: readonly string[], cont
     }
   }
   const chosen = wanted.length === 0 ? all : all.filter((image) => wanted.some((word) => isNamed(image, word)));
-  const { manifests } = await gatherContents(chosen, () => bundle.content);
+  const { manifests } = await gatherContents(chosen, () => bundle.content, context);
   context.log('debug', `load: ${chosen.length} of the ${all.length} images of ${path}`);
   return chosen.map(({ name: label, reference }) => {
     const blobs = new Map<Digest, number>();

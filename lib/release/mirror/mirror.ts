@@ -47,7 +47,14 @@ export interface MirrorResult extends CopyCounts {
  */
 export async function planMirror(images: readonly MirrorImage[], context: Context): Promise<MirrorGroup[]> {
   const reader = new ImageGraphReader();
-  const graphs = await Promise.allSettled(images.map(({ source, digest }) => reader.read(source, digest)));
+  let done = 0;
+  const graphs = await Promise.allSettled(
+    images.map(async ({ source, digest }) => {
+      const graph = await reader.read(source, digest);
+      context.onEvent({ kind: 'manifests', read: (done += 1), images: images.length });
+      return graph;
+    }),
+  );
   checkInterrupted(context.signal);
   const failures = new Map<CopyFailure, string[]>();
   const read = images.flatMap((image, index) => {

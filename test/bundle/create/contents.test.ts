@@ -11,6 +11,7 @@ import { failureOf } from '../../support/program/failure.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeNoiseLayer } from '../../support/content/layers.ts';
 import { openOrigin } from '../../support/content/origin.ts';
+import type { Context, TransferEvent } from '../../../lib/context.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease } from '../../support/release/release.ts';
 
@@ -29,7 +30,8 @@ describe('gatherContents', () => {
   const imageOf = (name: string, repository: string, digest: Digest): BundleImage => {
     return { name, reference: { registry: registry.host, repository, digest }, tag: `tag-${name}` };
   };
-  const gather = (images: readonly BundleImage[]) => gatherContents(images, (reference) => origin.sourceOf(reference));
+  const gather = (images: readonly BundleImage[], onEvent: Context['onEvent'] = () => undefined) =>
+    gatherContents(images, (reference) => origin.sourceOf(reference), { onEvent });
 
   it('lists everything once, in an order that depends on the images alone', async () => {
     const release = buildRelease({ arch: 'multi', components: 3, registry: registry.host });
@@ -38,7 +40,9 @@ describe('gatherContents', () => {
       imageOf(name, release.componentRepository, digest),
     );
     registry.fault(/./, { delay: 3 }, { times: 5 });
-    const [one, two] = [await gather(images), await gather(images)];
+    const counts: TransferEvent[] = [];
+    const [one, two] = [await gather(images, (event) => counts.push(event)), await gather(images)];
+    expect(counts.at(-1)).to.deep.equal({ kind: 'manifests', read: images.length, images: images.length });
     expect([...one.manifests.keys()]).to.deep.equal([...two.manifests.keys()]);
     expect([...one.blobs.keys()]).to.deep.equal([...two.blobs.keys()]);
     expect([...one.tags]).to.deep.equal([...two.tags]);

@@ -39,7 +39,7 @@ describe('fillBundle', () => {
         tag: name,
       };
     });
-    contents = await gatherContents(images, (reference) => origin.sourceOf(reference));
+    contents = await gatherContents(images, (reference) => origin.sourceOf(reference), context);
     const facts = { version: '1.2.3', arch: 'x86_64', release: release.pullspec, images: [], components: {} };
     tar = layOutBundle(
       { ...facts, extraImages: [], osImages: [], previous: [], signatures: {}, tool: 'test' },

@@ -193,7 +193,7 @@ describe('pushBundle', () => {
       const context = makeContext();
       await push(bundle.path, registry.host, 'a/b', context);
       const total = bundle.result.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
-      expect(context.events[0]).to.deep.equal({
+      expect(context.events.find(({ kind }) => kind === 'plan')).to.deep.equal({
         kind: 'plan',
         images: 5,
         blobs: bundle.result.metadata.blobs.length,

@@ -93,7 +93,7 @@ describe('Terminal', () => {
   });
 
   describe('without a terminal', () => {
-    it('tells progress as plain lines, after two seconds and then every five, and at the end', async () => {
+    it('prints progress as plain lines, after two seconds and then every 30, and at changes, each line once', async () => {
       const { terminal, stderr } = await open();
       const transfer = terminal.transfer('Downloading');
       transfer(plan);
@@ -101,12 +101,17 @@ describe('Terminal', () => {
       mock.timers.tick(1_999);
       expect(stderr.text).to.equal('');
       mock.timers.tick(1);
-      transfer({ kind: 'bytes', digest, bytes: 80 * mebibyte });
-      mock.timers.tick(4_999);
+      transfer({ kind: 'bytes', digest, bytes: 20 * mebibyte });
+      mock.timers.tick(30_000);
+      transfer({ kind: 'bytes', digest, bytes: 60 * mebibyte });
+      terminal.transfer('Hashing')({ kind: 'bytes', digest, bytes: mebibyte });
+      mock.timers.tick(30_000);
       terminal.close();
       expect(stderr.text.split('\n')).to.deep.equal([
-        'Downloading  20%  20.0 MiB of 100 MiB, 10.0 MiB/s, 8s left, 0 of 10 images',
-        'Downloading 100%  100 MiB of 100 MiB, 14.3 MiB/s, 0 of 10 images',
+        'Downloading  20%  20.0/100 MiB, 10.0 MiB/s, 8s left, 0/10 images',
+        'Downloading  40%  40.0/100 MiB, stalled for 30s, 0/10 images',
+        'Downloading 100%  100/100 MiB, 3.1 MiB/s, 0/10 images',
+        'Hashing 1.0 MiB, stalled for 30s',
         '',
       ]);
     });
@@ -142,7 +147,9 @@ describe('Terminal', () => {
       terminal.transfer('Downloading')(plan);
       mock.timers.tick(400);
       terminal.close();
-      expect(stderr.text).to.contain('Downloading   0%').and.not.to.contain('0 B');
+      expect(stderr.text)
+        .to.match(/Downloading ░{5,}   0%/)
+        .and.not.to.contain('MiB');
     });
 
     it('has no colours with NO_COLOR', async () => {

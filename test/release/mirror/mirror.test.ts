@@ -75,7 +75,7 @@ describe('planMirror and runMirror', () => {
       const total = [...release.blobs.values()].reduce((sum, { size }) => sum + size, 0);
       expect(result).to.deep.include({ images: 5, attachments: 4, hasLists: false, bytes: total });
       expect(result.blobs).to.deep.equal({ copied: blobCount(), mounted: 0, skipped: 0 });
-      expect(context.events[0]).to.deep.equal({
+      expect(context.events.find(({ kind: event }) => event === 'plan')).to.deep.equal({
         kind: 'plan',
         images: 5,
         blobs: blobCount(),
