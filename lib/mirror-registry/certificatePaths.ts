@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Installation } from './installation.ts';
 
-/** Paths of a registry’s certificates, on the host. */
+/** The paths of a registry’s certificates, as paths of the host. */
 export interface CertificatePaths {
   readonly server: string;
   readonly serverKey: string;

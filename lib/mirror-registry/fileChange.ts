@@ -9,9 +9,9 @@ import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 
 /** New content of a file of the host. */
 export interface FileChange {
-  /** Path of the host. */
+  /** The path on the host. */
   readonly path: string;
-  /** Undefined if the file does not exist. */
+  /** The old content; undefined if the file does not exist. */
   readonly before: Buffer | undefined;
   readonly after: Buffer;
   /** Permissions of a new file; an existing file keeps its own. */
@@ -33,9 +33,10 @@ export interface FileCopy extends FileAttributes {
 const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK } = constants;
 
 /**
- * Replaces the bytes of a file in one step, durably: an interruption leaves the old file or the new one. An existing file keeps its mode and
- * owner unless `attributes` says others; a new one has `mode`, and its folder is made for its owner alone. A symbolic link is kept, and
- * its target replaced, as long as that is within the folder. Throws `disk-full` and `not-writable`.
+ * Replaces the bytes of a file atomically and durably: after an interruption, the file is the old or the new one. An
+ * existing file keeps its mode and owner unless `attributes` are given. A new file gets `mode`, and a new folder is
+ * only for its owner. Replaces the target of a symbolic link, if it is within the folder. Throws `disk-full` and
+ * `not-writable`.
  */
 export async function replaceFile(
   files: HostFiles,
@@ -48,7 +49,7 @@ export async function replaceFile(
     await using _open = folder;
     const old = attributes ?? (await folder.find(name));
     await writeAtomically(folder.at(name), content, {
-      // Until its owner is known, only this user may read it.
+      // Only this user may read it until its owner is set.
       mode: 0o600,
       name: files.locate(target.path),
       prepare: async (file) => {
@@ -74,7 +75,7 @@ export async function readWithAttributes(files: HostFiles, target: ConfinedPath)
   return { content: await file.readFile(), mode: mode & 0o777, uid, gid };
 }
 
-/** Removes a file, if it exists, and what an interrupted write left beside it. Throws `not-writable`. */
+/** Removes a file if it exists, and the leftovers of an interrupted write beside it. Throws `not-writable`. */
 export async function removeFile(files: HostFiles, target: ConfinedPath): Promise<void> {
   try {
     const opened = await HostFolder.openParent(files, target).catch(passMissing);
@@ -88,8 +89,8 @@ export async function removeFile(files: HostFiles, target: ConfinedPath): Promis
 }
 
 /**
- * Makes sure, without changing anything, that a file can be written: neither the file nor its folder is read-only or immutable. Throws
- * `not-writable` and `disk-full`.
+ * Checks, without changing anything, that a file can be written: neither the file nor its folder is read-only or
+ * immutable. Throws `not-writable` and `disk-full`.
  */
 export async function checkWritable(files: HostFiles, { path, within }: ConfinedPath): Promise<void> {
   try {

@@ -7,23 +7,24 @@ import { describeWriteError } from '../files/disk.ts';
 import { isMissing } from '../files/fileContent.ts';
 import type { HostFiles } from '../machine/hostFiles.ts';
 
-// Node.js has no name for it. The value is the same on every architecture that OpenShift runs on.
+// Node.js has no name for it. The value is the same on all architectures of OpenShift.
 const openPathOnly = 0o10000000;
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
-/** A file of a host, and the folder of the installation that it must not leave. Paths of the host. */
+/** A file of a host, and the folder of the installation that it must not leave. Paths are paths of the host. */
 export interface ConfinedPath {
   readonly path: string;
   readonly within: string;
 }
 
 /**
- * An open folder of a host. Its files are named through its descriptor, so no user can replace a folder above them meanwhile. Symbolic
- * links on the way count only if root or the user who runs this made them, and must not lead out of `within`. Linux only.
+ * An open folder of a host. Its files are accessed through its descriptor, so no user can replace a parent folder
+ * meanwhile. Follows symbolic links only if root or the current user created them, and only within `within`. Linux
+ * only.
  */
 export class HostFolder {
-  /** As the host has it, without symbolic links. */
+  /** The path on the host, without symbolic links. */
   readonly path: string;
   readonly #handle: FileHandle;
 
@@ -32,7 +33,10 @@ export class HostFolder {
     this.path = path;
   }
 
-  /** Opens the folder of a file, and returns it with the name of the file in it. Throws `not-writable`; `create` makes missing folders. */
+  /**
+   * Opens the folder of a file. Returns it with the name of the file. `create` creates missing folders. Throws
+   * `not-writable`.
+   */
   static async openParent(
     files: HostFiles,
     target: ConfinedPath,
@@ -42,7 +46,7 @@ export class HostFolder {
     return { folder: await HostFolder.#open(files, dirname(resolved), create), name: basename(resolved) };
   }
 
-  /** Opens a folder. Throws `not-writable`; `create` makes missing folders. */
+  /** Opens a folder. `create` creates missing folders. Throws `not-writable`. */
   static async open(files: HostFiles, target: ConfinedPath, create = false): Promise<HostFolder> {
     return HostFolder.#open(files, await confine(files, target), create);
   }
@@ -67,7 +71,7 @@ export class HostFolder {
     return join(pathOf(this.#handle), name);
   }
 
-  /** Owner and mode of this folder. */
+  /** Returns the owner and mode of this folder. */
   stat(): Promise<Stats> {
     return this.#handle.stat();
   }
@@ -98,8 +102,9 @@ export class HostFolder {
   }
 
   /**
-   * Copies a regular file into another folder with its owner, mode and times, in place of any file or link of that name. Removes that
-   * first, because the disk may not have space for both. Throws `disk-full`, `not-writable`, `not-readable`, `interrupted`.
+   * Copies a regular file into another folder with its owner, mode and times, and replaces any file or link of that
+   * name. Removes the old file first, because the disk may not have space for both. Throws `disk-full`, `not-writable`,
+   * `not-readable`, `interrupted`.
    */
   async copyFile(name: string, target: HostFolder, signal: AbortSignal): Promise<void> {
     const file = await this.openFile(name);
@@ -124,7 +129,7 @@ export class HostFolder {
     }
   }
 
-  /** The names in this folder, sorted. */
+  /** Lists the names in this folder, sorted. */
   async list(): Promise<string[]> {
     return (await readdir(this.at('.'))).sort();
   }
@@ -156,8 +161,8 @@ function pathOf({ fd }: FileHandle): string {
 }
 
 /**
- * Resolves the symbolic links of a path, as the host has it. Throws `not-writable` for a link that neither root nor the user who runs this
- * made.
+ * Resolves the symbolic links of a path of the host. Throws `not-writable` for a link that neither root nor the current
+ * user created.
  */
 export function resolveTrusted(files: HostFiles, path: string): Promise<string> {
   return files.resolve(path, ({ uid }, link) => {
@@ -168,7 +173,7 @@ export function resolveTrusted(files: HostFiles, path: string): Promise<string> 
   });
 }
 
-/** Resolves a path and checks that it stays within its folder. */
+/** Resolves a path, and checks that it stays within its folder. */
 async function confine(files: HostFiles, { path, within }: ConfinedPath): Promise<string> {
   const [resolved, folder] = [await resolveTrusted(files, path), await resolveTrusted(files, within)];
   if (resolved === folder || resolved.startsWith(join(folder, '/'))) return resolved;

@@ -1,6 +1,6 @@
 import type { Scope } from '../machine/hostCommands.ts';
 
-/** A setting and its source. Lines count from 1; 0 means an option. */
+/** A setting and its source. Lines count from 1; 0 stands for an option. */
 export interface Inherited<T> {
   readonly value: T;
   readonly file: string;
@@ -10,7 +10,7 @@ export interface Inherited<T> {
 /** The images of a release; `pause` is the container of the pod. */
 export const releaseComponents = ['quay', 'redis', 'pause'] as const;
 
-/** One of them. */
+/** An image of a release. */
 export type ReleaseComponent = (typeof releaseComponents)[number];
 
 /** The containers of an installation; releases before 2.0 have PostgreSQL too. */
@@ -21,7 +21,7 @@ export interface Addition extends Inherited<string> {
   readonly unit: string;
 }
 
-/** A mirror registry of a host, as plain data. Paths of the host. */
+/** A mirror registry of a host, as plain data. Paths are paths of the host. */
 export interface Installation {
   readonly scope: Scope;
   readonly unitFolder: string;
@@ -29,23 +29,24 @@ export interface Installation {
   readonly version: string | undefined;
   readonly quayVersion: string | undefined;
   readonly database: 'sqlite' | 'postgres';
-  /** The folder that contains `quay-config`. */
+  /** The folder with `quay-config`. */
   readonly quayRoot: Inherited<string>;
-  /** Name or address, without brackets. */
+  /** The host name or address, without brackets. */
   readonly host: Inherited<string>;
   readonly port: Inherited<number>;
-  /** Volumes by name, or folders by absolute path, with the images and the database. */
+  /** The volumes by name, or the folders by absolute path, with the images and the database. */
   readonly storage: Inherited<string>;
   readonly databaseStorage: Inherited<string> | undefined;
   readonly images: Readonly<Partial<Record<Component, Inherited<string>>>>;
   readonly additions: readonly Addition[];
   readonly dropIns: readonly string[];
-  /** A proxy in front of the registry terminates TLS (`EXTERNAL_TLS_TERMINATION`). */
+  /** Whether a proxy in front of the registry terminates TLS (`EXTERNAL_TLS_TERMINATION`). */
   readonly externalTls: boolean;
   /**
-   * Quay serves TLS on port 8443 of its container, else HTTP on 8080. Behind a proxy, it serves TLS if it has a key.
+   * Whether Quay serves TLS on port 8443 of its container; else HTTP on 8080. Behind a proxy, it serves TLS if it has a
+   * key.
    */
   readonly servesTls: boolean;
-  /** Inconsistencies, one sentence each. */
+  /** The inconsistencies, one sentence each. */
   readonly remarks: readonly string[];
 }

@@ -9,17 +9,20 @@ import type { HostFiles } from '../machine/hostFiles.ts';
 import { HostFolder, type ConfinedPath } from './hostFolder.ts';
 import type { Installation } from './installation.ts';
 
-/** Returns the folder of this program beside a registry, as the host has it: the lock, the journal and the backups. */
+/**
+ * Returns the folder of this program beside a registry, as a path of the host. It has the lock, the journal and the
+ * backups.
+ */
 export function stateFolderOf({ quayRoot }: Pick<Installation, 'quayRoot'>): string {
   return join(quayRoot.value, '.oc-mirror-registry');
 }
 
 /**
- * The state of this program. It decides what is written and restored, so files and folders are trusted only if they
- * belong to the current user and no other user has access. Names are relative to the folder.
+ * The state of this program. It determines which files are written and restored. So files and folders are trusted only
+ * if they belong to the current user and no other user has access. Names are relative to the folder.
  */
 export class StateFolder {
-  /** As the host has it. */
+  /** The path on the host. */
   readonly path: string;
   readonly #files: HostFiles;
 
@@ -108,7 +111,7 @@ export class StateFolder {
     }
   }
 
-  /** Checks the owner of a folder, and of the state folder, which it is in. */
+  /** Checks the owner of a folder, and of the state folder above it. */
   async #check(folder: HostFolder, name: string): Promise<void> {
     checkOwner(await folder.stat(), this.#show(name));
     if (join(name) === '.') return;
@@ -116,7 +119,7 @@ export class StateFolder {
     checkOwner(await top.stat(), this.#show());
   }
 
-  /** A name for messages. */
+  /** Returns a name for messages. */
   #show(name = ''): string {
     return this.#files.locate(join(this.path, name));
   }
@@ -126,7 +129,7 @@ export class StateFolder {
   }
 }
 
-/** Locks an installation, and returns how to unlock it. Throws `busy`, `disk-full`, `not-writable`. */
+/** Locks an installation, and returns the function that unlocks it. Throws `busy`, `disk-full`, `not-writable`. */
 export async function takeStateLock(
   files: HostFiles,
   installation: Pick<Installation, 'quayRoot'>,

@@ -1,6 +1,6 @@
 /**
- * Which Quay each release of the mirror registry carries (quay/mirror-registry, `.env` of each tag; 2.0.8 by its release notes); the tag of
- * its image is all that a host has of it. 1.2.4 was released a second time as 1.2.5.
+ * The version of Quay in each release of the mirror registry (quay/mirror-registry, `.env` of each tag; 2.0.8 by its
+ * release notes). A host has only the tag of the image. 1.2.4 was released again as 1.2.5.
  */
 const quayVersions: Readonly<Record<string, string>> = {
   ...{ '1.0.0': '3.6.1', '1.1.0': '3.6.4' },
@@ -36,7 +36,10 @@ export function quayVersionOf(image: string): string | undefined {
   return /:v?(\d+\.\d+\.\d+)(?:-\d+)?$/.exec(image.replace(/@.*$/, ''))?.[1];
 }
 
-/** Compares tags such as `v3.12.10` or `1-1766406130` by their numbers: negative when the first is older, 0 when neither is. */
+/**
+ * Compares tags such as `v3.12.10` or `1-1766406130` by their numbers: negative if the first is older, 0 if they are
+ * equal.
+ */
 export function compareTags(a: string, b: string): number {
   const numbers = (tag: string): number[] => (tag.match(/\d+/g) ?? []).map(Number);
   const [left, right] = [numbers(a), numbers(b)];
@@ -47,14 +50,14 @@ export function compareTags(a: string, b: string): number {
   return 0;
 }
 
-/** Lists the releases of the mirror registry with known images, the newest first. */
+/** Lists the releases of the mirror registry with known images, newest first. */
 export function knownVersions(): string[] {
   return Object.keys(quayVersions)
     .filter((version) => imagesOfVersion(version) !== undefined)
     .sort((a, b) => compareTags(b, a));
 }
 
-/** Returns the images of a release of the mirror registry from 2.0.0 on, by tag; undefined if unknown. */
+/** Returns the images of a release of the mirror registry since 2.0.0, by tag; undefined if unknown. */
 export function imagesOfVersion(version: string): { quay: string; redis: string; pause: string } | undefined {
   const quay = quayVersions[version];
   if (quay === undefined || !version.startsWith('2.')) return undefined;

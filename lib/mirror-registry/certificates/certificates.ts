@@ -8,13 +8,15 @@ import { listFlaws } from './issuing.ts';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';
 
 /**
- * Who issued the certificates of a registry: `automatic`: the installer, and the key of its CA is present; `stranded`:
- * the installer, and that key is missing; `own`: the administrator, never changed; `missing`; `external`: a proxy
- * terminates TLS.
+ * The origin of a registry’s certificates.
+ * - `automatic`: the installer, and the key of its CA is present
+ * - `stranded`: the installer, and that key is missing
+ * - `own`: the administrator, never changed
+ * - `missing`, or `external`: a proxy terminates TLS
  */
 export type CertificateKind = 'automatic' | 'stranded' | 'own' | 'missing' | 'external';
 
-/** What a certificate says; times are ISO 8601. */
+/** The content of a certificate. Times are ISO 8601. */
 export interface CertificateFacts {
   readonly file: string;
   readonly subject: string;
@@ -23,12 +25,12 @@ export interface CertificateFacts {
   readonly notAfter: string;
   /** Whole days until it expires; negative if it has expired. */
   readonly daysLeft: number;
-  /** Names and addresses of the hosts it is for. */
+  /** The names and addresses of its hosts. */
   readonly hosts: readonly string[];
   /** `rsa 2048`, `ec prime256v1`. */
   readonly key: string;
   readonly sha256: string;
-  /** What strict clients refuse. */
+  /** The properties that strict clients refuse. */
   readonly flaws: readonly string[];
 }
 
@@ -37,11 +39,11 @@ export interface CertificateStatus {
   readonly kind: CertificateKind;
   readonly server?: CertificateFacts;
   readonly authority?: CertificateFacts;
-  /** The key file matches the certificate of the server. */
+  /** Whether the key file matches the certificate of the server. */
   readonly hasKey: boolean;
-  /** A new CA that is prepared to replace the present one. */
+  /** A new CA that will replace the present one. */
   readonly next?: CertificateFacts;
-  /** Problems that keep clients from the registry, or soon will; one sentence each. */
+  /** Problems that make the registry unreachable for clients now or soon; one sentence each. */
   readonly problems: readonly string[];
 }
 
@@ -78,10 +80,10 @@ export async function readCertificates(
   );
   const server = chain === undefined ? undefined : firstCertificate(paths.server, chain);
   const recorded = (await readState(files, installation))?.certs;
-  // Files beside a provided certificate do not matter.
+  // Files beside a provided certificate are irrelevant.
   const isOurs = server !== undefined && root !== undefined && isAutomatic(server, parseOrPass(root), recorded);
   const authority = isOurs ? firstCertificate(paths.authority, root) : undefined;
-  // After the switch, the prepared CA is the present one.
+  // After the switch, the prepared CA is the present CA.
   const isPending =
     authority !== undefined && next !== undefined && parseOrPass(next)?.raw.equals(authority.raw) === false;
   const pending = isPending && nextKey !== undefined ? { certificate: next, key: nextKey } : undefined;
@@ -92,7 +94,7 @@ export async function readCertificates(
     ...(authority && { authority: await describe(paths.authority, authority, now) }),
     ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
     hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
-    // What a proxy requires is unknown.
+    // The requirements of a proxy are unknown.
     problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
   };
   return {
@@ -111,7 +113,7 @@ export function trustedAuthorities({ authority, next, paths }: HostCertificates)
   });
 }
 
-/** Tells whether a certificate is for a host, a name or an address. */
+/** Returns whether a certificate is for a host, a name or an address. */
 export function isValidForHost(certificate: X509Certificate, host: string): boolean {
   return (isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host)) !== undefined;
 }
@@ -119,7 +121,7 @@ export function isValidForHost(certificate: X509Certificate, host: string): bool
 /** Returns the names and addresses of a certificate, without their kinds. */
 export function hostsOf({ subjectAltName = '' }: X509Certificate): string[] {
   const names = [...subjectAltName.matchAll(/(?:DNS|IP Address):([^,\s"]+)/g)].map(([, name = '']) => name);
-  // OpenSSL writes IPv6 addresses in full.
+  // OpenSSL prints IPv6 addresses in full.
   return [
     ...new Set(names.map((name) => (isIP(name) === 6 ? new URL(`http://[${name}]`).hostname.slice(1, -1) : name))),
   ];
@@ -138,8 +140,8 @@ function classify(
 }
 
 /**
- * Tells whether the installer made a certificate: the CA beside it signed it, and it was recorded so or has the name
- * that installers give. A certificate that an administrator installed is never taken for one.
+ * Returns whether the installer created a certificate: the CA beside it signed it, and it was recorded as such or has
+ * the name that installers use. A certificate of an administrator is never classified as one.
  */
 function isAutomatic(
   server: X509Certificate,
@@ -182,12 +184,12 @@ function listProblems(
 /** Hint for a key that does not match its certificate. */
 export const keyHint = 'Restore the key from a backup, or create a new one.';
 
-/** Says that the key of the server is missing or does not match. */
+/** Describes a key of the server that is missing or does not match. */
 export function keyProblem({ server, serverKey }: CertificatePaths, isThere: boolean): string {
   return isThere ? `${serverKey} is not the key of ${server}` : `the key ${serverKey} is missing`;
 }
 
-/** Tells whether a private key, in PEM, is that of a certificate. */
+/** Returns whether a private key, in PEM, is that of a certificate. */
 export function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   try {
     return certificate.checkPrivateKey(createPrivateKey(pem));

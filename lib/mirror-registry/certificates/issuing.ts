@@ -10,7 +10,7 @@ import { isIP } from 'node:net';
 import { promisify } from 'node:util';
 import type * as x509 from '@peculiar/x509';
 
-/** Validity of a certificate: from five minutes before `now`, because clocks differ, for some days. */
+/** The validity of a certificate in days. It begins five minutes before `now`, because clocks differ. */
 export interface Validity {
   readonly now: Date;
   readonly days: number;
@@ -22,9 +22,9 @@ export interface Authority {
   readonly key: string;
 }
 
-/** Request for the certificate of a server. */
+/** A request for the certificate of a server. */
 export interface ServerCertificateRequest extends Validity {
-  /** The certificate that it replaces, in PEM. The subject stays, and without `key` the public key. */
+  /** The certificate that it replaces, in PEM. The subject stays, and the public key unless `key` is given. */
   readonly like: string;
   /** A new private key, in PEM. */
   readonly key?: string | undefined;
@@ -36,8 +36,8 @@ export interface ServerCertificateRequest extends Validity {
 const day = 24 * 60 * 60 * 1000;
 
 /**
- * Issues the certificate of a server, in PEM: not a CA, for `serverAuth`, with the key identifiers of both, and IP
- * addresses as such. It expires no later than its CA.
+ * Issues the certificate of a server, in PEM. It is not a CA, is for `serverAuth`, has the key identifiers of server
+ * and CA, and has IP addresses as addresses. It expires no later than its CA.
  */
 export async function issueServerCertificate(request: ServerCertificateRequest): Promise<string> {
   const { like, key, hosts, authority, now, days } = request;
@@ -81,7 +81,7 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   const keys = await promisify(generateKeyPair)('rsa', { modulusLength: 3072 });
   const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
   const publicKey = await publicKeyOf(api, keys.publicKey);
-  // A common name has 64 characters at most; the serial number tells one authority of a host from the next.
+  // A common name has at most 64 characters. The serial number distinguishes the CAs of a host.
   const name = new api.Name([
     { O: ['Quay'] },
     { CN: [host.slice(0, 64)] },
@@ -91,7 +91,7 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
   return { key, certificate: await createRoot(api, name, publicKey, identifier, { key, now, days }) };
 }
 
-/** Creates a private key of the same kind as that of a certificate, with at least 2048 bits for RSA, in PEM. */
+/** Creates a private key of the same kind as the key of a certificate, in PEM. RSA keys have at least 2048 bits. */
 export async function createKeyLike(pem: string): Promise<string> {
   const { asymmetricKeyType, asymmetricKeyDetails: details } = new X509Certificate(pem).publicKey;
   const { privateKey } =
@@ -101,7 +101,9 @@ export async function createKeyLike(pem: string): Promise<string> {
   return privateKey.export({ type: 'pkcs8', format: 'pem' });
 }
 
-/** Lists why strict clients refuse a certificate, one phrase each; empty for certificates of this program. */
+/**
+ * Lists the reasons why strict clients refuse a certificate, one phrase each; empty for certificates of this program.
+ */
 export async function listFlaws(pem: string): Promise<string[]> {
   const api = await load();
   const certificate = new api.X509Certificate(pem);
@@ -130,7 +132,7 @@ export async function listFlaws(pem: string): Promise<string[]> {
 
 type Api = typeof x509;
 
-/** Loads the package on first use, because that takes longer than most commands. */
+/** Loads the package on first use, because loading takes longer than most commands. */
 async function load(): Promise<Api> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
@@ -160,7 +162,7 @@ async function createRoot(
       new api.BasicConstraintsExtension(true, 1, true),
       new api.KeyUsagesExtension(keyCertSign | cRLSign | digitalSignature, true),
       new api.SubjectKeyIdentifierExtension(identifier),
-      // Without a serial number, which would bind certificates to one certificate of the CA.
+      // Without a serial number, which would tie certificates to one certificate of the CA.
       new api.AuthorityKeyIdentifierExtension(identifier),
     ],
   });

@@ -12,7 +12,7 @@ export interface OwnCertificate {
 }
 
 /**
- * Returns why the provided certificate has to be written; empty if it is the present one, in PEM. Throws
+ * Returns why the provided certificate must be written; empty if it is already the present one, in PEM. Throws
  * `invalid-file`.
  */
 export function findReplacementReasons(own: OwnCertificate, present: string | undefined): string[] {
@@ -20,7 +20,7 @@ export function findReplacementReasons(own: OwnCertificate, present: string | un
 }
 
 /**
- * Replaces the certificate and key of the server by the provided ones; a CA of the installer stays. Throws
+ * Replaces the certificate and key of the server with the provided ones. A CA of the installer stays. Throws
  * `invalid-file` for a certificate that cannot serve clients.
  */
 export async function replaceCertificate(
@@ -53,7 +53,7 @@ export async function replaceCertificate(
   ];
   const changes = await Promise.all(
     wanted.map(async ([path, text]): Promise<FileChange> => {
-      // The user of the container reads the key too; the mode of the folder excludes other users.
+      // The user of the container reads the key too. The mode of the folder excludes other users.
       return { path, before: await files.read(path), after: Buffer.from(text), mode: 0o644 };
     }),
   );

@@ -9,7 +9,7 @@ import { findReplacementReasons, replaceCertificate, type OwnCertificate } from 
 import { createAuthority, createKeyLike, issueServerCertificate, reissueAuthority, type Authority } from './issuing.ts';
 import type { RecordedCertificate } from '../detect/registryState.ts';
 
-/** Options of a renewal; spans are in days. */
+/** Options of a renewal; times are in days. */
 export interface RenewalOptions {
   readonly now: Date;
   /** Renew certificates that expire within this time. */
@@ -23,13 +23,13 @@ export interface RenewalOptions {
   /** Create a new key for the server. */
   readonly rotateKey?: boolean;
   /**
-   * `prepare` creates a new CA beside the present one; `switch` replaces the present one by it, which ends the trust of
-   * clients.
+   * `prepare` creates a new CA beside the present one. `switch` replaces the present CA with it. Clients without the
+   * new CA then no longer trust the registry.
    */
   readonly newAuthority?: 'prepare' | 'switch' | undefined;
-  /** Replaces the present certificate. */
+  /** The certificate of the administrator, which replaces the present one. */
   readonly own?: OwnCertificate | undefined;
-  /** Quay is upgraded and restarted, so a certificate older than 30 days is renewed too. */
+  /** Whether Quay is upgraded and restarted. A certificate older than 30 days is then renewed too. */
   readonly withQuay?: boolean;
 }
 
@@ -44,20 +44,20 @@ export interface RenewalNeed {
 /** New certificates, not yet written. */
 export interface Renewal extends RenewalNeed {
   readonly changes: readonly FileChange[];
-  /** The CAs that clients need after the renewal, in PEM; both while a new one is prepared. */
+  /** The CAs that clients need after the renewal, in PEM. While a new CA is prepared, both CAs. */
   readonly trusted: string;
 }
 
 const day = 24 * 60 * 60 * 1000;
 
-/** Tells whether a text is the name of a host, a wildcard or one with underscores too, or an address without brackets. */
+/** Returns whether a text is a host name (also with a wildcard or underscores), or an address without brackets. */
 export function isHost(text: string): boolean {
   return isIP(text) > 0 || (text.length <= 253 && /^(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?$/i.test(text));
 }
 
 /**
- * Decides which certificates are renewed, and why. Certificates that the administrator provided are never renewed. The
- * CA is renewed too if it would expire before a certificate that it signs.
+ * Decides which certificates are renewed, and why. Certificates of the administrator are never renewed. The CA is
+ * renewed too if it would expire before a certificate that it signs.
  */
 export function findRenewals(
   { status, server: pem }: HostCertificates,
@@ -95,16 +95,16 @@ export function findRenewals(
   if (newAuthority === 'switch') return { server: reasons, authority: ['the new CA replaces it'], key };
   const aged = authority.daysLeft < (reasons.length > 0 ? certDays : renewBefore);
   const roots = [...(aged ? [describeEnd(authority)] : []), ...authority.flaws];
-  // Quay serves the certificate of its CA too.
+  // Quay also serves the certificate of its CA.
   if (roots.length > 0 && reasons.length === 0) reasons.push('its CA is renewed');
   return { server: reasons, authority: roots, key };
 }
 
 /**
- * Creates the certificates that need renewal. The server keeps its names and, unless it gets a new one, its key; the CA
- * keeps its key and subject, so that clients keep their trust. Each is checked before it is returned. Throws
- * `unsupported` for provided certificates and if the key of the CA is missing, `invalid-file` if the key of the server
- * does not match, and `internal` if a check fails.
+ * Creates the certificates that need renewal. The server keeps its names and, unless it gets a new key, its key. The CA
+ * keeps its key and subject, so that clients still trust it. Checks each certificate before it is returned. Throws
+ * `unsupported` for certificates of the administrator and for a missing CA key, `invalid-file` if the server’s key does
+ * not match, and `internal` if a check fails.
  */
 export async function renewCertificates(
   files: HostFiles,
@@ -170,7 +170,7 @@ export async function renewCertificates(
   check(issued, roots, key, names);
 
   const changes = [await change(paths.server, issued + signer.certificate)];
-  // The user of the container reads the key too; the mode of the folder excludes other users.
+  // The user of the container reads the key too. The mode of the folder excludes other users.
   if (newKey !== undefined) changes.push(await change(paths.serverKey, newKey, 0o644));
   if (need.authority.length > 0) changes.push(await change(paths.authority, signer.certificate));
   if (options.newAuthority === 'switch') changes.push(await change(paths.authorityKey, signer.key, 0o600));

@@ -5,7 +5,7 @@ import type { Installation } from '../installation.ts';
 
 /** The CAs of a registry in the forms that clients and clusters need. */
 export interface TrustOutputs {
-  /** The authorities, in PEM. */
+  /** The CAs, in PEM. */
   readonly certificates: string;
   /** Lines for install-config.yaml. */
   readonly installConfig: string;
@@ -14,7 +14,7 @@ export interface TrustOutputs {
    * IPv6 address.
    */
   readonly configMap: string | undefined;
-  /** The file in which podman, skopeo and CRI-O expect the CAs. */
+  /** The path at which podman, skopeo and CRI-O expect the CAs. */
   readonly certsFolder: string;
 }
 

@@ -6,14 +6,15 @@ import { requireHealth } from './health.ts';
 import { describeState } from '../detect/registryState.ts';
 import { originAfter, renewCertificates, type Renewal, type RenewalOptions } from '../certificates/renewal.ts';
 
-/** Input of a renewal. */
+/** The input of a renewal. */
 export interface CertificateChangeRequest extends ExecutionRequest {
   readonly renewal: RenewalOptions;
 }
 
 /**
- * Renews the certificates of a registry, with the same backup, resume and rollback as `upgradeRegistry`. A CA that is
- * only prepared restarts nothing. The caller has the lock. Throws as `renewCertificates` and `changeRegistry`.
+ * Renews the certificates of a registry, with the same backup, resume and rollback as `upgradeRegistry`. Restarts
+ * nothing if a CA is only prepared. The caller has the lock. Throws the errors of `renewCertificates` and
+ * `changeRegistry`.
  */
 export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
   const { files, renewal, noRestart, now } = request;

@@ -1,16 +1,16 @@
-/** Input of the timer. */
+/** The input of the timer. */
 export interface CheckTimer {
   /** The program with its arguments; all paths are absolute. */
   readonly command: readonly string[];
-  /** The systemd of a user runs it. */
+  /** Whether the systemd of a user runs it. */
   readonly isUser: boolean;
-  /** Exit code of the command if there is something to do. */
+  /** The exit code of the command if there are changes to make. */
   readonly changesExitCode: number;
 }
 
 /**
- * Formats a systemd service that runs `plan` and a timer that starts it every week, as two files in one text, each under its name. The service
- * fails if there is something to do, which monitoring notices; it changes nothing.
+ * Formats a systemd service that runs `plan`, and a timer that starts it every week, as two files in one text, each
+ * under its name. The service changes nothing. It fails if there are changes to make, so that monitoring detects them.
  */
 export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTimer): string {
   const folder = isUser ? '~/.config/systemd/user' : '/etc/systemd/system';
@@ -32,7 +32,7 @@ export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTime
   return [...service, ...timer, next, ''].join('\n');
 }
 
-/** Quotes a word by the rules of systemd.service(5), so that it means itself. */
+/** Quotes a word by the rules of systemd.service(5), so that systemd expands nothing in it. */
 function quote(word: string): string {
   const escaped = word.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('%', '%%').replaceAll('$', '$$$$');
   return `"${escaped}"`;

@@ -6,13 +6,13 @@ import { HostFiles } from '../../machine/hostFiles.ts';
 import { HostFolder } from '../hostFolder.ts';
 import type { Installation } from '../installation.ts';
 
-/** The files of a database: the main file, and those that SQLite keeps beside it. */
+/** The files of a database: the main file, and the files that SQLite creates beside it. */
 const databaseName = /^quay_sqlite\.db(?:-wal|-shm)?$/;
 
 const mainName = 'quay_sqlite.db';
 
 /**
- * Returns the folder of a registry’s database on this machine; undefined if it is not in a file. Throws
+ * Returns the folder of a registry’s database on this machine; undefined if the database is not a file. Throws
  * `command-failed`.
  */
 export async function findDatabase(
@@ -52,8 +52,8 @@ export async function requireDatabaseCopy(folder: string): Promise<void> {
 }
 
 /**
- * Checks the integrity of a copy of a database with SQLite, on another copy, because SQLite writes beside a database.
- * Throws `invalid-file` for a damaged one, and `command-failed`.
+ * Checks the integrity of a copy of a database with SQLite. Uses another copy, because SQLite writes beside a database.
+ * Throws `invalid-file` for a corrupt one, and `command-failed`.
  */
 export async function checkDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
   const scratch = join(folder, 'check');
@@ -86,7 +86,10 @@ async function findDamage(path: string): Promise<string | undefined> {
   }
 }
 
-/** Restores a copy of a database, and removes files of its log that the copy does not have. Throws `command-failed` and `invalid-file`. */
+/**
+ * Restores a copy of a database, and removes log files that the copy does not have. Throws `command-failed` and
+ * `invalid-file`.
+ */
 export async function restoreDatabase(
   commands: HostCommands,
   from: string,
@@ -101,7 +104,9 @@ export async function restoreDatabase(
   await copyFiles(commands, from, to, kept, signal);
 }
 
-/** Opens a folder for access by its descriptor, so that its owner cannot replace it or a file by a link. */
+/**
+ * Opens a folder for access by its descriptor, so that its owner cannot replace the folder or a file in it with a link.
+ */
 function openFolder(path: string): Promise<HostFolder> {
   return HostFolder.open(new HostFiles(), { path, within: path }).catch((error: unknown) => {
     if (isPluginError(error)) throw error;
@@ -109,7 +114,7 @@ function openFolder(path: string): Promise<HostFolder> {
   });
 }
 
-/** Copies files with owners and modes. In the scope of a user, podman does it, as the users of the containers. */
+/** Copies files with owners and modes. In the scope of a user, podman copies them as the users of the containers. */
 async function copyFiles(
   commands: HostCommands,
   from: string,

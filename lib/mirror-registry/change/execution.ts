@@ -15,8 +15,9 @@ export function openRecords({ files, detected }: ExecutionRequest): UpgradeRecor
 }
 
 /**
- * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry as it is then; undefined if no change
- * was unfinished. Throws as `changeRegistry`, and `conflict` if the files were changed since.
+ * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that;
+ * undefined if no change was unfinished. Throws the errors of `changeRegistry`, and `conflict` if the files were
+ * changed since.
  */
 export async function resumeUnfinished(
   request: ExecutionRequest,
@@ -35,9 +36,9 @@ export async function resumeUnfinished(
 }
 
 /**
- * Changes a registry: saves the old files, writes the new ones, restarts the units that are named, and waits until the registry is healthy.
- * If it does not become healthy, everything is restored. Throws `rolled-back`, `rollback-failed`, and before anything is changed `disk-full`
- * and `not-writable`.
+ * Changes a registry: saves the old files, writes the new ones, restarts the named units, and waits until the registry
+ * is healthy. Restores everything if it does not become healthy. Throws `rolled-back`, `rollback-failed` and, before
+ * any change, `disk-full` and `not-writable`.
  */
 export async function changeRegistry(
   request: ExecutionRequest,
@@ -49,7 +50,7 @@ export async function changeRegistry(
   await executeChange(request, records, journal, false, context);
 }
 
-/** Throws `conflict` if the files of a change are not as it left them, unless `force`. */
+/** Throws `conflict` if the files of a change were modified after it, unless `force`. */
 export async function requireUntouched(
   { force }: ExecutionRequest,
   records: UpgradeRecords,
@@ -101,7 +102,7 @@ async function executeChange(
   }
 }
 
-/** Restores everything and throws. A newer Quay may have served since an interrupted run, so its database is kept. */
+/** Restores everything, and throws. After an interrupted run a newer Quay may have served, so its database is kept. */
 async function rollBack(
   request: ExecutionRequest,
   records: UpgradeRecords,

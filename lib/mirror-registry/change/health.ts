@@ -16,9 +16,9 @@ export interface HealthCheck {
   readonly port: number;
   /** The expected host name or address in its certificate. */
   readonly host: string;
-  /** It serves TLS instead of HTTP. */
+  /** Whether it serves TLS instead of HTTP. */
   readonly isTls: boolean;
-  /** Trusted CAs, in PEM; undefined behind a proxy, which only needs `certificate`. */
+  /** The trusted CAs, in PEM; undefined behind a proxy, for which only `certificate` is needed. */
   readonly authorities: string | undefined;
   /** The expected certificate, in PEM. */
   readonly certificate: string | undefined;
@@ -43,8 +43,8 @@ export function healthCheckOf(
 }
 
 /**
- * Checks once: `/health/instance` reports all services as healthy, `/v2/` answers, and TLS serves the certificate of
- * the disk, valid, for the host, from its CA. Returns the problem; undefined if healthy.
+ * Checks the health once: `/health/instance` reports all services as healthy, `/v2/` responds, and TLS serves the
+ * certificate file, valid, for the host, and from its CA. Returns the problem; undefined if it is healthy.
  */
 async function findHealthProblem(check: HealthCheck, signal: AbortSignal): Promise<string | undefined> {
   try {
@@ -61,8 +61,8 @@ async function findHealthProblem(check: HealthCheck, signal: AbortSignal): Promi
 }
 
 /**
- * Checks the health of a registry before a change. Throws `not-ready` if it is not healthy, except with `force` or if
- * its certificates are the problem, because they are renewed.
+ * Checks the health of a registry before a change. Throws `not-ready` if it is not healthy, unless `force`, or if its
+ * certificates are the problem, because they are renewed.
  */
 export async function requireHealth(
   detected: DetectedInstallation,
@@ -84,8 +84,8 @@ export async function requireHealth(
 }
 
 /**
- * Waits until a registry is healthy three times in a row. Throws `unreachable` with the last problem after `seconds`,
- * and `interrupted`.
+ * Waits until a registry is healthy in three consecutive checks. Throws `unreachable` with the last problem after
+ * `seconds`, and `interrupted`.
  */
 export async function waitForHealth(check: HealthCheck, seconds: number, signal: AbortSignal): Promise<void> {
   const end = Date.now() + seconds * 1000;

@@ -9,16 +9,16 @@ import { splice, type Edit, type UnitFile } from '../detect/units.ts';
 import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 import type { ImageChange, TargetImages } from '../releases/images.ts';
 
-/** Input of a plan. */
+/** The input of a plan. */
 export interface PlanInput {
   readonly detected: DetectedInstallation;
   readonly certificates: CertificateStatus;
   readonly renewals: RenewalNeed;
-  /** As `listImageChanges` finds them. */
+  /** The changes that `listImageChanges` finds. */
   readonly images: readonly ImageChange[];
-  /** Images that may have changed under the same name: podman was not asked. */
+  /** The names of images that may have changed under the same name, because podman was not asked. */
   readonly unknown: readonly string[];
-  /** A certificate that expires within so many days needs attention. */
+  /** The number of days before its expiry from which a certificate needs attention. */
   readonly renewBefore: number;
 }
 
@@ -27,11 +27,11 @@ export interface UnitChange {
   readonly path: string;
   readonly before: string;
   readonly after: string;
-  /** Its changes, one phrase each. */
+  /** The reasons for its changes, one phrase each. */
   readonly reasons: readonly string[];
 }
 
-/** The steps of an upgrade, in order. Plain data, the same for the same host and target. */
+/** The steps of an upgrade, in order, as plain data. The plan is the same for the same host and target. */
 export interface UpgradePlan {
   /** The release of the mirror registry before and after, if known. */
   readonly from: string | undefined;
@@ -43,10 +43,10 @@ export interface UpgradePlan {
   readonly certificates: RenewalNeed;
   /** The units to restart, in order. */
   readonly restart: readonly string[];
-  /** Blockers, one sentence each. */
+  /** The blockers, one sentence each. */
   readonly blockers: readonly string[];
   readonly warnings: readonly string[];
-  /** What an administrator has to do soon, one sentence each. */
+  /** Tasks for the administrator that are due soon, one sentence each. */
   readonly due: readonly string[];
 }
 
@@ -55,8 +55,8 @@ const components = ['pause', 'redis', 'quay'] as const;
 const sitePackages = 'PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/site-packages';
 
 /**
- * Plans an upgrade: images, units and certificates. A pure function of its input. The plan of an up-to-date host has no
- * changes.
+ * Plans an upgrade: images, units and certificates. It is a pure function of its input. The plan of an up-to-date host
+ * has no changes.
  */
 export function planUpgrade({
   detected,
@@ -92,7 +92,9 @@ export function planUpgrade({
   };
 }
 
-/** Lists the images that change: those with a new name, and those of `respun`, which change under the same name. */
+/**
+ * Lists the images that change: images with a new name, and the images in `respun`, which change under the same name.
+ */
 export function listImageChanges(
   { images }: Installation,
   target: TargetImages,
@@ -105,7 +107,7 @@ export function listImageChanges(
   });
 }
 
-/** Tells whether a plan changes nothing. */
+/** Returns whether a plan changes nothing. */
 export function isUpToDate({ images, units, certificates }: UpgradePlan): boolean {
   return images.length + units.length + certificates.server.length + certificates.authority.length === 0;
 }
@@ -154,7 +156,7 @@ function listUnitChanges(detected: DetectedInstallation, images: readonly ImageC
   });
 }
 
-/** Lists the changes that newer versions of Quay need, and that newer installers make. */
+/** Lists the changes that newer versions of Quay need, and the changes of newer installers. */
 function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, string][] {
   const fixes: [Edit, string][] = [];
   const { image, command: words } = command;
@@ -180,7 +182,7 @@ function listRequiredUnitFixes(command: PodmanCommand, to: string): [Edit, strin
   return fixes;
 }
 
-/** Moves the password of Redis into a secret, because all users can list command lines. */
+/** Moves the password of Redis into a secret, because all users can see command lines. */
 function listRequiredRedisFixes({ options }: PodmanCommand): [Edit, string][] {
   const given = options.find(({ name, value }) => name === 'env' && value?.startsWith('REDIS_PASSWORD='));
   const [first] = given?.words ?? [];
@@ -211,14 +213,14 @@ function certificateBlockers(
   { host }: Installation,
   { server, key }: RenewalNeed,
 ): string[] {
-  // A certificate is renewed on its own key.
+  // A certificate is renewed with its own key.
   if (kind === 'automatic' && !hasKey && key.length === 0) return [`${problems.join(', ')}: a new key is needed`];
-  // A certificate that is renewed or replaced blocks no client.
+  // A certificate that is renewed or replaced does not block clients.
   if (kind === 'automatic' || kind === 'external' || server.length > 0 || problems.length === 0) return [];
   return [`clients cannot reach ${host.value}: ${problems.join(', ')}`];
 }
 
-/** Certificates that this program does not renew, and that expire soon. */
+/** Lists certificates that expire soon and that this program does not renew. */
 function listDue({ kind, server }: CertificateStatus, renewals: RenewalNeed, renewBefore: number): string[] {
   if (
     !server ||

@@ -8,19 +8,19 @@ import { sizeOfDatabase } from './database.ts';
 import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 
-/** Input of the readiness check. */
+/** The input of the readiness check. */
 export interface UpgradeNeeds {
   readonly commands: HostCommands;
   readonly release: RegistryRelease | undefined;
-  /** The folder of the database to copy, and its destination. */
+  /** The folder of the database to copy. */
   readonly database: string | undefined;
   readonly backups: string;
 }
 
 /**
- * Checks, before anything is loaded or changed, that podman runs, the images are for this machine, and there is space
- * for them and for two copies of the database: one to keep and one to check. Throws `command-failed`, `unsupported` and
- * `disk-full`.
+ * Checks, before anything is loaded or changed, that podman runs, that the images are for this machine, and that there
+ * is enough space. The images need space, and two copies of the database: one to keep and one to check. Throws
+ * `command-failed`, `unsupported` and `disk-full`.
  */
 export async function requireReadiness(
   { commands, release, database, backups }: UpgradeNeeds,

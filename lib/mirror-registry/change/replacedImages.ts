@@ -4,7 +4,10 @@ import type { HostCommands } from '../../machine/hostCommands.ts';
 import { findImage, type ImageChange } from '../releases/images.ts';
 import { rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
-/** Finds the IDs of the images that a change replaces. Warns of an image that podman does not hold. Throws `command-failed`. */
+/**
+ * Finds the IDs of the images that a change replaces. Warns of an image that podman does not have. Throws
+ * `command-failed`.
+ */
 export async function findReplaced(
   commands: HostCommands,
   images: readonly ImageChange[],
@@ -27,21 +30,21 @@ export async function tagReplaced(commands: HostCommands, journal: UpgradeJourna
   }
 }
 
-/** Removes the names that `tagReplaced` gave. */
+/** Removes the tags of `tagReplaced`. */
 export async function untagReplaced(
   commands: HostCommands,
   journal: UpgradeJournal,
   signal: AbortSignal,
 ): Promise<void> {
   for (const name of rollbackTags(journal)) {
-    // The name may be gone.
+    // The tag may already be removed.
     await commands.podman(['untag', name, name], signal).catch((error: unknown) => {
       if (!isPluginError(error, 'command-failed')) throw error;
     });
   }
 }
 
-/** Checks that podman has all replaced images, by ID. Throws `not-found` with all that are missing. */
+/** Checks that podman has all replaced images, by ID. Throws `not-found` with all missing images. */
 export async function requireReplaced(
   commands: HostCommands,
   { replaced }: UpgradeJournal,

@@ -19,7 +19,7 @@ export async function restartUnits(
   for (const unit of units) await commands.systemctl(['restart', `${unit}.service`], signal);
 }
 
-/** Detects the registry again and waits until it is healthy. Throws as `waitForHealth`. */
+/** Detects the registry again, and waits until it is healthy. Throws the errors of `waitForHealth`. */
 export async function waitForRegistry(
   { files, detect, now, healthTimeout }: ExecutionRequest,
   { log }: Context,
@@ -32,7 +32,8 @@ export async function waitForRegistry(
 }
 
 /**
- * Checks that the containers run the new images, because a healthy registry may be the old one. Throws `unreachable`.
+ * Checks that the containers run the new images, because a healthy registry may still be the old one. Throws
+ * `unreachable`.
  */
 export async function requireContainers(
   { commands }: ExecutionRequest,
@@ -49,19 +50,19 @@ export async function requireContainers(
   }
 }
 
-/** Input of each change. */
+/** The input of each change. */
 export interface ExecutionRequest {
   readonly files: HostFiles;
-  /** The registry as it is before the change, and how to find it again. */
+  /** The registry before the change. `detect` finds it again. */
   readonly detected: DetectedInstallation;
   readonly detect: DetectOptions;
   readonly commands: HostCommands;
   readonly now: Date;
   /** Skip the restart and the health check. */
   readonly noRestart: boolean;
-  /** Continue although the registry is not healthy, or although its files were changed since. */
+  /** Continue even if the registry is not healthy, or if its files were changed since. */
   readonly force: boolean;
-  /** Seconds to wait for a healthy registry. */
+  /** The time to wait for a healthy registry, in seconds. */
   readonly healthTimeout: number;
   readonly keepBackups: number;
 }

@@ -7,13 +7,13 @@ import { untagReplaced, renameReplaced, requireReplaced } from './replacedImages
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
-/** Folder of the newer database, in the folder of this program. */
+/** The folder of the newer database, in the folder of this program. */
 const newerName = 'newer-database';
 
 /**
- * Checks, before anything stops, that a change can be rolled back: its backup is complete, files are writable, podman
- * has the images, and with `keepNewer` there is space for the newer database. `force` accepts missing images, and skips
- * the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ * Checks, before anything stops, that a change can be rolled back: its backup is complete, files are writable, and
+ * podman has the images. With `keepNewer`, there must be space for the newer database. `force` accepts missing images,
+ * and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
   request: ExecutionRequest,
@@ -38,8 +38,8 @@ export async function requireRestorable(
 }
 
 /**
- * Restores everything as it was before a change, and restarts the registry. With `keepNewer`, copies the newer database
- * first. A resumed run never restores twice. Throws `rollback-failed`.
+ * Restores everything to its state before a change, and restarts the registry. With `keepNewer`, copies the newer
+ * database first. A resumed run never restores twice. Throws `rollback-failed`.
  */
 export async function restoreRegistry(
   request: ExecutionRequest,
@@ -49,7 +49,7 @@ export async function restoreRegistry(
   context: Context,
 ): Promise<void> {
   const { commands, noRestart } = request;
-  // The restoration does not end with an interruption.
+  // An interruption does not stop the restoration.
   const { signal } = new AbortController();
   let journal = begun;
   try {
@@ -81,7 +81,7 @@ export async function restoreRegistry(
   });
 }
 
-/** Stops Quay and copies the database that the newer Quay has changed, if asked to. */
+/** Stops Quay, and copies the database that the newer Quay has changed, if requested. */
 async function saveNewer(
   { commands, force }: ExecutionRequest,
   records: UpgradeRecords,
@@ -103,7 +103,7 @@ async function saveNewer(
   return journal;
 }
 
-/** The newer database needs a copy and is not yet overwritten. */
+/** Returns whether the newer database needs a copy and is not yet overwritten. */
 function isSaved({ phase }: UpgradeJournal, keepNewer: boolean): boolean {
   return phase === 'saving' || (phase === 'restarting' && keepNewer);
 }
@@ -127,7 +127,7 @@ async function restore(
   return advance(records, journal, 'starting');
 }
 
-/** Records the begin of the restoration, in the space that is reserved for it. */
+/** Records the beginning of the restoration, in the space that is reserved for it. */
 async function beginRestoring(records: UpgradeRecords, begun: UpgradeJournal): Promise<UpgradeJournal> {
   await records.freeReserve(begun);
   // The database is unchanged until its copy is complete.
@@ -139,7 +139,7 @@ async function advance(records: UpgradeRecords, journal: UpgradeJournal, phase: 
   try {
     return await records.advance(journal, phase);
   } catch (error) {
-    // Without a database, resuming from an earlier phase leads to the same end.
+    // Without a database, resuming from an earlier phase has the same result.
     if (isPluginError(error, 'disk-full') && journal.database === undefined) return journal;
     throw error;
   }

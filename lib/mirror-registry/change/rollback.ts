@@ -6,16 +6,16 @@ import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
-/** The parts that a rollback restores. */
+/** The content of a rollback. */
 export interface RollbackPlan {
-  /** The change that it reverts, as the subject of a sentence, and when that began, ISO 8601. */
+  /** The change that it reverts, as the subject of a sentence, and the start of that change (ISO 8601). */
   readonly title: string;
   readonly begun: string;
-  /** The change is unfinished. */
+  /** Whether the change is unfinished. */
   readonly unfinished: boolean;
   /** The files that it writes or removes. */
   readonly files: readonly string[];
-  /** The folder of the database that it replaces with that of the backup; undefined if it replaces none. */
+  /** The folder of the database that is replaced with the one of the backup; undefined if none is. */
   readonly database: string | undefined;
   /** The restored images, by name. */
   readonly images: readonly string[];
@@ -23,8 +23,8 @@ export interface RollbackPlan {
 }
 
 /**
- * Plans a rollback and checks that it is possible. Changes nothing. Returns undefined if there is no backup. Throws as
- * `requireRestorable`, `conflict` if the files were changed since, and `usage`.
+ * Plans a rollback, and checks that it is possible. Changes nothing. Returns undefined if there is no backup. Throws
+ * the errors of `requireRestorable`, `conflict` if the files were changed since, and `usage`.
  */
 export async function planRollback(request: ExecutionRequest, { signal }: Context): Promise<RollbackPlan | undefined> {
   const records = openRecords(request);
@@ -44,9 +44,9 @@ export async function planRollback(request: ExecutionRequest, { signal }: Contex
 }
 
 /**
- * Reverts the unfinished change, or else the last one: files with modes and owners, and the database if Quay changed;
- * keeps the newer database. Returns what it reverted; undefined if there was nothing. Checks everything before the
- * registry stops. Throws as `planRollback`, and `rollback-failed`.
+ * Reverts the unfinished change, else the last one: files with modes and owners, and the database if Quay changed.
+ * Keeps the newer database. Returns what was reverted; undefined if there was nothing to revert. Checks everything
+ * before the registry stops. Throws the errors of `planRollback`, and `rollback-failed`.
  */
 export async function rollBackRegistry(request: ExecutionRequest, context: Context): Promise<RollbackPlan | undefined> {
   const plan = await planRollback(request, context);
@@ -59,7 +59,7 @@ export async function rollBackRegistry(request: ExecutionRequest, context: Conte
 
 /**
  * Abandons an unfinished change: the files stay, and no command resumes it. Returns it with the path of its backup;
- * undefined if there is none. Throws as `UpgradeRecords.current`.
+ * undefined if there is none. Throws the errors of `UpgradeRecords.current`.
  */
 export async function abandonChange(
   request: ExecutionRequest,

@@ -3,7 +3,7 @@ import type { HostCommands } from '../../machine/hostCommands.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { StateFolder } from '../stateFolder.ts';
 
-/** The secret with the password of Redis, as all installers name it. */
+/** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';
 
 /**

@@ -7,12 +7,12 @@ import type { RegistryRelease, TargetImages } from '../releases/images.ts';
 import { readState } from '../detect/registryState.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
 
-/** Input of a survey. */
+/** The input of a survey. */
 export interface SurveyRequest {
   readonly files: HostFiles;
   /** The detected registry. */
   readonly detected: DetectedInstallation;
-  /** The images to change to; those of `release` if it is given. */
+  /** The images to change to; the images of `release` if it is given. */
   readonly target: TargetImages;
   readonly release: RegistryRelease | undefined;
   readonly renewal: RenewalOptions;
@@ -28,8 +28,8 @@ export interface RegistrySurvey {
 }
 
 /**
- * Surveys the registry of a host and plans its upgrade. Writes nothing. `findId` asks podman for the ID of an image by
- * name; without it, the recorded IDs count. Throws as `readCertificates`.
+ * Surveys the registry of a host, and plans its upgrade. Writes nothing. `findId` asks podman for the ID of an image by
+ * name; without it, the recorded IDs are used. Throws the errors of `readCertificates`.
  */
 export async function surveyHost(
   { files, detected, target, release, renewal: options }: SurveyRequest,

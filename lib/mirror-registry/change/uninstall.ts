@@ -14,32 +14,32 @@ import { stateFolderOf } from '../stateFolder.ts';
 import { rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
-/** The parts of an installation that exist on a host. Paths of the host. */
+/** The parts of an installation that exist on a host. Paths are paths of the host. */
 export interface UninstallPlan {
   readonly scope: Scope;
-  /** Names with suffix, in the order in which they stop. */
+  /** The names of the units with their suffix, in the order in which they stop. */
   readonly units: readonly string[];
-  /** The files of the units and their drop-ins. Quay’s unit, which identifies the installation, is the last. */
+  /** The files of the units and their drop-ins. The last is Quay’s unit, which identifies the installation. */
   readonly unitFiles: readonly string[];
   readonly pods: readonly string[];
   readonly containers: readonly string[];
   readonly secrets: readonly string[];
-  /** Names of volumes with the images and the database. */
+  /** The names of volumes with the images and the database. */
   readonly volumes: readonly string[];
-  /** Names of images that are kept for a rollback. */
+  /** The names of images that are kept for a rollback. */
   readonly keptImages: readonly string[];
   /** Folders with the configuration, the certificates, the images, the database, and the state of this program. */
   readonly folders: readonly string[];
 }
 
-/** The location of an installation, from its units. Paths of the host. */
+/** The location of an installation, from its units. Paths are paths of the host. */
 export interface LocatedInstallation {
   readonly scope: Scope;
   readonly unitFolder: string;
   readonly quayRoot: Inherited<string>;
 }
 
-/** Input of an uninstallation. */
+/** The input of an uninstallation. */
 export interface UninstallRequest {
   readonly files: HostFiles;
   readonly commands: HostCommands;
@@ -53,8 +53,8 @@ const timerUnits = ['oc-mirror-registry-check.timer', 'oc-mirror-registry-check.
 const dataMounts = ['/datastorage', '/sqlite', '/var/lib/pgsql/data'];
 
 /**
- * Lists all parts of an installation from its units; its configuration may be missing. Changes nothing. Throws as
- * `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
+ * Lists all parts of an installation from its units. Its configuration may be missing. Changes nothing. Throws the
+ * errors of `locateInstallation`, `conflict` for an unfinished change, and `command-failed`.
  */
 export async function planUninstall(
   { files, commands, detect }: UninstallRequest,
@@ -107,7 +107,9 @@ export async function planUninstall(
   };
 }
 
-/** Locates an installation, even if its configuration is missing. Throws as `findUnits`, and `invalid-file`. */
+/**
+ * Locates an installation, even if its configuration is missing. Throws the errors of `findUnits`, and `invalid-file`.
+ */
 export async function locateInstallation(files: HostFiles, detect: DetectOptions): Promise<LocatedInstallation> {
   const { scope, folder, units } = await findUnits(files, detect);
   const mount = configMountOf(findCommand(units.get('quay-app')), detect);
@@ -121,9 +123,8 @@ export async function locateInstallation(files: HostFiles, detect: DetectOptions
 }
 
 /**
- * Removes the units, containers and secrets of a plan, and with `removeData` its volumes and folders. Skips missing
- * parts, so an interrupted run resumes. Throws `command-failed`, `not-writable`, and `unsupported` before anything
- * stops.
+ * Removes the units, containers and secrets of a plan and, with `removeData`, its volumes and folders. Skips missing
+ * parts, so a second run resumes. Throws `command-failed`, `not-writable`, and `unsupported` before anything stops.
  */
 export async function uninstallRegistry(
   { files, commands, detect }: UninstallRequest,
@@ -148,7 +149,7 @@ export async function uninstallRegistry(
     // The folder may have archives of the installer.
     await rmdir(files.locate(await resolveTrusted(files, quayRoot.value))).catch(() => undefined);
   }
-  // The unit of Quay is the last, so that the next run finds the installation.
+  // The unit of Quay is last, so that the next run still finds the installation.
   for (const path of plan.unitFiles) await removeFile(files, { path, within: unitFolder });
   await commands.systemctl(['daemon-reload'], signal);
 }

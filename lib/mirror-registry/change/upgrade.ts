@@ -25,19 +25,19 @@ import { ensureRedisSecret, redisSecret } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { UpgradeJournal } from './upgradeJournal.ts';
 
-/** Input of an upgrade. */
+/** The input of an upgrade. */
 export interface UpgradeRequest extends ExecutionRequest {
   readonly target: TargetImages;
   /** The source of the images; without it, podman pulls them. */
   readonly release: RegistryRelease | undefined;
-  /** Digest of the whole release, if given. */
+  /** The digest of the whole release, if given. */
   readonly expectedDigest: Digest | undefined;
   readonly renewal: RenewalOptions;
 }
 
-/** Result of an upgrade. */
+/** The result of an upgrade. */
 export interface UpgradeResult {
-  /** `resumed` if only the change of an earlier run was left. */
+  /** `resumed` if only the change of an earlier run had to be finished. */
   readonly outcome: 'unchanged' | 'upgraded' | 'resumed';
   readonly plan: UpgradePlan;
 }
@@ -45,8 +45,8 @@ export interface UpgradeResult {
 /**
  * Upgrades a mirror registry: loads images, makes a backup, changes units and certificates, restarts, and waits until
  * it is healthy. Restores everything if it does not become healthy. Resumes an interrupted change first. The caller has
- * the lock. Throws `rolled-back`, `rollback-failed`, `unsupported` if it is blocked, and before any change as reading
- * and loading do.
+ * the lock. Throws `rolled-back`, `rollback-failed`, `unsupported` if the upgrade is blocked and, before any change,
+ * the errors of reading and loading.
  */
 export async function upgradeRegistry(request: UpgradeRequest, context: Context): Promise<UpgradeResult> {
   const { files, commands, release } = request;
@@ -114,7 +114,7 @@ function recordUpgrade(
   });
 }
 
-/** Returns the containers with new images; that of the pod has no name. */
+/** Returns the containers with new images. The container of the pod has no name. */
 function containersOf(
   { commands }: DetectedInstallation,
   images: readonly ImageChange[],

@@ -8,9 +8,9 @@ import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
 
 /**
- * Phase of a change. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the newer
- * database is copied, `restoring` until everything is restored, and `starting` until the old registry has started.
- * Before `writing`, nothing is changed and there is no journal.
+ * The phase of a change. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the
+ * newer database is copied, `restoring` until everything is restored, and `starting` until the old registry has
+ * started. Before `writing`, nothing is changed and there is no journal.
  */
 export type UpgradePhase = 'writing' | 'restarting' | 'saving' | 'restoring' | 'starting';
 
@@ -19,23 +19,23 @@ const phases: readonly string[] = ['writing', 'restarting', 'saving', 'restoring
 /** Locations of an installation’s files. */
 export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
 
-/** A change; the old and the new files are in its folder. */
+/** A change. Its folder has the old and the new files. */
 export interface UpgradeJournal {
-  /** An increasing number and the time. */
+  /** An increasing number, and the time. */
   readonly id: string;
   /** Its name as the subject of a sentence: `the upgrade`. */
   readonly title: string;
   readonly phase: UpgradePhase;
   readonly files: readonly JournaledFile[];
   readonly restart: readonly string[];
-  /** The database’s folder, as this machine has it, if a new Quay may change the database. */
+  /** The folder of the database on this machine, if a new Quay may change the database. */
   readonly database: string | undefined;
   /** Expected images by the names of containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
   readonly names: readonly ImageRename[];
   /** The replaced images, which a rollback needs, by name and ID. */
   readonly replaced: readonly ReplacedImage[];
-  /** The registry was healthy before. */
+  /** Whether the registry was healthy before. */
   readonly wasHealthy: boolean;
 }
 
@@ -45,10 +45,10 @@ export interface ReplacedImage {
   readonly id: string;
 }
 
-/** A file before and after; the bytes are in the folder of the change as `<n>.old` and `<n>.new`. */
+/** A file before and after. Its bytes are in the folder of the change, as `<n>.old` and `<n>.new`. */
 export interface JournaledFile {
   readonly path: string;
-  /** Undefined if it did not exist; `sha256` is that of its bytes, in hex. */
+  /** The old file; undefined if it did not exist. `sha256` is the SHA-256 of its bytes, in hex. */
   readonly old: (FileAttributes & { readonly sha256: string }) | undefined;
   readonly mode?: number;
 }
@@ -67,8 +67,8 @@ export function folderOfFile(installation: InstallationPaths, path: string): str
 }
 
 /**
- * Parses a journal. It decides what is written, so it throws `invalid-file` if it names anything but files and units of
- * the installation.
+ * Parses a journal. It determines which files are written, so it throws `invalid-file` if the journal names other files
+ * or units than those of the installation.
  */
 export function parseJournal(text: string, path: string, installation: InstallationPaths): UpgradeJournal {
   const refuse = (why: string, cause?: unknown): PluginError =>
@@ -91,7 +91,7 @@ export function parseJournal(text: string, path: string, installation: Installat
   return journal;
 }
 
-/** Returns when a change began, as ISO 8601 to the second. */
+/** Returns the start time of a change, as ISO 8601 to the second. */
 export function timeOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return id.replace(/^\d+-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
 }

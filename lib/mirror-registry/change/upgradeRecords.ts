@@ -16,11 +16,11 @@ import {
 
 const journalName = 'journal.json';
 
-/** Digests of files that this program wrote. The backups in between may be gone. */
+/** The digests of files that this program wrote. Their backups may be removed already. */
 const writtenName = 'written.json';
 const writtenLimit = 200;
 
-/** Bytes that are kept free for a rollback. */
+/** The bytes that are kept free for a rollback. */
 const reserveSize = 64 * 1024;
 
 /** The journal and the backups of an installation, in the folder of this program beside it. */
@@ -45,7 +45,10 @@ export class UpgradeRecords {
     return this.#readJournal(journalName);
   }
 
-  /** Reads the last change that succeeded and was not rolled back; undefined if there is none. Throws as `current`. */
+  /**
+   * Reads the last change that succeeded and was not rolled back; undefined if there is none. Throws the errors of
+   * `current`.
+   */
   async last(): Promise<UpgradeJournal | undefined> {
     for (const id of (await this.#list()).toReversed()) {
       const journal = await this.#readJournal(join(nameOf({ id }), 'upgrade.json'));
@@ -54,7 +57,9 @@ export class UpgradeRecords {
     return undefined;
   }
 
-  /** Saves the old and the new files and writes the journal: from now on, the change can be finished or rolled back. */
+  /**
+   * Saves the old and the new files, and writes the journal. From then on, the change can be finished or rolled back.
+   */
   async begin(
     changes: readonly FileChange[],
     rest: Omit<UpgradeJournal, 'id' | 'phase' | 'files'>,
@@ -108,7 +113,7 @@ export class UpgradeRecords {
     await this.state.remove(join(nameOf(journal), 'reserve'));
   }
 
-  /** Lists files with content that is neither old nor written by this program. */
+  /** Lists files whose content is neither the old content nor content that this program wrote. */
   async listModified(journal: UpgradeJournal): Promise<string[]> {
     const written = await this.#readWritten();
     const modified: string[] = [];
@@ -170,7 +175,7 @@ export class UpgradeRecords {
     }
   }
 
-  /** Ends a change; one that succeeded stays as a backup. */
+  /** Ends a change. A successful change stays as a backup. */
   async end(journal: UpgradeJournal, isGood: boolean): Promise<void> {
     const folder = nameOf(journal);
     const ended = join(folder, 'upgrade.json');
@@ -185,7 +190,7 @@ export class UpgradeRecords {
     if (!isGood) await this.state.remove(folder);
   }
 
-  /** Abandons an unfinished change, and returns the path of its backup on this machine, which later runs keep. */
+  /** Abandons an unfinished change. Returns the path of its backup on this machine, which later runs keep. */
   async abandon(journal: UpgradeJournal): Promise<string> {
     const name = await this.state.rename(nameOf(journal), `abandoned-${journal.id}`);
     await this.state.write(join(name, 'journal.json'), JSON.stringify(journal));
@@ -198,14 +203,14 @@ export class UpgradeRecords {
     await this.state.remove(nameOf(journal));
   }
 
-  /** Lists the changes that succeeded and were not rolled back, the oldest first. */
+  /** Lists the changes that succeeded and were not rolled back, oldest first. */
   async listEnded(): Promise<UpgradeJournal[]> {
     const ids = await this.#list();
     const journals = await Promise.all(ids.map((id) => this.#readJournal(join(nameOf({ id }), 'upgrade.json'))));
     return journals.filter((journal) => journal !== undefined);
   }
 
-  /** Lists the backups beyond the last `keep`; those with a database count separately. */
+  /** Lists the backups that exceed the last `keep`. Backups with a database count separately. */
   async listExpired(keep: number): Promise<UpgradeJournal[]> {
     const ended = await this.listEnded();
     const kinds = [
@@ -250,7 +255,7 @@ export class UpgradeRecords {
     return text === undefined ? undefined : parseJournal(text, await this.state.locate(name), this.#installation);
   }
 
-  /** Removes folders of interrupted runs that had changed nothing. */
+  /** Removes folders of interrupted runs that changed nothing. */
   async #removeBegun(ids: readonly string[]): Promise<void> {
     for (const name of ids.map((id) => nameOf({ id }))) {
       if ((await this.state.read(join(name, 'upgrade.json'))) === undefined) await this.state.remove(name);

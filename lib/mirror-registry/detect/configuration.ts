@@ -2,7 +2,7 @@ import { isScalar, LineCounter, parseDocument } from 'yaml';
 import { PluginError } from '../../errors.ts';
 import type { Inherited } from '../installation.ts';
 
-/** The configuration of Quay: values by path, each with its line. */
+/** The configuration of Quay: values by path, each with its line number. */
 export interface Configuration {
   readonly path: string;
   /** Returns the value at a path of keys, as written in the file; undefined if it is missing. */
@@ -28,14 +28,16 @@ export function readQuayConfiguration(path: string, text: string): Configuration
       if (!isScalar(node)) return undefined;
       const value: unknown = node.value;
       const line = lines.linePos(node.range?.[0] ?? 0).line;
-      // Dates and bytes are no settings of interest.
+      // Dates and binary values are not needed.
       const text = typeof value === 'string' ? value : /^(number|bigint|boolean)$/.test(typeof value) && node.source;
       return typeof text === 'string' ? { value: text, file: path, line } : undefined;
     },
   };
 }
 
-/** Splits `host`, `host:port`, `[address]:port` or a bare IPv6 address; the host has no brackets. */
+/**
+ * Splits `host`, `host:port`, `[address]:port` or an IPv6 address without brackets. The returned host has no brackets.
+ */
 export function splitHostname(text: string): { host: string; port: number | undefined } {
   const bracketed = /^\[([^\]]+)\](?::(\d+))?$/.exec(text);
   const plain = /^([^:]*)(?::(\d+))?$/.exec(text);

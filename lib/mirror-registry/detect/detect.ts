@@ -16,7 +16,7 @@ const configMount = '/quay-registry/conf/stack';
 
 /**
  * Detects the mirror registry of a host from its files: the units with their drop-ins, and the configuration of Quay.
- * Runs no program and writes nothing. Throws `not-found`, `conflict` for two installations, `unsupported` for version
+ * Runs no program, and writes nothing. Throws `not-found`, `conflict` for two installations, `unsupported` for version
  * 3, and `invalid-file` for files that do not describe an installation.
  */
 export async function detectInstallation(host: HostFiles, options: DetectOptions): Promise<DetectedInstallation> {
@@ -77,7 +77,7 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   return { installation, units, commands, configuration };
 }
 
-/** The podman command of a unit; undefined if it has none. */
+/** Returns the podman command of a unit; undefined if it has none. */
 export function findCommand(unit: Unit | undefined): PodmanCommand | undefined {
   const setting = unit && settingsOf(unit, 'Service', 'ExecStart').at(-1);
   return setting && parsePodmanCommand(setting);
@@ -115,8 +115,8 @@ export function configMountOf(
 }
 
 /**
- * Returns what is mounted at a folder of a container: a path, with `%h` as the home of the user, or the name of a
- * volume.
+ * Returns the source of the mount at a folder of a container: a path, with `%h` as the home of the user, or the name of
+ * a volume.
  */
 export function mountOf(
   command: PodmanCommand | undefined,
@@ -140,7 +140,7 @@ function publishOf({ pause, quay }: Commands, servesTls: boolean): Inherited<num
   return undefined;
 }
 
-// Options that the installers of all versions write.
+// The options that the installers of all versions write.
 const installerMounts =
   /:(?:\/quay-registry\/conf\/stack|\/datastorage|\/sqlite|\/var\/lib\/pgsql\/data)(?::[A-Za-z,]*)?$/;
 const installerEnvironment =
@@ -189,7 +189,7 @@ function remark(
   ];
 }
 
-/** An installation with the files that it was read from. */
+/** An installation, and the files that it was read from. */
 export interface DetectedInstallation {
   readonly installation: Installation;
   readonly units: ReadonlyMap<string, Unit>;

@@ -2,19 +2,19 @@ import type { PlacedSetting, Word } from './units.ts';
 
 /** An option of a podman command. */
 export interface PodmanOption {
-  /** By its long name: `-v` is `volume`. */
+  /** The long name: `-v` is `volume`. */
   readonly name: string;
-  /** Undefined for a switch. */
+  /** The value; undefined for a switch. */
   readonly value: string | undefined;
-  /** Its one or two words. */
+  /** The one or two words of the option. */
   readonly words: readonly Word[];
 }
 
-/** A `podman run` or `podman pod create` of a unit. */
+/** A `podman run` or `podman pod create` in a unit. */
 export interface PodmanCommand {
   readonly setting: PlacedSetting;
   readonly options: readonly PodmanOption[];
-  /** The image; undefined for a pod, which has it in the option `infra-image`. */
+  /** The image; undefined for a pod, whose image is in the option `infra-image`. */
   readonly image: Word | undefined;
   /** The command of the container. */
   readonly command: readonly Word[];
@@ -25,7 +25,7 @@ const longNames: Readonly<Record<string, string>> = {
   ...{ p: 'publish', P: 'publish-all', q: 'quiet', t: 'tty', u: 'user', v: 'volume', w: 'workdir' },
 };
 
-/** Options without a value of their own; `--name=value` is always possible. Every other option takes the next word. */
+/** Options without a value, except in the form `--name=value`. Every other option takes the next word. */
 const switches = new Set([
   ...['detach', 'interactive', 'tty', 'publish-all', 'quiet', 'replace', 'rm', 'rmi', 'privileged', 'read-only'],
   ...['read-only-tmpfs', 'init', 'no-hosts', 'no-hostname', 'tls-verify', 'oom-kill-disable', 'http-proxy', 'infra'],
@@ -60,15 +60,15 @@ export function valuesOf(command: PodmanCommand | undefined, name: string): { va
 }
 
 /**
- * Returns how the port of Quay is published (`--publish 8443:8443`); the first one counts. Without TLS, it is port 8080
- * of the container.
+ * Returns how the port of Quay is published (`--publish 8443:8443`); the first one counts. Without TLS, the port of the
+ * container is 8080.
  */
 export function publishesOf(command: PodmanCommand | undefined, servesTls: boolean): { value: string; word: Word }[] {
   const pattern = servesTls ? /:8443(?:\/tcp)?$/ : /:8080(?:\/tcp)?$/;
   return valuesOf(command, 'publish').filter(({ value }) => pattern.test(value));
 }
 
-/** One word may be several switches (`-it`); the last letter may take a value. */
+/** Parses an option. One word may be several switches (`-it`), and the last letter may take a value. */
 function readOption(word: Word, next: Word | undefined): PodmanOption[] {
   const { text } = word;
   if (text.startsWith('--')) {

@@ -7,24 +7,21 @@ import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from './detect.ts';
 import { StateFolder } from '../stateFolder.ts';
 
-/** The record of the last change by this program. A rollback restores the record before. */
+/** The record of the last change by this program. A rollback restores the previous record. */
 export interface RegistryState {
   /** The release of the mirror registry, if known. */
   readonly version?: string | undefined;
-  /** The images, as units name them, with the IDs that podman gives them. */
+  /** The images by their names in units, with their IDs in podman. */
   readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
   /** The certificate of the server, and whether this program renews it. */
   readonly certs?: RecordedCertificate | undefined;
   /** The SHA-256 of every unit file and drop-in, by path. */
   readonly unitSha256: Readonly<Record<string, string>>;
-  /** When it was upgraded, ISO 8601. */
+  /** The time of the last upgrade, ISO 8601. */
   readonly lastUpgrade?: string | undefined;
 }
 
-/**
- * A recorded certificate. Digests are SHA-256 in hex of the DER; `own` is a certificate that an administrator
- * installed.
- */
+/** A recorded certificate. Digests are the SHA-256 of the DER in hex. `own` is a certificate of the administrator. */
 export interface RecordedCertificate {
   readonly leafSha256: string;
   readonly caSha256?: string | undefined;
@@ -38,9 +35,9 @@ export interface StateChange {
   readonly version: string | undefined;
   /** New images with their IDs. */
   readonly images: ReadonlyMap<ReleaseComponent, { readonly ref: string; readonly id: string }>;
-  /** Origin of the server’s certificate; undefined if it does not change. */
+  /** The origin of the server’s certificate; undefined if it does not change. */
   readonly origin: RecordedCertificate['origin'] | undefined;
-  /** The other files that change with it. */
+  /** The other files of the change. */
   readonly changes: readonly FileChange[];
   readonly lastUpgrade?: string | undefined;
 }
@@ -48,8 +45,8 @@ export interface StateChange {
 const stateName = 'state.json';
 
 /**
- * Reads the record; undefined if it is missing, damaged or of another user, because the files of the host tell the
- * same.
+ * Reads the record; undefined if it is missing, corrupt or of another user, because the files of the host have the same
+ * facts.
  */
 export async function readState(files: HostFiles, installation: Installation): Promise<RegistryState | undefined> {
   try {
@@ -63,7 +60,7 @@ export async function readState(files: HostFiles, installation: Installation): P
   }
 }
 
-/** Creates the change of the record, which is written and rolled back with the other files. */
+/** Returns the change of the record, which is written and rolled back with the other files. */
 export async function describeState(files: HostFiles, change: StateChange): Promise<FileChange> {
   const { detected, version, images, origin, changes, lastUpgrade } = change;
   const { installation } = detected;
@@ -72,7 +69,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   const state: RegistryState = {
     version,
     images: Object.fromEntries([
-      // A record counts while the units name its image.
+      // A record is valid while the units name its image.
       ...Object.entries(old?.images ?? {}).filter(
         ([name, { ref }]) => ref === installation.images[name as ReleaseComponent]?.value,
       ),
@@ -90,7 +87,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
 }
 
-/** Lists unit files and drop-ins that were changed, added or removed since. */
+/** Lists unit files and drop-ins that were changed, added or removed since the record. */
 export function listChangedUnits({ unitSha256 }: RegistryState, { units }: DetectedInstallation): string[] {
   const present = new Map(
     [...units.values()].flatMap(({ files }) => files.map(({ path, text }) => [path, sha256(text)])),

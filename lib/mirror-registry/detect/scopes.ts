@@ -4,12 +4,12 @@ import type { HostFiles } from '../../machine/hostFiles.ts';
 import type { Scope } from '../../machine/hostCommands.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
-/** Where to search for an installation. */
+/** The places to search for an installation. */
 export interface DetectOptions {
   readonly scope: 'auto' | Scope;
-  /** The home of the user whose systemd may run the registry, as the host has it. */
+  /** The home directory of the user whose systemd may run the registry, as a path of the host. */
   readonly home: string;
-  /** The folder that contains `quay-config`, if the units do not name it; as the host has it. */
+  /** The folder with `quay-config`, if the units do not name it, as a path of the host. */
   readonly quayRoot?: string | undefined;
 }
 
@@ -23,7 +23,9 @@ export interface ScopedUnits {
 /** The units that installers of all versions write, without `.service`. */
 export const unitNames: readonly string[] = ['quay-app', 'quay-redis', 'quay-pod', 'quay-postgres', 'quay-migrate'];
 
-/** Finds the units. Throws `unsupported` for an installation of the successor, `not-found` for none, and `conflict` for two. */
+/**
+ * Finds the units. Throws `unsupported` for an installation of version 3, `not-found` for none, and `conflict` for two.
+ */
 export async function findUnits(host: HostFiles, { scope, home }: DetectOptions): Promise<ScopedUnits> {
   const folders: [Scope, string][] = [
     ['system', '/etc/systemd/system'],
@@ -43,7 +45,7 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
       settings: ['scope'],
     });
   }
-  // The migration to version 3 leaves the old units.
+  // The migration to version 3 leaves the old units behind.
   const successor = await findSuccessor(host, home, scope);
   if (successor !== undefined) {
     throw new PluginError(

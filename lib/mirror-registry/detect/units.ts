@@ -1,4 +1,6 @@
-/** A word of a setting, without quotes and escapes, with its place in the file: offsets in UTF-16 units, lines from 1. */
+/**
+ * A word of a setting, without quotes and escapes, and its position in the file: offsets in UTF-16 units, lines from 1.
+ */
 export interface Word {
   readonly text: string;
   readonly start: number;
@@ -14,32 +16,35 @@ export interface Setting {
   readonly line: number;
 }
 
-/** A unit file or a drop-in, as it stands on the host. */
+/** A unit file or a drop-in of the host. */
 export interface UnitFile {
   readonly path: string;
   readonly text: string;
   readonly settings: readonly Setting[];
 }
 
-/** A unit: its file and its drop-ins, in the order in which systemd reads them. */
+/** A unit: its file and its drop-ins, in the order of systemd. */
 export interface Unit {
   readonly name: string;
   readonly files: readonly UnitFile[];
 }
 
-/** A setting with the file it is in. */
+/** A setting, and its file. */
 export interface PlacedSetting extends Setting {
   readonly file: UnitFile;
 }
 
-/** A replacement in a file: from `start` up to `end`, in UTF-16 units. */
+/** A replacement in a file, from `start` to before `end`, in UTF-16 units. */
 export interface Edit {
   readonly start: number;
   readonly end: number;
   readonly text: string;
 }
 
-/** Reads a unit file by the rules of systemd.syntax(7): continued lines, comments between them, quotes and C escapes. Specifiers stay. */
+/**
+ * Parses a unit file by the rules of systemd.syntax(7): continued lines, comments between them, quotes and C escapes.
+ * Keeps specifiers.
+ */
 export function parseUnitFile(path: string, text: string): UnitFile {
   const settings: Setting[] = [];
   let section = '';
@@ -64,8 +69,8 @@ export function parseUnitFile(path: string, text: string): UnitFile {
 }
 
 /**
- * Returns the settings of a key in all files of a unit, in order, from the last empty assignment on, which resets the
- * key.
+ * Returns the settings of a key in all files of a unit, in order. Starts after the last empty assignment, which resets
+ * the key.
  */
 export function settingsOf(unit: Unit, section: string, key: string): PlacedSetting[] {
   const found = unit.files.flatMap((file) =>
@@ -92,7 +97,7 @@ function countLines(text: string): number {
   return text.split('\n').length - 1;
 }
 
-/** Reads the words from an offset to the end of the setting, over all its lines, and returns where it ends. */
+/** Reads the words from an offset to the end of the setting, over all its lines. Returns them, and the end. */
 function readWords(text: string, from: number, firstLine: number): { words: Word[]; end: number } {
   const words: Word[] = [];
   let [position, line] = [from, firstLine];
@@ -118,7 +123,7 @@ function isContinuation(text: string, position: number): boolean {
   return /^\\\r?\n/.test(text.slice(position, position + 3));
 }
 
-/** Comments between continued lines are no part of the value. */
+/** Skips comments between continued lines, which are not part of the value. */
 function skipComments(text: string, from: number): number {
   let position = from;
   while (/^[ \t]*[#;]/.test(text.slice(position, endOfLine(text, position)))) position = endOfLine(text, position) + 1;
@@ -166,6 +171,6 @@ function unescape(text: string): { text: string; length: number } {
   const octal = /^\\([0-7]{3})/.exec(text);
   if (octal) return { text: String.fromCharCode(parseInt(octal[1] ?? '', 8)), length: 4 };
   const letter = letters[text[1] ?? ''];
-  // systemd accepts an unknown escape as it is, with a warning.
+  // systemd keeps an unknown escape unchanged, with a warning.
   return letter === undefined ? { text: '\\', length: 1 } : { text: letter, length: 2 };
 }

@@ -6,7 +6,10 @@ import { imagesOfBundle } from './registryBundle.ts';
 import { checkRegistryBundle } from './registryBundleCheck.ts';
 import type { RegistryRelease } from './images.ts';
 
-/** Opens the release in a bundle, or in a mirror directory that one was unpacked to. Throws as `openBundle`, and `invalid-bundle`. */
+/**
+ * Opens the release in a bundle, or in a mirror directory that a bundle was extracted to. Throws the errors of
+ * `openBundle`, and `invalid-bundle`.
+ */
 export async function openBundledRelease(path: string, context: Context): Promise<RegistryRelease> {
   const bundle = await openBundle(path, context);
   try {

@@ -23,7 +23,7 @@ export interface ContentRelease extends Pick<
 
 /**
  * Creates a release from content. A server on the loopback interface serves it to podman by digest, so podman needs no
- * credentials or CAs. Throws as the store.
+ * credentials or CAs. Throws the errors of the store.
  */
 export async function makeContentRelease(release: ContentRelease): Promise<RegistryRelease> {
   const { kind, name, version, arch, images, content, check, close } = release;
@@ -50,7 +50,7 @@ async function describeImage(
   return { image, id: hexOf(config?.digest ?? digest), size: layers.reduce((sum, { size }) => sum + size, 0) };
 }
 
-/** Serves content to podman at a port that a policy of the host can name, or at another one if that is in use. */
+/** Serves content to podman on a port that a policy of the host can name, or on another port if that is in use. */
 async function serveForPodman(
   find: (name: string) => ContentSource | undefined,
   context: Context,

@@ -9,13 +9,13 @@ import type { ReleaseComponent } from '../installation.ts';
 /** The images in podman after loading. */
 export interface LoadedImages {
   readonly ids: ReadonlyMap<ReleaseComponent, string>;
-  /** Names to move to other images. */
+  /** The names to move to other images. */
   readonly names: readonly ImageRename[];
 }
 
 /**
- * Loads all images into podman before anything stops, from a release or by pulling. Names that units use keep their
- * images. Throws `command-failed`, and `digest-mismatch` if podman has another image.
+ * Loads all images into podman before anything stops, from a release or by pulling. Names in units keep their images.
+ * Throws `command-failed`, and `digest-mismatch` if podman has another image.
  */
 export async function loadImages(
   commands: HostCommands,
@@ -83,34 +83,34 @@ export async function requireImage(
   );
 }
 
-/** An image of a release, by the name in its unit. */
+/** An image of a release, by its name in the unit. */
 export interface ReleaseImage {
   readonly image: string;
-  /** Its ID in podman; undefined if only loading tells it. */
+  /** Its ID in podman; undefined if it is known only after loading. */
   readonly id: string | undefined;
 }
 
 /** An open release of the mirror registry with its images. */
 export interface RegistryRelease {
-  /** A bundle, a list in a registry or image layout, or an archive of the installer. */
+  /** A bundle, a manifest list in a registry or image layout, or an archive of the installer. */
   readonly kind: 'bundle' | 'list' | 'installer';
   /** Its name in errors. */
   readonly name: string;
   readonly version: string | undefined;
   /** Its architecture, if known. */
   readonly arch: Architecture | undefined;
-  /** Approximate size in podman, in bytes. */
+  /** The approximate size in podman, in bytes. */
   readonly size: number;
   readonly images: Readonly<Record<ReleaseComponent, ReleaseImage>>;
-  /** Its bundle, if it has one; closed with the release. */
+  /** Its bundle, if it has one. It is closed with the release. */
   readonly bundle?: Bundle;
   /**
-   * Checks the release before podman loads it; `expected` is the digest of the whole. Throws `digest-mismatch`,
+   * Checks the release before podman loads it. `expected` is the digest of the whole. Throws `digest-mismatch`,
    * `incomplete` and `invalid-bundle`.
    */
   check(expected: Digest | undefined, context: Context): Promise<void>;
   /**
-   * Loads the verified images of some changes into podman and returns their IDs. An image that replaces another of the
+   * Loads the verified images of some changes into podman, and returns their IDs. An image that replaces another of the
    * same name stays without a name. Throws `command-failed`, and `digest-mismatch` if podman has another image.
    */
   load(
@@ -121,7 +121,7 @@ export interface RegistryRelease {
   close(): Promise<void>;
 }
 
-/** The images to change to; others stay. */
+/** The images to change to. Other images stay. */
 export type TargetImages = Readonly<Partial<Record<ReleaseComponent, string>>>;
 
 /** An image that replaces another, which may have the same name. */
@@ -133,7 +133,7 @@ export interface ImageChange {
   readonly line: number;
 }
 
-/** A name to move to another image, by ID, and the ID that it had. */
+/** A name to move to another image, by ID, and its present ID. */
 export interface ImageRename {
   readonly name: string;
   readonly to: string;

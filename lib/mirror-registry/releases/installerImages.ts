@@ -25,9 +25,9 @@ const changes: Readonly<Record<ReleaseComponent, readonly string[]>> = {
 };
 
 /**
- * Returns the `--change` options of `podman import` for an image of the installer’s archive, which contains only its
- * files. They are those of the installer (quay/mirror-registry, cmd/utils.go). The paths of Quay’s programs depend on
- * its version.
+ * Returns the `--change` options of `podman import` for an image in the installer’s archive, which has only the files
+ * of the image. The options are those of the installer (quay/mirror-registry, cmd/utils.go). The paths of Quay’s
+ * programs depend on its version.
  */
 export function changesOf(component: ReleaseComponent, image: string): string[] {
   const version = quayVersionOf(image);

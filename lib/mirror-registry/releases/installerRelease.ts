@@ -18,17 +18,17 @@ import { mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);
 
-/** Findings of one pass over an archive. */
+/** The findings of one pass over an archive. */
 interface Findings {
   readonly digest: Digest;
-  /** Size of each image’s files, in bytes. */
+  /** The size of each image’s files, in bytes. */
   readonly sizes: ReadonlyMap<ReleaseComponent, number>;
   /** The names of the images in the installer. */
   readonly names: TargetImages;
   readonly arch: Architecture | undefined;
 }
 
-/** Tells from the first bytes of a file whether it is an archive of the installer. */
+/** Returns whether a file is an archive of the installer, by its first bytes. */
 export async function isInstallerArchive(path: string, signal: AbortSignal): Promise<boolean> {
   const beginning = await readBeginning(path, signal);
   if (beginning.subarray(0, 2).equals(gzipMagic)) return true;
@@ -38,8 +38,8 @@ export async function isInstallerArchive(path: string, signal: AbortSignal): Pro
 
 /**
  * Opens the archive of the installer for disconnected hosts: `mirror-registry.tar.gz`, or its `image-archive.tar`. It
- * contains the files of the images, so podman creates their IDs. The names of the images are in the installer, or
- * `given`. Throws `usage` if neither has them, `invalid-file` and `not-readable`.
+ * has the files of the images, so podman creates their IDs. The names of the images are in the installer, or `given`.
+ * Throws `usage` if neither has them, `invalid-file` and `not-readable`.
  */
 export async function openInstallerRelease(
   path: string,
@@ -138,7 +138,7 @@ async function openArchive(
       done(null, chunk);
     },
   });
-  // The returned stream carries the error; the callback keeps it from being thrown twice.
+  // The returned stream has the error. The callback only prevents a second throw.
   const ignore = (): void => undefined;
   return isPacked ? pipeline(raw, counted, createGunzip(), ignore) : pipeline(raw, counted, ignore);
 }

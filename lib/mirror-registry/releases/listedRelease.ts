@@ -8,8 +8,8 @@ import { notARelease, readReleaseList } from './releaseList.ts';
 import { compareTags } from '../versions.ts';
 
 /**
- * Opens the release of a list in a registry or image layout, by its tag or digest; by default the newest. Blobs are
- * verified while podman pulls them. Throws `not-found`, `invalid-bundle`, and as the store.
+ * Opens the release of a manifest list in a registry or image layout, by its tag or digest; by default the newest.
+ * Verifies blobs while podman pulls them. Throws `not-found`, `invalid-bundle`, and the errors of the store.
  */
 export async function openListedRelease(
   content: ContentSource,

@@ -11,9 +11,10 @@ import { checkRegistryBundle } from './registryBundleCheck.ts';
 import { formatReleaseList } from './releaseList.ts';
 
 /**
- * Pushes the release of a bundle into a repository, which may be in the registry to be upgraded: the images, then a
- * list of them, tagged with the version by default. Checks the bundle first, and skips present content. Returns the
- * digest and the tag of the list. Throws as `checkRegistryBundle` and `copyImages`.
+ * Pushes the release of a bundle into a repository, which may be in the registry that will be upgraded. Pushes the
+ * images, then a manifest list of them, by default with the version as its tag. Checks the bundle first, and skips
+ * present content. Returns the digest and the tag of the list. Throws the errors of `checkRegistryBundle` and
+ * `copyImages`.
  */
 export async function pushRelease(
   bundle: Bundle,

@@ -15,12 +15,12 @@ import { readContent } from '../../store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import type { TargetImages } from './images.ts';
 
-/** Content and destination of a bundle. */
+/** The content and destination of a bundle. */
 export interface RegistryBundleRequest {
   /** The release of the mirror registry. */
   readonly version: string;
   readonly arch: Architecture;
-  /** By tag, as the units name them. */
+  /** The images by tag, with their names in units. */
   readonly images: Required<TargetImages>;
   /** An existing or new folder. */
   readonly output: string;
@@ -32,14 +32,14 @@ export interface RegistryBundleResult {
   readonly path: string;
   readonly digest: Digest;
   readonly metadata: BundleMetadata;
-  /** Bytes that were downloaded. */
+  /** The number of downloaded bytes. */
   readonly fetched: number;
 }
 
 /**
  * Writes `<output>/mirror-registry-<version>-<arch>.tar` with the images of a mirror registry, in the layout of an
- * upgrade bundle, and `.sha256` beside it. `components` of its metadata names each image by tag and digest. Of a
- * multi-architecture image, it contains one. An interrupted run resumes.
+ * upgrade bundle, and `.sha256` beside it. `components` of its metadata names each image by tag and digest. The bundle
+ * has only one architecture of a multi-architecture image. A second run resumes an interrupted one.
  */
 export async function createRegistryBundle(
   { version, arch, images, output, tool }: RegistryBundleRequest,
@@ -67,7 +67,7 @@ export async function createRegistryBundle(
 }
 
 /**
- * Returns the images of a bundle by tag, as units name them, with their digests. Throws `invalid-bundle` for other
+ * Returns the images of a bundle by tag, with their names in units and their digests. Throws `invalid-bundle` for other
  * bundles.
  */
 export function imagesOfBundle(

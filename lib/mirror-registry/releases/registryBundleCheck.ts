@@ -9,9 +9,9 @@ import type { Digest } from '../../oci/digest.ts';
 import { imagesOfBundle } from './registryBundle.ts';
 
 /**
- * Reads a bundle of a mirror registry once and verifies all digests: each image, and the file against `.sha256` and
- * `expected`. Throws `incomplete` with all problems, `digest-mismatch` for another file, and `invalid-bundle` for other
- * bundles.
+ * Reads a bundle of a mirror registry once, and verifies all digests: of each image, and of the file against `.sha256`
+ * and `expected`. Throws `incomplete` with all problems, `digest-mismatch` for another file, and `invalid-bundle` for
+ * other bundles.
  */
 export async function checkRegistryBundle(
   bundle: Bundle,

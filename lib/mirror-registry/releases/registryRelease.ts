@@ -18,9 +18,9 @@ export interface OpenedRepository {
 }
 
 /**
- * Opens a release by its location: a bundle, a mirror directory, an image layout, an archive of the installer (`given`
- * adds names of images), or a registry, where the newest release is the default. Throws `not-found`, `not-readable`,
- * `invalid-bundle`, and as registries.
+ * Opens a release by its location: a bundle, a mirror directory, an image layout, an archive of the installer, or a
+ * registry, by default the newest release in it. `given` adds names of images to an archive. Throws `not-found`,
+ * `not-readable`, `invalid-bundle`, and the errors of registries.
  */
 export async function openRegistryRelease(
   text: string,
@@ -48,7 +48,7 @@ export async function openRegistryRelease(
   if (location?.kind === 'archive' && (await isInstallerArchive(location.path, context.signal))) {
     return openInstallerRelease(location.path, given, context);
   }
-  // For a missing file, its error lists the files of the folder.
+  // For a missing file, the error of this function lists the files of the folder.
   return openBundledRelease(location?.path ?? text, context);
 }
 

@@ -4,7 +4,7 @@ import { digestOf, type Digest } from '../../oci/digest.ts';
 import { architectures, goArchitecture, type Architecture } from '../../release/version.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 
-/** A release of the mirror registry, as its list of images describes it. */
+/** A release of the mirror registry, from its manifest list. */
 export interface ReleaseList {
   readonly version: string;
   readonly arch: Architecture | undefined;
@@ -18,8 +18,9 @@ const annotations = {
 } as const;
 
 /**
- * Formats the list of a release, so that one tag is the whole release and any tool can mirror it. The list has the
- * format of its images, because Quay 3.12 refuses Docker images in an OCI index. The same release gives the same bytes.
+ * Formats the manifest list of a release, so that one tag is the whole release and any tool can mirror it. The list has
+ * the format of its images, because Quay 3.12 refuses Docker images in an OCI index. The same release gives the same
+ * bytes.
  */
 export function formatReleaseList(
   { version, arch, images }: ReleaseList,
@@ -43,7 +44,9 @@ export function formatReleaseList(
   return { descriptor: { mediaType, digest: digestOf(bytes), size: bytes.length }, bytes };
 }
 
-/** Parses such a list. Throws `invalid-bundle` for any other list, or if its annotations are missing. */
+/**
+ * Parses the manifest list of a release. Throws `invalid-bundle` for any other list, or if its annotations are missing.
+ */
 export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
   const { manifests } = parseManifest(bytes, where);
   const read = (component: ReleaseComponent): { image: string; digest: Digest; entry: Descriptor } => {
@@ -61,7 +64,7 @@ export function readReleaseList(bytes: Buffer, where: string): ReleaseList {
   };
 }
 
-/** Creates the error for a list that is not a release. */
+/** Returns the error for a manifest list that is not a release. */
 export function notARelease(message: string): PluginError {
   return new PluginError('invalid-bundle', message, {
     hint: `Push it with 'oc adm-mirror-registry bundle push', or copy it unchanged with 'skopeo copy --all'.`,
