@@ -4,10 +4,14 @@ import type { Context } from '../context.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { formatObjectName, readClusterVersionInfo } from '../kubernetes/compatibility.ts';
-import { isOlder } from '../release/version.ts';
+import { isOlder, isSameMinor } from '../release/version.ts';
 
-/** The first version whose nodes accept both kinds in one cluster. In earlier versions, pools become degraded. */
-const firstWithBoth = '4.16.0-0';
+/**
+ * The first patches that accept both kinds in one cluster. Earlier ones refuse the second kind at the API server and in
+ * the machine config operator; 4.12 has one kind only, 4.15 accepts both (openshift-docs#72316 and #72317, release
+ * notes of 4.13.27 and 4.14.3; openshift/machine-config-operator#3898, #3995, #4027; openshift/kubernetes#1685).
+ */
+const firstWithBoth = ['4.13.27', '4.14.3'];
 
 /**
  * Returns the kind of mirror set that a cluster accepts; `preferred` if it accepts both. Older clusters serve only the
@@ -24,13 +28,17 @@ export async function chooseMirrorSetKind(
   const isServed = (await cluster.findKind(own.apiVersion, own.kind)) !== undefined;
   if (isServed && !(await hasObjects(cluster, other))) return preferred;
   const info = await readClusterVersionInfo(cluster);
-  if (isServed && (typeof info !== 'object' || !isOlder(info.version, firstWithBoth))) return preferred;
+  if (isServed && (typeof info !== 'object' || acceptsBoth(info.version))) return preferred;
   const where = `${cluster.name}${typeof info === 'object' ? ` (OpenShift ${info.version})` : ''}`;
   const why = isServed
     ? `has objects of ${others.kind}, and refuses both kinds together`
     : `does not serve ${own.kind}`;
   context.log('info', `${where} ${why}: ${others.kind} takes the place of ${own.kind}`);
   return other;
+}
+
+function acceptsBoth(version: string): boolean {
+  return !firstWithBoth.some((first) => isSameMinor(version, first) && isOlder(version, first));
 }
 
 /** Converts mirror sets to the kind that the cluster accepts. */

@@ -324,12 +324,12 @@ describe('oc adm-release-mirror-config and a cluster', () => {
       /does not serve ImageDigestMirrorSet: ImageContentSourcePolicy takes the place of Image/,
     );
     expect(await readdir(mirroring.path('config/mirrors'))).to.match(/^imagecontentsourcepolicy/);
-    // An older cluster refuses both together; a newer one takes what is asked for.
+    // Older patches refuse both together; newer ones accept what is asked for.
     await mirroring.succeed(['--to-dir=mirror']);
     await mirroring.succeed([`${to}-next`, '--config-to-dir=mirror/config']);
     for (const [version, kind] of [
-      ['4.14.3', 'imagecontentsourcepolicy'],
-      ['4.18.3', 'imagedigestmirrorset'],
+      ['4.14.2', 'imagecontentsourcepolicy'],
+      ['4.14.3', 'imagedigestmirrorset'],
     ] as const) {
       const newer = await startApiServer({ openshift: version });
       try {
