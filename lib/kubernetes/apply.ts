@@ -4,7 +4,7 @@ import { keepMirrors } from '../config/mirrorSets.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
 import type { Cluster } from './client.ts';
-import { findDifferences, isAddition, overlay } from './difference.ts';
+import { findDifferences, isAddition, overlay, withLastApplied } from './difference.ts';
 import type { StoredObject } from './fields.ts';
 import { ApiError } from './refusals.ts';
 import {
@@ -157,11 +157,13 @@ async function write(
   if (dryRun === 'client') return;
   const options = { dryRun: dryRun === 'server' };
   if (stored) {
-    await cluster.update(overlay(stored, object), options);
+    // What others applied to a shared object stays theirs: `oc apply` removes what its last file had and the new one lacks.
+    const applied = isShared(object) ? object : await annotate(cluster, object);
+    await cluster.update(overlay(stored, applied), options);
     return;
   }
   try {
-    await cluster.create(object, options);
+    await cluster.create(await annotate(cluster, object), options);
   } catch (error) {
     if (!isPluginError(error, 'not-found')) throw error;
     const namespace = await missingNamespace(cluster, object);
@@ -169,6 +171,11 @@ async function write(
     // The server cannot check objects of a namespace that this dry run would create.
     if (!newNamespaces.has(namespace)) throw noNamespace(object, namespace);
   }
+}
+
+async function annotate(cluster: Cluster, object: KubernetesObject): Promise<KubernetesObject> {
+  const served = await cluster.findKind(object.apiVersion, object.kind);
+  return withLastApplied(object, served?.namespaced ? cluster.namespace : undefined);
 }
 
 function isOutdated(error: unknown): boolean {

@@ -11,6 +11,11 @@ const serverFields = new Set([
 ]);
 
 /** Annotations that are not part of the content. */
+const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration';
+
+/** The limit of an API server for all annotations of an object, in bytes. */
+const longestAnnotations = 256 * 1024;
+
 const remarks = /^(upgrade-bundle\.openshift\.io\/|kubectl\.kubernetes\.io\/last-applied-configuration$)/;
 
 /**
@@ -50,6 +55,31 @@ export function overlay(stored: StoredObject, manifest: KubernetesObject): Store
   const exact = exactFields(manifest.kind);
   const kept = Object.entries(stored).filter(([field]) => !exact.includes(field));
   return merge(Object.fromEntries(kept), stated) as StoredObject;
+}
+
+/**
+ * Returns a manifest with the annotation that `kubectl apply` gives it, so that a later `oc apply` of the same file
+ * reports `unchanged`. It is the manifest without this annotation, as Go encodes it (kubectl, GetModifiedConfiguration in
+ * pkg/util/apply.go). `namespace` is that of the context for a namespaced kind. A manifest whose annotation would be too
+ * long is returned as it is.
+ */
+export function withLastApplied(manifest: KubernetesObject, namespace?: string): KubernetesObject {
+  const { [lastApplied]: _, ...annotations } = manifest.metadata.annotations ?? {};
+  const metadata = { ...(namespace !== undefined && { namespace }), ...manifest.metadata, annotations };
+  const text = encodeAsGo({ ...manifest, metadata });
+  if (Buffer.byteLength(text) > longestAnnotations) return manifest;
+  return { ...manifest, metadata: { ...manifest.metadata, annotations: { ...annotations, [lastApplied]: text } } };
+}
+
+/** Encodes as encoding/json of Go does: keys are sorted, characters of HTML are escaped, and the line has an end. */
+function encodeAsGo(value: unknown): string {
+  const escape = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  return `${JSON.stringify(value, sortKeys).replace(/[<>&\u2028\u2029]/g, escape)}\n`;
+}
+
+function sortKeys(_key: string, value: unknown): unknown {
+  if (!isFields(value)) return value;
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 function* compare(theirs: unknown, ours: unknown, path: Path, kind: string): Generator<Difference> {

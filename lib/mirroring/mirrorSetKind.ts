@@ -7,9 +7,9 @@ import { formatObjectName, readClusterVersionInfo } from '../kubernetes/compatib
 import { isOlder, isSameMinor } from '../release/version.ts';
 
 /**
- * The first patches that accept both kinds in one cluster. Earlier ones refuse the second kind at the API server and in
- * the machine config operator; 4.12 has one kind only, 4.15 accepts both (openshift-docs#72316 and #72317, release
- * notes of 4.13.27 and 4.14.3; openshift/machine-config-operator#3898, #3995, #4027; openshift/kubernetes#1685).
+ * The first patches that accept both kinds in one cluster, by the release notes of 4.13.27 and 4.14.3
+ * (openshift-docs#72316, #72317). In earlier ones the API server and the machine config operator refuse the second kind
+ * (openshift/kubernetes#1685, openshift/machine-config-operator#3898). 4.15.0 accepts both.
  */
 const firstWithBoth = ['4.13.27', '4.14.3'];
 

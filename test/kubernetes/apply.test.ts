@@ -1,11 +1,13 @@
 import { expect } from 'chai';
 import { applyManifests, type ApplyOptions } from '../../lib/kubernetes/apply.ts';
-import type { ConfigManifest, KubernetesObject } from '../../lib/config/manifest.ts';
+import { formatManifest, type ConfigManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureConfigMap, signatureLabel } from '../../lib/config/signatures.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 import { updateServiceKind } from '../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
+import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
+import { requirePeer, run, type RunResult } from '../support/peers.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const manifestOf = (object: KubernetesObject): ConfigManifest => ({
@@ -63,6 +65,45 @@ describe('applyManifests', () => {
     expect(outcomes).to.deep.equal(manifests.map((manifest) => ({ manifest, outcome: 'created' })));
     const again = await apply(manifests);
     expect(again.map(({ outcome }) => outcome)).to.deep.equal(['unchanged', 'unchanged', 'unchanged']);
+  });
+
+  it('leaves objects that kubectl apply finds unchanged, and what others applied to shared objects', async function () {
+    requirePeer(this, 'kubectl');
+    await start({ kinds: [updateServiceKind] });
+    const folder = await makeKubeconfigFolder();
+    try {
+      const kubeconfig = await folder.write({ cluster: { server: server.url } });
+      const replaced = manifestOf(configMap('replaced', { html: '<a & b>' }));
+      const local = manifestOf({
+        apiVersion: 'v1',
+        kind: 'ConfigMap',
+        metadata: { name: 'local' },
+        data: { b: '1', a: '2' },
+      });
+      const manifests = [signature, mirrorSet('release'), updateService, replaced, local];
+      server.put(configMap('replaced', { html: 'other' }));
+      await apply(manifests, { overwrite: true });
+      const texts = manifests.map(({ object }) => formatManifest(object));
+      const files = await Promise.all(texts.map((text, index) => folder.file(`${index}.yaml`, text)));
+      const kubectl = (): Promise<RunResult> =>
+        run('kubectl', ['apply', '--validate=false', ...files.map((file) => `-f=${file}`)], {
+          env: { ...process.env, KUBECONFIG: kubeconfig, HOME: folder.folder },
+        });
+      const { stdout, stderr } = await kubectl();
+      expect(stderr).to.equal('');
+      expect(stdout.trimEnd().split('\n')).to.have.length(5);
+      for (const line of stdout.trimEnd().split('\n')) expect(line).to.match(/ unchanged$/);
+
+      const more = mirrorSet('release');
+      const spec = { imageDigestMirrors: [{ source: 'quay.io/b', mirrors: ['mirror.test/b'] }] };
+      const before = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release')?.metadata['annotations'];
+      const [outcome] = await apply([{ ...more, object: { ...more.object, spec } }]);
+      expect(outcome?.outcome).to.equal('configured');
+      const after = server.find('config.openshift.io/v1', 'ImageDigestMirrorSet', 'release');
+      expect(after?.metadata['annotations']).to.deep.equal(before);
+    } finally {
+      await folder.remove();
+    }
   });
 
   it('applies namespaces and definitions first, whatever the order of the files', async () => {
