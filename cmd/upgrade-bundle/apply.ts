@@ -4,7 +4,7 @@ import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.t
 import { phaseOf, stores } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { hexOf, isDigest, type Digest } from '../../lib/oci/digest.ts';
+import { isDigest, type Digest } from '../../lib/oci/digest.ts';
 import { digestIn } from '../../lib/oci/reference.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -95,10 +95,10 @@ async function readRequest(
     });
   }
   const hold = args.hold ? true : undefined;
-  const named = own ?? (digest && { name: `bundle-${hexOf(digest).slice(0, 12)}`, digest });
-  if (!named) throw new PluginError('internal', 'a bundle without a digest');
+  const allowed = own?.digest ?? digest;
+  if (!allowed) throw new PluginError('internal', 'a bundle without a digest');
   const allowExtraImages = chooseExtras(args.allowExtraImages, own?.evidence?.extraImages, context);
-  const request = { name: named.name, digest: named.digest, file, hold, store, allowExtraImages };
+  const request = { name: own?.name, digest: allowed, file, hold, store, allowExtraImages };
   return { request, evidence: own?.evidence };
 }
 

@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
-import type { Digest } from '../oci/digest.ts';
+import { hexOf, type Digest } from '../oci/digest.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { clusterVersionReference } from '../kubernetes/clusterVersion.ts';
 import { isInstalled, isRefused, isRequested } from './releaseState.ts';
@@ -19,8 +19,8 @@ const { apiVersion, kind } = upgradeBundleKind;
 
 /** A request to update with a bundle. */
 export interface BundleRequest {
-  /** The name of the UpgradeBundle, unless the agents have detected the bundle under another name. */
-  readonly name: string;
+  /** The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest. */
+  readonly name?: string | undefined;
   /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
   /** A device or a file on any node. */
@@ -89,14 +89,14 @@ export async function allowBundle(
   request: BundleRequest,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<RecordChange> {
-  const { name, digest, file, hold, store, allowExtraImages } = request;
+  const { digest, file, hold, store, allowExtraImages } = request;
   const known = await listRecords(cluster);
-  const own = known.find(({ metadata }) => metadata.name === name);
   const active = activeBundle(known);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
-  if (allowed && allowed !== own && allowed.spec.bundle.digest !== digest) throw occupied(allowed);
-  const isSameBundle = allowed?.spec.bundle.digest === digest;
-  const found = isSameBundle ? allowed : own;
+  const isAllowed = allowed?.spec.bundle.digest === digest;
+  const name = request.name ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
+  const found = known.find(({ metadata }) => metadata.name === name);
+  if (allowed && allowed !== found) throw isAllowed ? duplicate(allowed) : occupied(allowed);
   if (found && hasEnded(found)) throw ended(found);
   const isWrong = found?.spec.bundle.digest !== undefined && found.spec.bundle.digest !== digest;
   if (found && isWrong && phaseOf(found) !== 'Detected') throw another(found);
@@ -228,6 +228,12 @@ function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
       hint: 'A cluster updates with one bundle at a time. Wait until it ends, or run oc adm-upgrade-bundle abort.',
     },
   );
+}
+
+function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginError {
+  return new PluginError('conflict', `${name} allows the same bundle: ${phaseOf({ metadata: { name }, ...bundle })}`, {
+    hint: `Change that UpgradeBundle instead, by its digest or with “oc edit upgradebundle ${name}”.`,
+  });
 }
 
 function another({ metadata, spec }: UpgradeBundle): PluginError {

@@ -7,7 +7,7 @@ import type { Cluster } from '../kubernetes/client.ts';
 import type { StoredObject } from '../kubernetes/fields.ts';
 import { readClusterVersion } from '../kubernetes/clusterVersion.ts';
 import { parseReport, type Proposal } from './nodeReport.ts';
-import { upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
+import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 
 /**
  * Chooses the bundle that a node proposes: the only one on its media, except base releases of deltas. Undefined if
@@ -22,28 +22,50 @@ export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefi
 }
 
 /**
- * Creates the UpgradeBundle of a bundle that an agent has found, unless the cluster has one or runs that version. It
- * has no digest, so it waits until an administrator allows one. Throws the errors of creating it.
+ * Creates the UpgradeBundle of a bundle that an agent has found, unless the cluster has an active one or runs that
+ * version. It has no digest, so it waits until an administrator allows one. Deletes those whose bundle no agent finds
+ * any more. Throws the errors of the cluster.
  */
-export async function recordProposal(
+export async function followProposals(
   cluster: Cluster,
   reports: readonly StoredObject[],
   bundles: readonly UpgradeBundle[],
   clusterVersion: StoredObject | undefined,
   context: Context,
 ): Promise<void> {
-  const running = clusterVersion && readClusterVersion(clusterVersion).version;
-  const known = new Set(bundles.map(({ metadata }) => metadata.name));
   const proposed = reports
     .flatMap((lease) => parseReport(lease) ?? [])
-    .flatMap(({ proposal, progress }) => (proposal ? [{ ...proposal, node: progress.name }] : []));
+    .flatMap(({ proposal, progress }) =>
+      proposal ? [{ ...proposal, node: progress.name, name: upgradeBundleName(proposal) }] : [],
+    );
+  for (const bundle of bundles.filter(isProposal))
+    if (!proposed.some(({ name }) => name === bundle.metadata.name)) await remove(cluster, bundle, context);
+  if (activeBundle(bundles)) return;
+  const running = clusterVersion && readClusterVersion(clusterVersion).version;
+  const known = new Set(bundles.map(({ metadata }) => metadata.name));
   // A USB drive that is still inserted after the update must not propose it again.
-  const first = proposed.find((each) => each.version !== running && !known.has(upgradeBundleName(each)));
+  const first = proposed.find(({ version, name }) => version !== running && !known.has(name));
   if (!first) return;
-  const name = upgradeBundleName(first);
+  const { name, node, version, arch } = first;
+  const metadata = { name, annotations: { [proposalAnnotation]: node } };
   try {
-    await cluster.create({ ...upgradeBundleKind, metadata: { name }, spec: { bundle: {} } });
-    context.log('info', `${first.node} has ${first.version} ${first.arch}: made UpgradeBundle ${name}`);
+    await cluster.create({ ...upgradeBundleKind, metadata, spec: { bundle: {} } });
+    context.log('info', `${node} has ${version} ${arch}: made UpgradeBundle ${name}`);
+  } catch (error) {
+    if (!isPluginError(error, 'conflict')) throw error;
+  }
+}
+
+/** Returns whether the controller created an UpgradeBundle, and no administrator has allowed it. */
+function isProposal({ metadata, spec }: UpgradeBundle): boolean {
+  return spec.bundle.digest === undefined && metadata.annotations?.[proposalAnnotation] !== undefined;
+}
+
+/** Deletes this version of an object: its digest may be allowed now. */
+async function remove(cluster: Cluster, bundle: UpgradeBundle, context: Context): Promise<void> {
+  try {
+    await cluster.delete(bundle);
+    context.log('info', `deleted UpgradeBundle ${bundle.metadata.name}: no node has its bundle any more`);
   } catch (error) {
     if (!isPluginError(error, 'conflict')) throw error;
   }

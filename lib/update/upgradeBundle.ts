@@ -14,6 +14,9 @@ export const bundleColumns = {
   ...{ phase: 'Phase', nodesReady: 'Nodes ready', turn: 'Turn', base: 'Base', generation: 'Generation', uid: 'UID' },
 } as const;
 
+/** The annotation of an UpgradeBundle that the controller created; its value is the node that found the bundle. */
+export const proposalAnnotation = 'upgrade-bundle.openshift.io/found-on';
+
 /** The annotation that `abort` sets on an UpgradeBundle. */
 export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 

@@ -117,7 +117,11 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
     await cluster.until(async () => (await master.systemctl()).length === 2);
     expect(await pinned()).to.deep.equal(['one', 'two', 'ocp-release']);
     await stick.pull();
-    await plug(worker, delta, whole);
+    const second = await plug(worker, delta, whole);
+    await cluster.until(() => cluster.bundle(names.delta));
+    await second.pull();
+    await cluster.until(() => !cluster.bundle(names.delta));
+    await worker.sticks.plug(second.image);
     await cluster.until(() => cluster.bundle(names.delta));
     expect(cluster.names('UpgradeBundle')).to.have.members([names.whole, names.delta]);
     cluster.allow(delta.result.digest, {}, names.delta);

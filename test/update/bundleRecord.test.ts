@@ -57,7 +57,9 @@ describe('the record of a bundle', () => {
     const { bundle, outcome } = await allow({ name: 'second' });
     expect([bundle.metadata.name, outcome]).to.deep.equal(['second', 'created']);
     expect((await find('upgrade-4.19.9-x86-64')).spec.bundle.digest).to.equal(undefined);
-    expect((await allow({ name: 'third' })).bundle.metadata.name).to.equal('second');
+    const third = await failureOf(allow({ name: 'third' }), 'conflict');
+    expect(third.message).to.equal('second allows the same bundle: Detected');
+    expect((await allow({ name: undefined })).bundle.metadata.name).to.equal('second');
   });
 
   it('takes another digest as long as nothing is verified', async () => {

@@ -82,22 +82,23 @@ export class AgentLoop {
       await this.#node.close();
       this.#node = undefined;
     }
+    // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
+    const proposal = chooseProposal(found);
     if (!active) {
       await this.#discard(bundles);
-      // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
-      await this.#report.propose(chooseProposal(found), await this.#describeFound(found));
+      await this.#report.propose(proposal, await this.#describeFound(found));
       await this.#unpin(bundles);
       return;
     }
     const facts = (this.#facts ??= await this.#readNode());
     if (!allowed) {
-      await this.#report.send(active, await this.#describeFound(found));
+      await this.#report.send(active, await this.#describeFound(found), { proposal });
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, found);
     const { offered: offers, base } = this.#node;
-    await this.#report.send(active, await this.#node.describe(active, facts), { offers, base });
+    await this.#report.send(active, await this.#node.describe(active, facts), { offers, base, proposal });
   }
 
   /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */

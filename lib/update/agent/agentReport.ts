@@ -33,9 +33,9 @@ export class AgentReport {
   async send(
     bundle: UpgradeBundle,
     progress: NodeProgress,
-    { offers, base }: Pick<NodeReport, 'offers' | 'base'> = {},
+    more: Pick<NodeReport, 'offers' | 'base' | 'proposal'> = {},
   ): Promise<void> {
-    const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, offers, base };
+    const report = { bundle: bundle.metadata.uid ?? '', progress, origin: this.#origin, ...more };
     const age = performance.now() - this.#sentAt;
     const pause = reportPause(Number(bundle.status?.nodesReady?.split('/')[1] ?? 0));
     const isSame = isDeepStrictEqual(coarsen(report), this.#sent && coarsen(this.#sent));
@@ -61,8 +61,8 @@ export class AgentReport {
 }
 
 /** Returns the parts of a report whose changes are reported immediately. */
-function urgentPart({ bundle, offers, base, progress: { phase, message } }: NodeReport): object {
-  return { bundle, offers, base, phase, message };
+function urgentPart({ bundle, offers, base, proposal, progress: { phase, message } }: NodeReport): object {
+  return { bundle, offers, base, proposal, phase, message };
 }
 
 function coarsen({ progress, ...report }: NodeReport): object {

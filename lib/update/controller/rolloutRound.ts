@@ -15,7 +15,7 @@ import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readRenewal, reportKind } from '../nodeReport.ts';
 import { NodeReports } from './nodeReports.ts';
 import { pauseNodeChanges, restoreNodeChanges } from './pauses.ts';
-import { recordProposal } from '../proposal.ts';
+import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep, type Step } from './rolloutStep.ts';
 import { type RolloutOptions, type Observation } from './observation.ts';
@@ -96,7 +96,7 @@ export class Rollout {
     const leases = await this.#listReports();
     const bundle = fresh && isActive(fresh) ? fresh : undefined;
     this.#bundle = bundle;
-    if (!active) await recordProposal(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
+    await followProposals(this.#cluster, leases, seen, this.#view.list('ClusterVersion')[0], this.#context);
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);

@@ -2,7 +2,7 @@ import { signatureLabel } from '../../config/signatures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { userOf } from './agentAccess.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { upgradeBundleApi } from '../upgradeBundle.ts';
+import { proposalAnnotation, upgradeBundleApi } from '../upgradeBundle.ts';
 
 const api = 'admissionregistration.k8s.io/v1';
 /** The key in the token of a pod that names its node, since Kubernetes 1.30. */
@@ -128,8 +128,12 @@ const limits: readonly Limit[] = [
     ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
     validations: [
       [
-        'oldObject == null && object != null && !has(object.spec.bundle.digest) && !has(object.spec.allowExtraImages)',
-        'may make an UpgradeBundle without permission only: people allow a bundle',
+        '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && !has(o.spec.allowExtraImages)))',
+        'may create and delete UpgradeBundles without a digest only: administrators allow a bundle',
+      ],
+      [
+        `object != null || (has(oldObject.metadata.annotations) && '${proposalAnnotation}' in oldObject.metadata.annotations)`,
+        'may delete only an UpgradeBundle that it has created',
       ],
     ],
   },

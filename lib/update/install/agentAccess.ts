@@ -38,8 +38,8 @@ const agentAtHome: readonly Rule[] = [rule('coordination.k8s.io', ['leases'], ['
 
 /** The cluster-wide rules of the controller. */
 const controllerEverywhere: readonly Rule[] = [
-  // To create the record of a bundle that an agent has found, without allowing it.
-  rule(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create']),
+  // To create the record of a bundle that an agent has found, without allowing it, and to delete it again.
+  rule(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching, 'create', 'delete']),
   rule(upgradeBundleApi.group, ['upgradebundles/status'], ['patch']),
   // To check the cluster before the update, and to follow the update.
   rule('', ['nodes'], watching),

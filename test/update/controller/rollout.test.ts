@@ -122,7 +122,8 @@ describe('controlRollout', () => {
     );
     // Sets and ConfigMaps are created by applying them; pools are paused elsewhere only.
     expect(rights.filter((right) => !used.has(right))).to.deep.equal([
-      ...['create upgradebundles', 'create pinnedimagesets', 'patch machineconfigpools'],
+      ...['create upgradebundles', 'delete upgradebundles'],
+      ...['create pinnedimagesets', 'patch machineconfigpools'],
       ...['create leases', 'use securitycontextconstraints', 'create configmaps'],
     ]);
   });
@@ -521,6 +522,30 @@ describe('controlRollout', () => {
     expect([pins(), paused()]).to.deep.equal([[], before]);
     expect(rollout.all('ClusterVersion')[0]?.['spec']).not.to.have.property('desiredUpdate');
     await connected.close();
+  });
+
+  it('creates a record for a bundle that a node finds, and deletes it when the medium goes, unless it is allowed', async () => {
+    await start();
+    rollout.site.silent.add('worker-1');
+    const names = (): string[] => rollout.all('UpgradeBundle').map(({ metadata: { name } }) => name);
+    const find = (version?: string): void => {
+      const proposal = version === undefined ? undefined : ({ version, arch: 'x86_64' } as const);
+      const progress = { name: 'worker-1', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+      rollout.server.put({ ...formatNodeReport({ bundle: '', progress, proposal }) });
+    };
+    put({ bundle: {} }, { creationTimestamp: '2020-01-01T00:00:00Z' }, 'by-hand');
+    await rollout.control();
+    rollout.remove('UpgradeBundle', 'by-hand');
+    find('4.19.4');
+    await rollout.until(() => names().includes('4.19.4-x86-64'));
+    put({ bundle: {} }, {}, 'by-hand');
+    find('4.19.5');
+    await rollout.until(() => !names().includes('4.19.4-x86-64'));
+    rollout.remove('UpgradeBundle', 'by-hand');
+    await rollout.until(() => names().includes('4.19.5-x86-64'));
+    rollout.edit('UpgradeBundle', '4.19.5-x86-64', { spec: { bundle: { digest: makeFacts().digest } } });
+    find();
+    await rollout.untilPhase('Loading', '4.19.5-x86-64');
   });
 
   it('leads the allowed bundle though an older record waits for a digest, which does not block it', async () => {

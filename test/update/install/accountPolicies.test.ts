@@ -255,5 +255,8 @@ describe('accountPolicies', () => {
     expect(write(record({}, { allowExtraImages: [digest] }))).not.to.deep.equal([]);
     expect(write(record({ digest }), record({}))).not.to.deep.equal([]);
     expect(write(null, record({}))).not.to.deep.equal([]);
+    const found = { name: 'x', annotations: { 'upgrade-bundle.openshift.io/found-on': 'worker-1' } };
+    expect(write(null, { ...record({}), metadata: found })).to.deep.equal([]);
+    expect(write(null, { ...record({ digest }), metadata: found })).not.to.deep.equal([]);
   });
 });
