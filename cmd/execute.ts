@@ -50,7 +50,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   const run: Run = async (command, args) => {
     running = command;
     const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
-    terminal = await Terminal.open({ ...streams, quiet, verbose });
+    terminal = await Terminal.open({ ...streams, quiet, verbose, isService: command.isService === true });
     const { log, transfer } = terminal;
     const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);

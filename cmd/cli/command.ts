@@ -88,6 +88,8 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
   readonly positionals?: P;
   readonly options: O;
   readonly examples: readonly Example[];
+  /** Runs until it is stopped: each line of its log has the time and the level. */
+  readonly isService?: true;
 }
 
 interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> extends Description<O, P> {

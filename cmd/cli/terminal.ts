@@ -29,7 +29,12 @@ export interface TerminalOptions {
   readonly quiet?: boolean;
   /** Shows the lines of the log that are meant for finding out why. */
   readonly verbose?: boolean;
+  /** Begins each line of stderr with the time and the level, for the log of a pod. */
+  readonly isService?: boolean;
 }
+
+/** The level of a line of stderr. */
+type LineLevel = LogLevel | 'error';
 
 /** Results on stdout; progress, the log and errors on stderr: live where stderr is a terminal, plain lines where it is not. */
 export class Terminal {
@@ -101,21 +106,9 @@ export class Terminal {
   /** Writes a line of the log, if its level is to be shown. */
   readonly log = (level: LogLevel, text: string): void => {
     const message = disarm(text);
-    switch (level) {
-      case 'debug':
-        if (this.verbose) {
-          this.#write(this.#colors?.gray(message) ?? message);
-        }
-        break;
-      case 'info':
-        if (this.#options.quiet !== true) {
-          this.#write(message);
-        }
-        break;
-      case 'warn':
-        this.#write(`${this.#colors?.yellow('warning:') ?? 'warning:'} ${message}`);
-        break;
-    }
+    if (level === 'debug' && this.verbose) this.#write(this.#colors?.gray(message) ?? message, level);
+    if (level === 'info' && this.#options.quiet !== true) this.#write(message, level);
+    if (level === 'warn') this.#write(`${this.#mark('warning:')}${message}`, level);
   };
 
   /** Writes why the run failed, what to do, and options to try; then each detail on its own line. */
@@ -127,7 +120,7 @@ export class Terminal {
       details,
     }: { hint: string | undefined; options?: readonly string[]; details: readonly string[] },
   ): void {
-    this.#write(`${this.#colors?.red('error:') ?? 'error:'} ${disarm(message)}`);
+    this.#write(`${this.#mark('error:')}${disarm(message)}`, 'error');
     if (hint !== undefined) this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${disarm(hint)}`);
     if (options.length > 0) this.#write(`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`);
     for (const detail of details.map(disarm)) {
@@ -160,8 +153,16 @@ export class Terminal {
     this.#transfers.clear();
   }
 
-  #write(line: string): void {
-    this.#options.stderr.write(`${line}\n`);
+  #write(line: string, level: LineLevel = 'info'): void {
+    const head =
+      this.#options.isService === true ? `${new Date().toISOString()} ${level.toUpperCase().padEnd(5)} ` : '';
+    this.#options.stderr.write(`${head}${line}\n`);
+  }
+
+  /** The word before a warning or an error; a line with a level needs none. */
+  #mark(word: 'warning:' | 'error:'): string {
+    if (this.#options.isService === true) return '';
+    return `${this.#colors?.[word === 'error:' ? 'red' : 'yellow'](word) ?? word} `;
   }
 
   #start(): void {

@@ -51,6 +51,7 @@ const options = {
 
 /** `agent`: the agent of one node. */
 export const command = defineCommand({
+  isService: true,
   details:
     'Finds bundles on the media of this node, and verifies the bundle whose digest an UpgradeBundle allows. Serves it to the agents ' +
     'of other nodes. Loads its images in the phase Loading, from its own medium or from another node, and reports its progress. It ' +

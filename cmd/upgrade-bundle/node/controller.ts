@@ -8,6 +8,7 @@ import { offlineTrustOf } from '../../cli/trust.ts';
 
 /** `controller`: leads the updates of a cluster. */
 export const command = defineCommand({
+  isService: true,
   details:
     'Leads the update of the cluster while it holds the Lease, on a node of the control plane. It checks the cluster, lets nodes ' +
     'load in turn, pins the images, and requests the update. It reads the facts that the agent of its own node has verified, and ' +

@@ -66,6 +66,15 @@ describe('Terminal', () => {
     expect((await open()).terminal.live).to.equal(false);
   });
 
+  it('begins each line of a service with the time and the level', async () => {
+    const { terminal, stderr } = await open({ isService: true, verbose: true });
+    for (const level of ['debug', 'info', 'warn'] as const) terminal.log(level, level);
+    terminal.showError('broken', { hint: 'repair it', details: [] });
+    const time = new Date(0).toISOString();
+    const lines = ['DEBUG debug', 'INFO  info', 'WARN  warn', 'ERROR broken', 'INFO  hint: repair it'];
+    expect(stderr.text).to.equal(lines.map((line) => `${time} ${line}\n`).join(''));
+  });
+
   it('writes results to stdout and everything else to stderr', async () => {
     const { terminal, stdout, stderr } = await open({ verbose: true });
     terminal.print('result');
