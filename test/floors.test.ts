@@ -29,7 +29,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/copy', 'copy copyFailure releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
   ['lib/release/sigstore', 'imagePolicy releaseCheck'],
-  ['lib/release', 'documents load provenance release version'],
+  ['lib/release', 'documents load payload provenance release version'],
   ['lib/release/graph', 'graph graphData'],
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],
   [
@@ -53,6 +53,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery fields finding imageStream kubeconfig kubeconfigMerge lease manifestFolder ' +
       'podExec refusals serverSideApply waiting',
   ],
+  ['lib/lint', 'baseline container embedded image lint lintFinding manifestSource rule rules'],
   ['lib/mirroring', 'configFiles configuration mirroring registryTrust request'],
   [
     'lib/preflight',
@@ -75,6 +76,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['cmd/cli/commands', ''],
   ['cmd/mirror-registry', ''],
   ['cmd/release-mirror-config', ''],
+  ['cmd/upgrade-bundle/lint', ''],
   ['cmd/upgrade-bundle/node', ''],
   ['cmd/upgrade-bundle/report', ''],
   ['cmd/upgrade-bundle/shell-hook', ''],
@@ -168,6 +170,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'the option that says where Quay is, as the place of a setting in -o json',
   ],
   [/^lib\/(config\/updateService|kubernetes\/(apply|serverSideApply)|preflight\/operatorCheck)\.ts$/, 'oc'],
+  [/^lib\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentStart|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
   [/^lib\/update\/install\/agentTrust\.ts$/, 'the agent: the arguments of its container'],
   [/^lib\/update\/controller\/rolloutStep\.ts$/, 'oc'],

@@ -8,7 +8,7 @@ export type Severity = 'blocker' | 'warning' | 'info';
 /** The kinds of subjects, in the order of the report. */
 const checks = [
   ...(['bundle', 'version', 'operators', 'pools', 'nodes', 'space', 'images'] as const),
-  ...(['pull-policy', 'tags', 'catalogs', 'rights'] as const),
+  ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'rights'] as const),
 ];
 
 /** A kind of subject that is checked. */
@@ -32,7 +32,8 @@ export interface Finding {
   readonly advice: string;
 }
 
-const severities: readonly Severity[] = ['blocker', 'warning', 'info'];
+/** From the most severe. */
+export const severities: readonly Severity[] = ['blocker', 'warning', 'info'];
 
 /** Returns the subject for an object. */
 export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObject): Subject {

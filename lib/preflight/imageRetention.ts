@@ -1,9 +1,9 @@
-import { gunzipSync } from 'node:zlib';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Finding } from '../kubernetes/finding.ts';
+import { readDataUrl } from '../lint/embedded.ts';
 
 const dropIns = '/etc/crio/crio.conf.d/';
 
@@ -71,10 +71,6 @@ function filesOf(config: KubernetesObject): Fields[] {
 }
 
 function readContents({ contents }: Fields): string | undefined {
-  const { source, compression } = fieldsOf(contents);
-  const text = textOf(source);
-  if (text === undefined) return undefined;
-  const [, encoding, data = ''] = /^data:[^,]*?(;base64)?,(.*)$/s.exec(text) ?? [];
-  const bytes = encoding === undefined ? Buffer.from(decodeURIComponent(data)) : Buffer.from(data, 'base64');
-  return (compression === 'gzip' ? gunzipSync(bytes) : bytes).toString();
+  const source = textOf(fieldsOf(contents)['source']);
+  return source === undefined ? undefined : (readDataUrl(source) ?? '');
 }

@@ -1,6 +1,7 @@
 import type { KubernetesObject } from '../config/manifest.ts';
 import { conditionsOf, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
-import { normalizeImage, type PodTemplate } from './podTemplate.ts';
+import { normalizeImage } from '../lint/image.ts';
+import type { PodTemplate } from './podTemplate.ts';
 
 /** The facts of a Node object. */
 export interface ClusterNode {

@@ -2,7 +2,8 @@ import { goArchitecture, type Architecture } from '../release/version.ts';
 import { nameSome } from '../failures.ts';
 import type { Check, Finding, Severity } from '../kubernetes/finding.ts';
 import { mayRunOn, type ClusterNode } from './node.ts';
-import { isByDigest, type PodTemplate } from './podTemplate.ts';
+import { isByDigest } from '../lint/image.ts';
+import type { PodTemplate } from './podTemplate.ts';
 
 /** The facts about the images and disks of nodes that are not in their Node objects. */
 export interface NodeKnowledge {

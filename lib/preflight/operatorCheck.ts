@@ -1,7 +1,8 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { conditionsOf, fieldsAt, fieldsOf, textOf } from '../kubernetes/fields.ts';
+import { conditionsOf, fieldsOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Check, type Finding, type Severity } from '../kubernetes/finding.ts';
-import { isByDigest } from './podTemplate.ts';
+import { problemOf } from '../lint/rule.ts';
+import { rulesFor } from '../lint/rules.ts';
 
 const advice = {
   operator: 'Fix the operator first: an update waits for each of them. Its conditions have the reason (oc describe).',
@@ -61,14 +62,9 @@ export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
 /** Finds catalogs that need a registry: to poll for a newer image, or to resolve a tag. */
 export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] {
   return catalogs.flatMap((catalog): Finding[] => {
-    const { image, updateStrategy } = fieldsOf(catalog['spec']);
-    const pullspec = textOf(image);
-    if (pullspec === undefined) return [];
-    const interval = textOf(fieldsAt(updateStrategy, 'registryPoll')['interval']);
-    const reasons = [
-      ...(interval === undefined ? [] : [`polls a registry every ${interval}`]),
-      ...(isByDigest(pullspec) ? [] : [`names its image by tag (${pullspec}), which its pods therefore always pull`]),
-    ];
+    const spec = fieldsOf(catalog['spec']);
+    if (textOf(spec['image']) === undefined) return [];
+    const reasons = rulesFor.catalog.flatMap((rule) => rule.find(spec).map(({ value }) => problemOf(rule, value)));
     if (reasons.length === 0) return [];
     const isDefault = /^(?:redhat-operators|certified-operators|community-operators|redhat-marketplace)$/.test(
       catalog.metadata.name,

@@ -1,7 +1,8 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { formatReference, parseReference } from '../oci/reference.ts';
 import { type Fields, fieldsAt, fieldsOf, listOf, textOf } from '../kubernetes/fields.ts';
 import { subjectOf, type Subject } from '../kubernetes/finding.ts';
+import { readContainers, type Container } from '../lint/container.ts';
+import { normalizeImage } from '../lint/image.ts';
 
 /** The kinds that create pods, by apiVersion and kind, and pods themselves. */
 export const workloadKinds: readonly (readonly [apiVersion: string, kind: string])[] = [
@@ -15,15 +16,6 @@ export const workloadKinds: readonly (readonly [apiVersion: string, kind: string
   ['batch/v1', 'CronJob'],
   ['apps.openshift.io/v1', 'DeploymentConfig'],
 ];
-
-/** A container of a pod, from any of its lists. */
-export interface Container {
-  readonly kind: 'container' | 'init container' | 'ephemeral container';
-  readonly name: string;
-  readonly image: string;
-  /** The pull policy; if the object has none, the default of the API server. */
-  readonly policy: string;
-}
 
 /** A pod, or the pod template of a workload. */
 export interface PodTemplate {
@@ -41,12 +33,6 @@ export interface PodTemplate {
   readonly node: string | undefined;
 }
 
-const lists = [
-  ['containers', 'container'],
-  ['initContainers', 'init container'],
-  ['ephemeralContainers', 'ephemeral container'],
-] as const;
-
 /** Reads the pod template of a workload; undefined for another kind, and for pods and jobs that have ended. */
 export function readPodTemplate(object: KubernetesObject): PodTemplate | undefined {
   if (!workloadKinds.some(([, kind]) => kind === object.kind) || hasEnded(object)) return undefined;
@@ -54,9 +40,7 @@ export function readPodTemplate(object: KubernetesObject): PodTemplate | undefin
   const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
   const { replicas, suspend } = fieldsOf(object['spec']);
   const spec = podSpecOf(object);
-  const containers = lists.flatMap(([list, kind]) =>
-    listOf(spec[list]).map((container) => readContainer(container, kind)),
-  );
+  const containers = readContainers(spec);
   return {
     subject: subjectOf(object),
     owner: owner && keyOf({ kind: String(owner['kind']), name: String(owner['name']), ...namespaceOf(object) }),
@@ -74,42 +58,11 @@ export function keyOf({ kind, name, namespace = '' }: Subject): string {
   return `${kind}/${namespace}/${name}`;
 }
 
-/**
- * Returns the name of an image in the form in which nodes list it: with its registry, and without a tag if it has a
- * digest.
- */
-export function normalizeImage(name: string): string {
-  try {
-    const { registry, repository, tag, digest } = parseReference(name);
-    const tagged =
-      tag === undefined && digest === undefined ? { tag: 'latest' } : { ...(tag !== undefined && { tag }) };
-    return formatReference({ registry, repository, ...(digest === undefined ? tagged : { digest }) });
-  } catch {
-    return name;
-  }
-}
-
-/** Returns whether an image is named by digest, so that no registry is needed to resolve it. */
-export function isByDigest(image: string): boolean {
-  return image.includes('@sha256:');
-}
-
 function podSpecOf(object: KubernetesObject): Fields {
   const spec = fieldsOf(object['spec']);
   if (object.kind === 'Pod') return spec;
   const { template } = object.kind === 'CronJob' ? fieldsAt(spec, 'jobTemplate', 'spec') : spec;
   return fieldsAt(template, 'spec');
-}
-
-function readContainer({ name, image, imagePullPolicy }: Fields, kind: Container['kind']): Container {
-  const pullspec = textOf(image) ?? '';
-  return { kind, name: String(name), image: pullspec, policy: textOf(imagePullPolicy) ?? defaultPolicy(pullspec) };
-}
-
-function defaultPolicy(image: string): string {
-  const last = image.slice(image.lastIndexOf('/') + 1);
-  const isLatest = !isByDigest(image) && (!last.includes(':') || last.endsWith(':latest'));
-  return isLatest ? 'Always' : 'IfNotPresent';
 }
 
 function hasEnded({ kind, status }: KubernetesObject): boolean {

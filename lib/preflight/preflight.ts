@@ -12,6 +12,8 @@ import { checkImageRetention } from './imageRetention.ts';
 import { readNode } from './node.ts';
 import { checkNode } from './nodeCheck.ts';
 import { checkCatalogs, checkOperators, checkPools } from './operatorCheck.ts';
+import { lintManifests } from '../lint/lint.ts';
+import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPullAdmission } from './pullAdmission.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
@@ -53,7 +55,7 @@ export async function runPreflight(
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   const findings = [
     ...survey.findings,
-    ...(plan ? checkPlan(plan, clusterVersion, survey) : []),
+    ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
@@ -72,18 +74,20 @@ export async function runPreflight(
   };
 }
 
-function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: ClusterSurvey): Finding[] {
-  const { path, version, distrust, workloads } = plan;
+async function checkPlan(
+  plan: UpdatePlan,
+  clusterVersion: StoredObject,
+  survey: ClusterSurvey,
+  context: Context,
+): Promise<Finding[]> {
+  const { path, version, release, distrust, manifests } = plan;
+  const report = await lintManifests(payloadSet(path, release, manifests), context);
   const gate = survey.featureGates.find(({ metadata }) => metadata.name === 'cluster');
   const supply = {
     mirrored: hasMirrors(plan, survey),
     pinsImages: survey.pinsImages,
     featureSet: textOf(fieldsOf(gate?.['spec'])['featureSet']),
   };
-  const templates = workloads.flatMap(({ file, object }) => {
-    const template = readPodTemplate(object);
-    return template ? [{ ...template, file }] : [];
-  });
   const untrusted: Finding[] = distrust
     ? [
         {
@@ -95,7 +99,7 @@ function checkPlan(plan: UpdatePlan, clusterVersion: StoredObject, survey: Clust
         },
       ]
     : [];
-  return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(templates, version)];
+  return [...untrusted, ...checkPath(clusterVersion, plan, supply), ...checkManifests(report, version)];
 }
 
 function checkNodes(

@@ -2,6 +2,8 @@ import { isPluginError } from '../errors.ts';
 import type { Cluster } from '../kubernetes/client.ts';
 import { fieldsOf, listOf } from '../kubernetes/fields.ts';
 import type { Finding } from '../kubernetes/finding.ts';
+import { problemOf } from '../lint/rule.ts';
+import { forcesPulls } from '../lint/rules.ts';
 
 const advice = {
   always:
@@ -21,8 +23,9 @@ export async function checkPullAdmission(cluster: Cluster): Promise<Finding[]> {
     const { spec } = await cluster.create(probe, { dryRun: true });
     const [container = {}] = listOf(fieldsOf(spec)['containers']);
     if (container['imagePullPolicy'] !== 'Always') return [];
-    const message = 'the cluster makes every pod pull its images at every start (AlwaysPullImages, or a webhook)';
-    return [{ check: 'pull-policy', severity: 'blocker', subject, message, advice: advice.always }];
+    const message = `the cluster ${problemOf(forcesPulls, 'AlwaysPullImages, or a webhook')}`;
+    const { check, severity } = forcesPulls;
+    return [{ check, severity, subject, message, advice: advice.always }];
   } catch (error) {
     if (!isPluginError(error) || error.code === 'interrupted') throw error;
     const message = `whether the cluster makes every pod pull its images cannot be told: ${error.message}`;

@@ -1,5 +1,9 @@
 import type { Finding, Severity } from '../kubernetes/finding.ts';
-import { isByDigest, keyOf, type Container, type PodTemplate } from './podTemplate.ts';
+import { describeContainers, type Container } from '../lint/container.ts';
+import type { LintReport } from '../lint/lint.ts';
+import { problemOf, type Rule } from '../lint/rule.ts';
+import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
+import { keyOf, type PodTemplate } from './podTemplate.ts';
 
 const advice = {
   policy:
@@ -24,55 +28,32 @@ export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
       template.containers.filter((container) => isBad(container) && !owner?.containers.some(like(container, isBad)));
     const { subject, idle } = template;
     const severity: Severity = idle ? 'info' : isCritical(template) ? 'blocker' : 'warning';
-    const always = own(pullsAlways);
-    const tagged = own(isTagged);
+    const find = (rule: Rule<Container>, level: Severity, isBad: (each: Container) => boolean, advised: string) => {
+      const bad = own(isBad);
+      const images = [...new Set(bad.map(({ image }) => image))].join(', ');
+      const message = describeContainers(bad, problemOf(rule, images));
+      return bad.length === 0 ? [] : [{ check: rule.check, severity: level, subject, message, advice: advised }];
+    };
     return [
-      ...(always.length > 0
-        ? [{ check: 'pull-policy' as const, severity, subject, ...describeAlways(always, idle) }]
-        : []),
-      ...(tagged.length > 0
-        ? [{ check: 'tags' as const, severity: demote(severity), subject, ...describeTags(tagged) }]
-        : []),
+      ...find(pullAlways, severity, pullsAlways, idle ? advice.idle : advice.policy),
+      ...find(imageByTag, demote(severity), (container) => breaks(imageByTag, container), advice.tag),
     ];
   });
 }
 
-/**
- * Checks the manifests of a release in the same way, because the cluster will run them. Findings have the file name.
- */
-export function checkManifests(
-  templates: readonly (PodTemplate & { readonly file: string })[],
-  version: string,
-): Finding[] {
-  return templates.flatMap(({ subject, containers, file }): Finding[] => {
-    const where = `${version} brings it (${file}), and `;
-    const always = containers.filter(pullsAlways);
-    const tagged = containers.filter(isTagged);
-    return [
-      ...(always.length > 0
-        ? [
-            {
-              check: 'pull-policy' as const,
-              severity: 'blocker' as const,
-              subject,
-              message: where + describeAlways(always, false).message,
-              advice: advice.payload,
-            },
-          ]
-        : []),
-      ...(tagged.length > 0
-        ? [
-            {
-              check: 'tags' as const,
-              severity: 'warning' as const,
-              subject,
-              message: where + describeTags(tagged).message,
-              advice: advice.payload,
-            },
-          ]
-        : []),
-    ];
-  });
+/** Reports the findings in the manifests of the release that the cluster is to run. */
+export function checkManifests({ findings }: LintReport, version: string): Finding[] {
+  const checks = new Map(allRules.map(({ id, check }) => [id, check]));
+  return findings.map(({ rule, severity, object, file, message }) => ({
+    // The version operator of the cluster may still read it.
+    ...{
+      check: checks.get(rule) ?? 'bundle',
+      severity: rule === unreadable.id ? 'warning' : severity,
+      subject: object,
+    },
+    message: `${version} brings it (${file}), and ${message}`,
+    advice: advice.payload,
+  }));
 }
 
 /** Returns whether a namespace is one of OpenShift’s own. */
@@ -85,12 +66,12 @@ function isCritical({ subject, labels }: PodTemplate): boolean {
   return isPlatform(subject.namespace) && labels['olm.catalogSource'] === undefined;
 }
 
-function pullsAlways({ policy }: Container): boolean {
-  return policy === 'Always';
+function pullsAlways(container: Container): boolean {
+  return [pullAlways, pullLatest].some((rule) => breaks(rule, container));
 }
 
-function isTagged({ image }: Container): boolean {
-  return image !== '' && !isByDigest(image);
+function breaks(rule: Rule<Container>, container: Container): boolean {
+  return rule.find(container).length > 0;
 }
 
 function like(container: Container, isBad: (container: Container) => boolean) {
@@ -99,23 +80,4 @@ function like(container: Container, isBad: (container: Container) => boolean) {
 
 function demote(severity: Severity): Severity {
   return severity === 'blocker' ? 'warning' : 'info';
-}
-
-function describeAlways(containers: readonly Container[], idle: boolean): { message: string; advice: string } {
-  const message = `${name(containers, 'pull')} from a registry at every start (imagePullPolicy: Always)`;
-  return { message, advice: idle ? advice.idle : advice.policy };
-}
-
-function describeTags(containers: readonly Container[]): { message: string; advice: string } {
-  const images = [...new Set(containers.map(({ image }) => image))].join(', ');
-  return { message: `${name(containers, 'name')} an image by tag: ${images}`, advice: advice.tag };
-}
-
-/** Returns `container a pulls`, or `containers a, b pull`. */
-function name(containers: readonly Container[], verb: string): string {
-  const [first, second] = containers;
-  if (first && !second) return `${first.kind} ${first.name} ${verb}s`;
-  const kinds = new Set(containers.map(({ kind }) => kind));
-  const names = containers.map(({ name: each, kind }) => (kinds.size === 1 ? each : `${each} (${kind})`));
-  return `${kinds.size === 1 && first ? first.kind : 'container'}s ${names.join(', ')} ${verb}`;
 }

@@ -30,7 +30,8 @@ const plan: UpdatePlan = {
   previous: ['4.19.2', '4.19.3'],
   images: [platformImage('a'), next],
   size: 16 * 1024 ** 3,
-  workloads: [],
+  release: platformImage('b'),
+  manifests: new Map(),
   distrust: undefined,
 };
 
@@ -219,12 +220,12 @@ describe('runPreflight', () => {
         // Nobody has put in defaults here.
         spec: { template: { spec: { containers: [{ name: 'a', image: 'quay.io/x/y' }] } } },
       };
-      const workloads = [{ file: '0000_50_new.yaml', object }];
-      expect(await find({ ...plan, workloads })).to.deep.equal([
+      const manifests = new Map([['0000_50_new.yaml', Buffer.from(JSON.stringify(object))]]);
+      expect(await find({ ...plan, manifests })).to.deep.equal([
         'blocker pull-policy deployment/new -n openshift-new',
         'warning tags deployment/new -n openshift-new',
       ]);
-      const message = await messageOf('blocker pull-policy deployment/new -n openshift-new', { ...plan, workloads });
+      const message = await messageOf('blocker pull-policy deployment/new -n openshift-new', { ...plan, manifests });
       expect(message).to.match(/^4\.19\.4 brings it \(0000_50_new\.yaml\), and container a pulls from a registry/);
     });
 

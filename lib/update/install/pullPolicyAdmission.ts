@@ -1,5 +1,7 @@
 import { probeName } from '../../preflight/pullAdmission.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { containerLists } from '../../lint/container.ts';
+import { pullAlwaysExpression } from '../../lint/rules.ts';
 
 /**
  * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a
@@ -78,7 +80,6 @@ function podOf(object: string): string {
 }
 
 function alwaysIn(pod: string): string {
-  const lists = ['containers', 'initContainers', 'ephemeralContainers'];
-  const all = lists.map((list) => `(has(${pod}.${list}) ? ${pod}.${list} : [])`).join(' + ');
-  return `(${all}).filter(c, has(c.imagePullPolicy) && c.imagePullPolicy == 'Always')`;
+  const all = containerLists.map(([list]) => `(has(${pod}.${list}) ? ${pod}.${list} : [])`).join(' + ');
+  return `(${all}).filter(c, ${pullAlwaysExpression('c')})`;
 }

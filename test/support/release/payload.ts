@@ -109,7 +109,7 @@ function namespace(name: string): object {
 }
 
 function deployment(name: string, images: readonly TestImage[]): object {
-  const image = images.find((candidate) => candidate.name === 'cluster-etcd-operator')?.pullspec ?? 'none';
+  const image = images.find((candidate) => candidate.name === 'cluster-etcd-operator')?.pullspec ?? images[0]?.pullspec;
   return {
     apiVersion: 'apps/v1',
     kind: 'Deployment',

@@ -1,0 +1,295 @@
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../kubernetes/fields.ts';
+import type { Subject } from '../kubernetes/finding.ts';
+import { basename, extname } from 'node:path/posix';
+import { PluginError } from '../errors.ts';
+import { commandLinesOf, describeContainers, readContainers, type Container } from './container.ts';
+import { readManifest, type Budget } from './documents.ts';
+import { readBase64, readDataUrl } from './embedded.ts';
+import { isFullReference, templateWord } from './image.ts';
+import { isForClusters } from './clusterProfile.ts';
+import { problemOf, type Rule } from './rule.ts';
+import { rulesFor } from './rules.ts';
+import type { LintFinding } from './lintFinding.ts';
+import type { ReleaseImages } from './releaseImages.ts';
+import { commandsIn } from './script.ts';
+
+/** The state of reading the manifests of one release or folder. */
+export interface LintState {
+  readonly release: ReleaseImages | undefined;
+  readonly budget: Budget & { values: number };
+  readonly findings: LintFinding[];
+  /** Values that aliases share, or lead back to, are read once. */
+  readonly seen: WeakSet<object>;
+  objects: number;
+}
+
+/** Where something is: in a file, in an object, below a field. */
+interface Place {
+  readonly file: string;
+  readonly object: Subject;
+  readonly field: string;
+  /** The name of the text that is read: a key, a path or a unit. */
+  readonly name: string;
+  /** Texts are scripts, units and manifests; else they are the words of an API. */
+  readonly hasTexts: boolean;
+  readonly depth: number;
+}
+
+const deepest = 64;
+
+/** Reads a file of manifests, and adds a finding for each part that breaks a rule. Throws `too-large` above the limits of all files. */
+export function inspectFile(text: string, file: string, state: LintState): void {
+  const object = { kind: 'File', name: file };
+  const place = { file, object, field: '', name: file, hasTexts: true, depth: 0 };
+  if (!/\.(?:ya?ml|json|ign|bu)$/.test(file) && !looksLikeManifest(text, '')) {
+    inspectCommands(text, place, state);
+    return;
+  }
+  for (const value of attempt(() => readManifest(text, state.budget), place, state) ?? [])
+    inspectObject(value, place, state);
+}
+
+/** Adds a finding for a file that cannot be read at all. */
+export function reportUnreadable(file: string, reason: string, state: LintState): void {
+  const place = { file, object: { kind: 'File', name: file }, field: '', name: file, hasTexts: true, depth: 0 };
+  apply(rulesFor.file, reason, 'the file', place, state);
+}
+
+/** Reads a value; what keeps it from being read is a finding. */
+function attempt<Value>(read: () => Value, place: Place, state: LintState): Value | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (state.budget.tokens < 1000) throw tooLarge();
+    const isLarge = error instanceof RangeError || error instanceof ReferenceError;
+    const reason = isLarge ? 'its size, aliases or nesting exceed the limits' : 'it is neither YAML nor JSON';
+    apply(rulesFor.file, reason, place.field === '' ? 'the file' : place.name, place, state);
+    return undefined;
+  }
+}
+
+function inspectObject(value: unknown, place: Place, state: LintState): void {
+  if (typeof value === 'object' && value !== null && isSeen(value, state)) return;
+  if (Array.isArray(value)) {
+    for (const item of value) inspectObject(item, place, state);
+    return;
+  }
+  const object = fieldsOf(value);
+  const { kind, items, metadata, spec } = object;
+  if (textOf(kind) === undefined || object['apiVersion'] === undefined) {
+    if (typeof value === 'object') inspectFields(object, place, state);
+    else inspectValue(value, place, state);
+    return;
+  }
+  if (Array.isArray(items)) {
+    for (const item of items) inspectObject(item, place, state);
+    return;
+  }
+  if (!isForClusters(object)) return;
+  state.objects += 1;
+  const { name, namespace } = fieldsOf(metadata);
+  const own = {
+    kind: oneLine(String(kind)),
+    name: oneLine(textOf(name) ?? ''),
+    ...(textOf(namespace) && { namespace: oneLine(String(namespace)) }),
+  };
+  // A static pod in a machine configuration is reported with the object of the cluster that has it.
+  const at: Place = {
+    ...place,
+    object: place.field === '' ? own : place.object,
+    hasTexts: /^(?:ConfigMap|MachineConfig|Secret)$/.test(own.kind),
+  };
+  if (kind === 'CatalogSource') apply(rulesFor.catalog, fieldsOf(spec), 'the catalog', within(at, 'spec'), state);
+  if (kind === 'ImageStream') inspectImageStream(spec, within(at, 'spec.tags'), state);
+  for (const [key, field] of Object.entries(object)) {
+    if (/^(?:apiVersion|kind|metadata|status)$/.test(key)) continue;
+    const isEncoded = key === 'binaryData' || (kind === 'Secret' && key === 'data');
+    if (isEncoded) inspectEncoded(fieldsOf(field), within(at, key), state);
+    else inspectValue(field, within(at, key), state);
+  }
+}
+
+function inspectImageStream(spec: unknown, place: Place, state: LintState): void {
+  for (const tag of listOf(fieldsOf(spec)['tags'])) {
+    apply(rulesFor.imageStreamTag, tag, `tag ${String(tag['name'])}`, within(place, `[${String(tag['name'])}]`), state);
+  }
+}
+
+function inspectEncoded(values: Fields, place: Place, state: LintState): void {
+  for (const [key, value] of Object.entries(values)) {
+    const at = { ...within(place, key), name: key };
+    const text = typeof value === 'string' ? attempt(() => readBase64(value), at, state) : undefined;
+    if (text !== undefined) inspectText(text, at, state);
+  }
+}
+
+/** Reads a value at any depth: pods by their shape, lists of admission plugins, and texts. */
+function inspectValue(value: unknown, place: Place, state: LintState): void {
+  if ((state.budget.values -= 1) < 0) throw tooLarge();
+  if (place.depth > deepest) {
+    apply(rulesFor.file, 'its size, aliases or nesting exceed the limits', place.name, place, state);
+  } else if (typeof value === 'string') {
+    if (place.hasTexts) inspectText(value, place, state);
+  } else if (typeof value !== 'object' || value === null || isSeen(value, state)) {
+    return;
+  } else if (Array.isArray(value)) {
+    for (const [index, item] of value.entries()) inspectValue(item, within(place, labelOf(item, index)), state);
+  } else {
+    inspectFields(fieldsOf(value), place, state);
+  }
+}
+
+function inspectFields(fields: Fields, place: Place, state: LintState): void {
+  if (listOf(fields['containers']).some(({ name, image }) => textOf(name) && textOf(image))) {
+    for (const container of readContainers(fields)) inspectContainer(container, place, state);
+    return;
+  }
+  const name = textOf(fields['path']) ?? textOf(fields['name']);
+  for (const [key, value] of Object.entries(fields)) {
+    const at = {
+      ...within(place, key),
+      name: name ?? (/^(?:contents|source|inline|local)$/.test(key) ? place.name : key),
+    };
+    if (/^(?:enable-?admission-?plugins|enabledPlugins|enabledAdmissionPlugins)$/i.test(key)) {
+      apply(rulesFor.admissionPlugins, typeof value === 'string' ? [value] : textsOf(value), key, at, state);
+    }
+    inspectValue(value, at, state);
+  }
+}
+
+function inspectContainer(container: Container, place: Place, state: LintState): void {
+  const { list, name, fields, image } = container;
+  const at = within(place, `${list}[${name}]`);
+  const report = <Item>(rules: readonly Rule<Item>[], item: Item, field: string): void => {
+    apply(rules, item, '', field === '' ? at : within(at, field), state, container);
+  };
+  report(rulesFor.container, container, '');
+  for (const [field, words] of commandLinesOf(container)) {
+    report(rulesFor.commands, [words], field);
+    const plugins = [...words.join(' ').matchAll(/--enable-admission-plugins[= ]([\w,]+)/g)].map(
+      (match) => match[1] ?? '',
+    );
+    report(rulesFor.admissionPlugins, plugins, field);
+    for (const word of words) inspectReference(word.replace(/^--?[\w-]+=/, ''), within(at, field), state, container);
+  }
+  for (const { name: variable, value } of listOf(fields['env'])) {
+    const text = textOf(value) ?? '';
+    if (text !== image) inspectReference(text, within(at, `env[${String(variable)}]`), state, container);
+  }
+}
+
+function inspectReference(text: string, place: Place, state: LintState, container?: Container): void {
+  if (isFullReference(text)) apply(rulesFor.reference, text, place.name, place, state, container);
+}
+
+/** Reads a text of a file, unit or script: what it names, what it runs, and the manifests in it. */
+function inspectText(text: string, place: Place, state: LintState): void {
+  state.budget.values -= text.length / 100;
+  const inner = { ...place, depth: place.depth + 8 };
+  const decoded = text.startsWith('data:') ? attempt(() => readDataUrl(text), place, state) : undefined;
+  if (decoded !== undefined) {
+    inspectText(decoded, inner, state);
+    return;
+  }
+  inspectReference(text.trim(), place, state);
+  if (!text.includes('\n') && !/^\s*[{]/.test(text) && !/\s/.test(text.trim())) return;
+  if (place.depth < deepest && looksLikeManifest(text, place.name)) {
+    const values = attemptNested(text, place, state);
+    if (values !== undefined) {
+      for (const value of values) inspectObject(value, { ...inner, field: `${place.field} >` }, state);
+      return;
+    }
+  }
+  inspectCommands(text, place, state);
+}
+
+function inspectCommands(text: string, place: Place, state: LintState): void {
+  apply(rulesFor.commands, commandsIn(text, place.name), place.name, place, state);
+}
+
+/** Many texts only look like YAML; they are read as scripts. */
+function attemptNested(text: string, place: Place, state: LintState): unknown[] | undefined {
+  try {
+    return readManifest(text, state.budget);
+  } catch (error) {
+    if (error instanceof RangeError || error instanceof ReferenceError)
+      return void attempt(
+        () => {
+          throw error;
+        },
+        place,
+        state,
+      );
+    return undefined;
+  }
+}
+
+function looksLikeManifest(text: string, name: string): boolean {
+  if (text.startsWith('#!')) return false;
+  return (
+    /\.(?:ya?ml|json|ign)$/.test(name) ||
+    /^\s*\{\s*["}]/.test(text) ||
+    (/^kind:/m.test(text) && /^apiVersion:/m.test(text))
+  );
+}
+
+function apply<Item>(
+  rules: readonly Rule<Item>[],
+  item: Item,
+  actor: string,
+  place: Place,
+  { release, findings }: LintState,
+  container?: Container,
+): void {
+  for (const rule of rules) {
+    const { id, severity, why, remedy } = rule;
+    // A manifest may have any text in any place.
+    for (const { field, value: found } of rule.find(item, release)) {
+      const value = oneLine(found);
+      const problem = problemOf(rule, value);
+      findings.push({
+        ...{ rule: id, severity, object: place.object, file: place.file },
+        component: componentOf(place, release?.componentOf(container?.image ?? found)),
+        field: oneLine(within(place, field).field),
+        value,
+        message: container ? describeContainers([container], problem) : `${actor} ${problem}`,
+        ...{ why, remedy },
+      });
+    }
+  }
+}
+
+/** The files of a release are named `0000_50_<component>_…`. */
+function componentOf({ file, object }: Place, component: string | undefined): string {
+  const [, named] = /(?:^|\/)\d+_(?:\d+_)?([a-z][a-z0-9.-]*)_/.exec(file) ?? [];
+  const own = object.kind === 'File' ? basename(file, extname(file)) : object.name;
+  return component ?? named ?? object.namespace ?? own;
+}
+
+function oneLine(text: string): string {
+  return text.replaceAll(templateWord, '{{…}}').replace(/\s+/g, ' ').slice(0, 500);
+}
+
+function within(place: Place, field: string): Place {
+  if (field === '') return place;
+  const separator = place.field === '' || field.startsWith('[') ? '' : place.field.endsWith('>') ? ' ' : '.';
+  return { ...place, field: `${place.field}${separator}${field}`, depth: place.depth + 1 };
+}
+
+/** Items with a name keep their path if others are added before them. */
+function labelOf(item: unknown, index: number): string {
+  const { path, name } = fieldsAt(item);
+  return `[${textOf(path) ?? textOf(name) ?? index}]`;
+}
+
+function tooLarge(): PluginError {
+  return new PluginError('too-large', 'the manifests exceed the limits of all files together', {
+    hint: 'Name a folder with fewer files. Lists of a whole cluster are read faster as JSON.',
+  });
+}
+
+function isSeen(value: object, { seen }: LintState): boolean {
+  const known = seen.has(value);
+  seen.add(value);
+  return known;
+}

@@ -1,0 +1,75 @@
+import { takeTurn, type Context } from '../context.ts';
+import { severities, type Severity } from '../kubernetes/finding.ts';
+import { inspectFile, reportUnreadable, type LintState } from './inspection.ts';
+import { keyOfFinding, type LintFinding } from './lintFinding.ts';
+import { imageReferences, readReleaseImages } from './releaseImages.ts';
+import { allRules } from './rules.ts';
+
+/** The manifests of a release, or of a folder. */
+export interface ManifestSet {
+  /** The release, the path, or `-`. */
+  readonly name: string;
+  /** The release image by digest, if it is a release. */
+  readonly release?: string | undefined;
+  /** The texts by the names of the files; the reason for a file that cannot be read. */
+  readonly files: ReadonlyMap<string, string | { readonly unreadable: string }>;
+}
+
+/** The parts of manifests that need a registry. */
+export interface LintReport {
+  readonly target: string;
+  /** The version, if it is a release. */
+  readonly version: string | undefined;
+  /** The number of files and of objects that were read. */
+  readonly files: number;
+  readonly objects: number;
+  /** The image-references were read: images that the release lacks are among the findings. */
+  readonly knowsImages: boolean;
+  /** The most severe first. */
+  readonly findings: readonly LintFinding[];
+}
+
+/** Finds the parts of manifests that need a registry. Throws `too-large` and `interrupted`. */
+export async function lintManifests({ name, release, files }: ManifestSet, context: Context): Promise<LintReport> {
+  const isList = (file: string): boolean => file === imageReferences || file.endsWith(`/${imageReferences}`);
+  const lists = [...files].flatMap(([file, text]) => (isList(file) && typeof text === 'string' ? [text] : []));
+  const images = readReleaseImages(lists, release);
+  const version = release === undefined ? undefined : images?.version;
+  const state: LintState = {
+    release: images,
+    budget: { tokens: 6_000_000, values: 20_000_000 },
+    findings: [],
+    seen: new WeakSet(),
+    objects: 0,
+  };
+  const manifests = [...files].filter(([file]) => !isList(file) && file !== 'release-metadata');
+  for (const [file, text] of manifests) {
+    if (typeof text === 'string') inspectFile(text, file, state);
+    else reportUnreadable(file, text.unreadable, state);
+    await takeTurn(context.signal);
+  }
+  return {
+    ...{ target: name, version, files: manifests.length, objects: state.objects, knowsImages: images !== undefined },
+    findings: sortLintFindings(state.findings),
+  };
+}
+
+/** Returns the findings that are at least so severe. */
+export function atLeast<F extends LintFinding>(findings: readonly F[], least: Severity): F[] {
+  return findings.filter(({ severity }) => severities.indexOf(severity) <= severities.indexOf(least));
+}
+
+/** Returns the findings that an earlier release or version of the same manifests does not have. */
+export function withoutKnown(findings: readonly LintFinding[], earlier: readonly LintFinding[]): LintFinding[] {
+  const known = new Set(earlier.map(keyOfFinding));
+  return findings.filter((finding) => !known.has(keyOfFinding(finding)));
+}
+
+/** By severity, then by rule; each finding once. */
+function sortLintFindings(findings: readonly LintFinding[]): LintFinding[] {
+  const order = new Map(allRules.map(({ id }, index) => [id, index]));
+  const once = new Map(findings.map((finding) => [`${finding.file}\n${keyOfFinding(finding)}`, finding]));
+  const rank = ({ severity, rule }: LintFinding): number =>
+    severities.indexOf(severity) * order.size + (order.get(rule) ?? 0);
+  return [...once.values()].sort((a, b) => rank(a) - rank(b) || (a.file < b.file ? -1 : a.file > b.file ? 1 : 0));
+}
