@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
@@ -16,6 +17,8 @@ export interface ProgramIo {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
   readonly environment: NodeJS.ProcessEnv;
+  /** The standard input; empty by default. */
+  readonly stdin?: AsyncIterable<Buffer>;
   /** The path that the program was started by. */
   readonly executable: string;
   /** When progress is first told where stderr is no terminal, in milliseconds. */
@@ -33,7 +36,7 @@ export interface ProgramIo {
  * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
  */
 export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
-  const { stdout, stderr, environment, executable, firstProgress } = io;
+  const { stdout, stderr, environment, executable, firstProgress, stdin = Readable.from([]) } = io;
   if (argv[0] === completionWord) {
     const { answerCompletion } = await import('./cli/completion/answer.ts');
     stdout.write(await answerCompletion(program, argv.slice(1), environment));
@@ -54,7 +57,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     const { log, transfer } = terminal;
     const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);
-    await command.run(args, { context, terminal, environment, executable, setExitCode });
+    await command.run(args, { context, terminal, environment, stdin, executable, setExitCode });
   };
   const broken = failureOf(io.broken);
   try {

@@ -42,8 +42,14 @@ export async function runMain(program: Program, argv: readonly string[] = proces
   process.exit(
     await execute(nameAsCalled(program, names), words, {
       ...{ stdout, stderr, environment, executable, signal },
+      stdin: readStandardInput(),
       broken: breakage.signal,
       listenToPackages,
     }),
   );
+}
+
+/** The standard input. The stream is opened when it is read, because an open one keeps terminals and pipes busy. */
+async function* readStandardInput(): AsyncGenerator<Buffer> {
+  for await (const chunk of process.stdin) yield chunk as Buffer;
 }

@@ -32,6 +32,7 @@ export const errorCodes = {
   'not-served': 'The cluster does not support objects of that kind, or that operation.',
   conflict: 'An object exists already, exists twice, or was changed by another client.',
   'invalid-object': 'The cluster refuses an object as invalid.',
+  'needs-registry': 'Manifests of a release need a registry; each finding is named.',
   'not-ready': 'A cluster or registry is not ready for the operation; each reason is named.',
   incomplete: 'A bundle or mirror directory has missing or corrupt content.',
   partial: 'Some of the images, objects or nodes failed; each is named.',
@@ -65,6 +66,7 @@ export const settings = [
     'keepStore',
   ] as const),
   ...(['scope', 'userHome', 'quayRoot', 'version', 'targetQuay', 'targetRedis', 'targetPause'] as const),
+  ...(['baseline', 'writeBaseline'] as const),
   ...(['digest', 'newCa', 'rotateKey', 'podman', 'systemctl', 'abandon'] as const),
 ] as const;
 

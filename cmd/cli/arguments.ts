@@ -32,7 +32,9 @@ export async function readArguments(
     args[camelCase(name)] = await readValue(`--${name}`, option, [values[name], hidden]);
   }
   for (const [name, positional] of Object.entries(positionals)) {
-    args[name] = await readValue(`<${name}>`, positional, [values[name]]);
+    // The parser drops the usual name of the standard input.
+    const value = values[name] === '' && words.includes('-') ? '-' : values[name];
+    args[name] = await readValue(`<${name}>`, positional, [value]);
   }
   return args;
 }

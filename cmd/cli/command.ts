@@ -72,6 +72,8 @@ export interface CommandSession {
   /** Results on stdout, and progress lines with a name of their own. */
   readonly terminal: Terminal;
   readonly environment: NodeJS.ProcessEnv;
+  /** The standard input; nothing is read of it unless a command does. */
+  readonly stdin: AsyncIterable<Buffer>;
   /** The path that the program was started by. */
   readonly executable: string;
   /** What the program ends with when the command succeeds, where that is not 0. */

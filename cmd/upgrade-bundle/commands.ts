@@ -3,7 +3,7 @@ import { optionsCommand, shellCommands, shellGroup } from '../cli/commands/commo
 import { dryRunSpellings } from '../cli/commonOptions.ts';
 
 const make = 'Make a bundle:';
-const read = 'Read a bundle:';
+const read = 'Read a bundle or a release:';
 const withoutRegistry = 'On a site without a registry:';
 const withRegistry = 'On a site with a registry:';
 
@@ -29,6 +29,12 @@ export const upgradeBundle: Program = {
       describe: 'Verify a bundle, from its signature to its last byte',
       group: read,
       load: () => import('./verify.ts'),
+    },
+    {
+      usage: 'lint <target>',
+      describe: 'Find what needs a registry in the manifests of a release',
+      group: read,
+      load: () => import('./lint/lint.ts'),
     },
     {
       usage: 'preflight [bundle]',

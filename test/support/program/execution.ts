@@ -1,6 +1,6 @@
 import { AssertionError } from 'node:assert';
 import { basename, join } from 'node:path';
-import { Writable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import type { Program } from '../../../cmd/cli/command.ts';
 import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
@@ -19,6 +19,8 @@ export interface Execution {
 export interface ExecutionOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
+  /** The standard input. */
+  readonly stdin?: string;
   readonly signal?: AbortSignal;
 }
 
@@ -43,6 +45,7 @@ export async function executeProgram(
   const program = programs[basename(name, '.ts')];
   if (!program) throw new AssertionError({ message: `there is no program ${name}` });
   const { cwd = process.cwd(), env = process.env, signal = new AbortController().signal } = options;
+  const stdin = Readable.from(options.stdin === undefined ? [] : [Buffer.from(options.stdin)]);
   for (const name of Object.keys(env))
     if (/^(NODE_(OPTIONS|EXTRA|TLS)|SSL_|KILL_AT$|TZ$)/.test(name) && env[name] !== process.env[name])
       throw new AssertionError({ message: `${name} is read when a process starts: this needs a process of its own` });
@@ -50,7 +53,7 @@ export async function executeProgram(
   const executable = join(sources, `${basename(name, '.ts')}.ts`);
   // However slow this machine is, stderr has nothing in it but what the command says.
   const firstProgress = 2 ** 31 - 1;
-  const io = { stdout, stderr, environment: { ...env }, executable, firstProgress, signal };
+  const io = { stdout, stderr, environment: { ...env }, stdin, executable, firstProgress, signal };
   const before = stateOfProcess();
   const code = await inFolder(cwd, () => execute(program, args, io));
   const after = stateOfProcess();

@@ -1,0 +1,150 @@
+import { judgeFindings, makeBaseline, readBaseline, type BaselineEntry } from '../../../lib/lint/baseline.ts';
+import { writeTextFile } from '../../../lib/config/manifestFile.ts';
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { atLeast, lintManifests, withoutKnown, type LintReport } from '../../../lib/lint/lint.ts';
+import { readManifestSet, type ManifestAccess } from '../../../lib/lint/manifestSource.ts';
+import { Registries } from '../../../lib/registry/registries.ts';
+import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
+import { openAccess } from '../../cli/access.ts';
+import { defineCommand, type Arguments } from '../../cli/command.ts';
+import { formatYaml } from '../../cli/format.ts';
+import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
+import { toJunit } from './junit.ts';
+import type { LintResult } from './lintResult.ts';
+import { toWords } from './lintWords.ts';
+import { toSarif } from './sarif.ts';
+
+const options = {
+  against: {
+    type: 'string',
+    describe: 'An earlier release, bundle or folder: report only the findings that it does not have',
+    suggest: 'files',
+  },
+  baseline: {
+    type: 'string',
+    describe: 'File with known findings, each with a reason and an end date, which do not fail',
+    suggest: 'files',
+  },
+  'write-baseline': {
+    type: 'string',
+    describe: 'File to write the findings that fail to, as a baseline without reasons and dates',
+    suggest: 'files',
+  },
+  'fail-on': {
+    type: 'string',
+    choices: ['blocker', 'warning'],
+    default: 'blocker',
+    describe: 'The least severity that makes the exit code 1',
+  },
+  ...outputOption(['json', 'yaml', 'junit', 'sarif']),
+  arch: releaseOptions.arch,
+  'release-repository': releaseOptions['release-repository'],
+  ...registryOptions,
+} as const;
+
+const positionals = {
+  target: {
+    type: 'string',
+    required: true,
+    describe: 'A version, a release image, a bundle, a mirror directory, a folder of manifests, a file, or - for stdin',
+    suggest: 'files',
+  },
+} as const;
+
+type LintArguments = Arguments<typeof options & typeof positionals>;
+
+/** `lint`: finds what needs a registry in the manifests of a release. */
+export const command = defineCommand({
+  details:
+    'Reads the manifests of a release, without a cluster. Finds workloads that always pull, images that the release does not have, ' +
+    'catalogs and image streams that poll, and scripts and units that contact a registry. Manifests within ConfigMaps and ' +
+    'MachineConfigs are read too. Signatures are not checked. docs/lint-rules.md describes each rule.',
+  positionals,
+  options,
+  examples: [
+    ['4.20.3', 'See what needs a registry in a release'],
+    ['upgrade-4.20.3-x86_64.tar --against=upgrade-4.20.2-x86_64.tar', 'See only what is new in a bundle'],
+    ['manifests/ --baseline=baseline.yaml --fail-on=warning -o sarif > lint.sarif', 'Gate a change of an operator'],
+    ['-', 'Check a manifest from the standard input'],
+  ],
+  async run(args, { context, terminal, environment, stdin }) {
+    const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
+    const registries = new Registries(await openAccess(args, environment), context);
+    try {
+      const access = accessOf(args, registries, stdin);
+      const report = await read(args.target, access, context);
+      const result = judge(args, entries, report, await readAgainst(args, access, context));
+      terminal.print((await format(result, args.output)).trimEnd());
+      if (args.writeBaseline !== undefined) {
+        const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
+        await writeTextFile(args.writeBaseline, await formatYaml({ findings }));
+      } else if (!result.passed) throw failureOf(result);
+    } finally {
+      await registries.close();
+    }
+  },
+});
+
+function accessOf(args: LintArguments, registries: Registries, stdin: AsyncIterable<Buffer>): ManifestAccess {
+  return {
+    arch: parseArchitecture(args.arch ?? 'x86_64'),
+    repository: args.releaseRepository ?? usualRepository,
+    sourceOf: (reference) => registries.sourceOf(reference),
+    stdin,
+  };
+}
+
+async function read(target: string, access: ManifestAccess, context: Context): Promise<LintReport> {
+  return lintManifests(await readManifestSet(target, access, context), context);
+}
+
+async function readAgainst({ against }: LintArguments, access: ManifestAccess, context: Context) {
+  return against === undefined ? undefined : read(against, access, context);
+}
+
+function judge(
+  { failOn }: LintArguments,
+  entries: readonly BaselineEntry[],
+  report: LintReport,
+  against: LintReport | undefined,
+): LintResult {
+  const { findings, unused } = judgeFindings(
+    against ? withoutKnown(report.findings, against.findings) : report.findings,
+    entries,
+    new Date().toISOString().slice(0, 10),
+  );
+  const failing = atLeast(findings, failOn).filter(({ status }) => status !== 'known').length;
+  return {
+    ...report,
+    ...(against && { against: against.target }),
+    ...{ passed: failing === 0, failing, failOn, findings, unused },
+  };
+}
+
+async function format(result: LintResult, form: 'json' | 'yaml' | 'junit' | 'sarif' | undefined): Promise<string> {
+  switch (form) {
+    case 'json':
+      return JSON.stringify(result, null, 2);
+    case 'yaml':
+      return formatYaml(result);
+    case 'junit':
+      return toJunit(result);
+    case 'sarif':
+      return JSON.stringify(toSarif(result), null, 2);
+    case undefined:
+      return toWords(result);
+  }
+}
+
+function failureOf({ target, version, failing }: LintResult): PluginError {
+  const what = failing === 1 ? '1 finding' : `${failing} findings`;
+  return new PluginError(
+    'needs-registry',
+    `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`,
+    {
+      hint: 'Do what is said above. Accept a finding with an entry in a baseline, with a reason and an end date.',
+      settings: ['baseline', 'writeBaseline'],
+    },
+  );
+}

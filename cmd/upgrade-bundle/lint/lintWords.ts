@@ -1,0 +1,50 @@
+import { formatSubject } from '../../../lib/kubernetes/finding.ts';
+import { allRules } from '../../../lib/lint/rules.ts';
+import type { LintResult } from './lintResult.ts';
+
+type Finding = LintResult['findings'][number];
+
+/** How many findings of a rule are shown. */
+const shown = 20;
+
+/** Formats a result as plain words: the findings by severity and rule, each rule with its remedy and reason. */
+export function toWords(result: LintResult): string {
+  const { target, version, against, files, objects, knowsImages, findings, unused } = result;
+  const name = version === undefined || version === target ? target : `${target}: OpenShift ${version}`;
+  const title = `${name}; ${objects} objects in ${files} files looked at`;
+  const notes = [
+    ...(knowsImages ? [] : ['Images are not compared with a release, because there is no image-references.']),
+    ...unused.map(({ rule, object }) => `The baseline has an entry without a finding: ${rule} of ${object}.`),
+  ];
+  const what = against === undefined ? 'Nothing' : `Nothing that ${against} does not have`;
+  const groups = [...Map.groupBy(findings, ({ rule }) => rule).values()].flatMap(describeGroup);
+  return [title, ...notes, ...(findings.length === 0 ? [`${what} was found that needs a registry.`] : groups)].join(
+    '\n',
+  );
+}
+
+function describeGroup(findings: readonly Finding[]): string[] {
+  const [first] = findings;
+  const rule = allRules.find(({ id }) => id === first?.rule);
+  if (!first || !rule) return [];
+  const rest = findings.length - shown;
+  return [
+    '',
+    `${first.severity} ${rule.id} (${findings.length})`,
+    `  ${rule.why}`,
+    `  ${rule.remedy}`,
+    ...findings.slice(0, shown).flatMap(describeFinding),
+    ...(rest > 0 ? [`  - … and ${rest} more: -o json lists them all`] : []),
+  ];
+}
+
+function describeFinding({ component, object, file, field, message, status, until = '' }: Finding): string[] {
+  const known = {
+    new: '',
+    known: ` (known until ${until})`,
+    expired: ` (the baseline entry ended on ${until})`,
+    incomplete: ' (the baseline entry lacks a reason or an end date)',
+  }[status];
+  const subject = object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}, `;
+  return [`  - ${message}${known}`, `    ${subject}${file}${field === '' ? '' : `: ${field}`}`];
+}
