@@ -17,7 +17,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/http',
     'certificates connections fetchFile idleTimeout listener networkErrors preSharedKey proxy redirect requestLimiter responseBody retry',
   ],
-  ['lib/store', 'derivedImage directory imageGraph ociLayout repositories store'],
+  ['lib/store', 'attachments derivedImage directory directoryNames imageGraph ociLayout repositories store'],
   [
     'lib/archive',
     'archive archiveWriter digestThread layer layerReader tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',

@@ -1,3 +1,4 @@
+import { countAttachments } from '../../lib/oci/attachment.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from '../../lib/bundle/inspect.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { formatReport } from './report/report.ts';
@@ -59,6 +60,7 @@ function describe(inspection: Inspection, wide: boolean): string {
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
   );
+  const attachments = [...new Set(images.flatMap((image) => image.attachments))];
   const extras = images.filter(({ kind }) => kind === 'extra').length;
   const attached = images.filter(({ hasAttachment }) => hasAttachment).length;
   const counts = [...(extras > 0 ? [`${extras} extra`] : []), `${attached} with sigstore signatures`];
@@ -77,6 +79,7 @@ function describe(inspection: Inspection, wide: boolean): string {
     ['Images', `${totals.images} (${counts.join(', ')})`],
     ...listExtraImages(inspection.extraImages),
     ['Content', `${formatBytes(totals.bytes)} in ${totals.blobs} blobs and ${totals.manifests} manifests`],
+    ...(attachments.some((tag) => !tag.endsWith('.sig')) ? [['Attached', countAttachments(attachments)]] : []),
     ...(base ? [['Left out', describeBase(inspection, base)]] : []),
     ['Shared', `${formatBytes(totals.saved)} saved; ${formatBytes(totals.bytesUnshared)} if nothing were shared`],
     ...(previous.length === 0

@@ -1,3 +1,4 @@
+import { countAttachments } from '../../lib/oci/attachment.ts';
 import { describePolicies, toPlainPolicies } from './policies.ts';
 import { addBases } from '../../lib/bundle/complete.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
@@ -128,7 +129,8 @@ function toPlain({ signatures, policies, provenance, ...report }: VerifyReport):
 }
 
 function toWords(report: VerifyReport): string {
-  const { path, version, arch, release, digest, confirmedBy, images, attachments, manifests, blobs, problems } = report;
+  const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs, problems } =
+    report;
   const isGood = problems.length === 0;
   const all = images.whole === images.expected;
   const signers = report.signatures
@@ -145,7 +147,7 @@ function toWords(report: VerifyReport): string {
     ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
     ...describePolicies(report.policies),
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
-    ['Content', `${blobs} blobs, ${manifests} manifests, ${attachments} of them sigstore signatures`],
+    ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),
     ...(report.base === undefined ? [] : [['Delta', `to ${report.base}, whose blobs it leaves out`]]),
     ['Read', formatBytes(report.bytes)],

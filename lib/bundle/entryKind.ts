@@ -1,6 +1,6 @@
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { isTag } from '../oci/reference.ts';
+import type { Digest } from '../oci/digest.ts';
 import { releaseRepository } from '../store/directory.ts';
+import { digestNamed, isTagFile } from '../store/directoryNames.ts';
 import { metadataPath } from './metadata.ts';
 import type { BundleFile } from './bundle.ts';
 
@@ -24,12 +24,5 @@ export function entryKindOf({ path, target }: Pick<BundleFile, 'path' | 'target'
     const digest = digestNamed(name);
     if (folder !== undefined && digest) return { kind: folder === 'blobs' ? 'blob' : 'manifest', digest };
   }
-  const isUnfinished = /\.(?:download|partial)$/.test(name);
-  return folder === 'manifests' && isTag(name) && !isUnfinished ? { kind: 'tag', name } : { kind: 'other' };
-}
-
-/** Returns the digest in a file name, with a colon or, on Windows, a dash. */
-export function digestNamed(name: string): Digest | undefined {
-  const digest = name.replace(/^sha256-/, 'sha256:');
-  return isDigest(digest) ? digest : undefined;
+  return folder === 'manifests' && isTagFile(name) ? { kind: 'tag', name } : { kind: 'other' };
 }

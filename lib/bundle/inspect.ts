@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, type PluginError } from '../errors.ts';
-import { attachmentTag } from '../oci/attachment.ts';
+import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../oci/attachment.ts';
 import { childrenOf, isManifest } from '../oci/descriptor.ts';
 import { isDigest, parseDigest, type Digest } from '../oci/digest.ts';
 import { digestIn } from '../oci/reference.ts';
@@ -33,6 +33,8 @@ export interface InspectedImage {
   readonly platforms: readonly string[];
   /** Whether it, or an image of the manifest list, has a sigstore signature in the bundle. */
   readonly hasAttachment: boolean;
+  /** The tags of everything that is attached to it, or to an image of the manifest list. */
+  readonly attachments: readonly string[];
   /** Whether all its content is in the bundle, or in the base of a delta, by names and sizes. */
   readonly complete: boolean;
 }
@@ -103,7 +105,7 @@ interface Piece {
 interface Walk {
   readonly pieces: ReadonlyMap<Digest, Piece>;
   readonly platforms: ReadonlyMap<Digest, string>;
-  readonly hasAttachment: boolean;
+  readonly attachments: readonly string[];
   readonly notes: readonly string[];
 }
 
@@ -141,9 +143,11 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     if (images === 1) unique.set(last, (unique.get(last) ?? 0) + bytes);
   const images = measured.map(({ subject, walk, size: bytes, layers }): InspectedImage => {
     const alone = unique.get(subject) ?? 0;
-    const { platforms, hasAttachment, notes: lacks } = walk;
+    const { platforms, attachments, notes: lacks } = walk;
+    const hasAttachment = attachments.some((tag) => parseAttachmentTag(tag)?.kind === 'signature');
+    const attached = { hasAttachment, attachments };
     const sizes = { size: bytes, unique: alone, shared: bytes - alone, layers };
-    return { ...subject, ...sizes, platforms: [...platforms.values()], hasAttachment, complete: lacks.length === 0 };
+    return { ...subject, ...sizes, platforms: [...platforms.values()], ...attached, complete: lacks.length === 0 };
   });
   const bytes = sum(pieces.values());
   const bytesUnshared = sum(images);
@@ -236,10 +240,12 @@ async function walkImage(
       }
     }
   }
-  const attachedTags = [...own].map(attachmentTag).filter((tag) => tags.has(tag));
+  const attachedTags = [...own]
+    .flatMap((digest) => attachmentKinds.map((kind) => attachmentTag(digest, kind)))
+    .filter((tag) => tags.has(tag));
   for (const tag of attachedTags) if (!attachments.has(tag)) await content.resolve(tag).catch(note);
   if (missing > 0) notes.add(`${missing === 1 ? 'a blob is' : `${missing} blobs are`} missing`);
-  return { pieces, platforms, hasAttachment: attachedTags.length > 0, notes: [...notes] };
+  return { pieces, platforms, attachments: attachedTags, notes: [...notes] };
 }
 
 function listSignatures(

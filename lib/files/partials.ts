@@ -15,15 +15,17 @@ export function partialName(what: string): string {
   return `.${what}.${machineHash()}-${process.pid}-${randomBytes(8).toString('hex')}.partial`;
 }
 
-/** Creates a file or link as `partial`, and renames it to its final name. Leaves nothing after a failure. */
+/**
+ * Creates a file or link as `partial`, and renames it to its final name. Leaves nothing after a failure, or if `make`
+ * returns false.
+ */
 export async function placeFile(
   partial: string,
   path: string,
-  make: (partial: string) => Promise<void>,
+  make: (partial: string) => Promise<void | boolean>,
 ): Promise<void> {
   try {
-    await make(partial);
-    await rename(partial, path);
+    if ((await make(partial)) !== false) await rename(partial, path);
   } finally {
     // Also after success, because rename of POSIX keeps both if they are hard links to one file.
     await rm(partial, { force: true });
@@ -48,12 +50,28 @@ export function symlinkOrCopy(from: string, to: string): Promise<void> {
   return orCopy(symlink(basename(from), to), from, to);
 }
 
+/** Makes a symbolic link to a file in the same folder. Returns false if links are not supported. */
+export async function symlinkIfSupported(from: string, to: string): Promise<boolean> {
+  if (process.platform === 'win32') return false;
+  try {
+    await symlink(basename(from), to);
+    return true;
+  } catch (error) {
+    if (!isUnsupportedLink(error)) throw error;
+    return false;
+  }
+}
+
+function isUnsupportedLink(error: unknown): boolean {
+  const { code = '' } = error as NodeJS.ErrnoException;
+  return ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EXDEV', 'EMLINK'].includes(code);
+}
+
 async function orCopy(linking: Promise<void>, from: string, to: string): Promise<void> {
   try {
     await linking;
   } catch (error) {
-    const { code = '' } = error as NodeJS.ErrnoException;
-    if (!['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EXDEV', 'EMLINK'].includes(code)) throw error;
+    if (!isUnsupportedLink(error)) throw error;
     await copyFile(from, to, constants.COPYFILE_EXCL);
   }
 }

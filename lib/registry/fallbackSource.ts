@@ -1,6 +1,9 @@
 import { Readable } from 'node:stream';
 import { isPluginError, PluginError } from '../errors.ts';
+import { parseAttachmentTag } from '../oci/attachment.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
+import { listReferrers } from '../store/attachments.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
 /**
@@ -57,7 +60,9 @@ export class FallbackSource implements ContentSource {
     try {
       return await firstSuccess(this.#sources, (source) => source.resolve(tagOrDigest));
     } catch (error) {
-      const last = isPluginError(error, 'not-found') ? error.cause : undefined;
+      const kind = parseAttachmentTag(tagOrDigest)?.kind ?? 'signature';
+      // No cluster misses an SBOM.
+      const last = isPluginError(error, 'not-found') && kind === 'signature' ? error.cause : undefined;
       if (isPluginError(last) && isUnreached(last)) this.#onUnreachable(last);
       throw error;
     }
@@ -84,6 +89,15 @@ export class FallbackSource implements ContentSource {
     const found = await this.#find(async (source) => {
       const tags = await source.tags();
       return tags.length > 0 ? tags : undefined;
+    });
+    return found ?? [];
+  }
+
+  /** Lists the manifests that refer to an image in the first source that has any. */
+  async referrers(subject: Digest): Promise<readonly Descriptor[]> {
+    const found = await this.#find(async (source) => {
+      const referrers = await listReferrers(source, subject);
+      return referrers.length > 0 ? referrers : undefined;
     });
     return found ?? [];
   }

@@ -4,9 +4,11 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
+import { readReferrersTag } from '../store/attachments.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
+import type { ReferrersApi } from './referrersApi.ts';
 import { readTags } from './tags.ts';
 import type { ContentRequest, Transport } from './transport.ts';
 import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
@@ -19,20 +21,25 @@ const absentStatuses = [404, 405, 501];
 /** The size of the cache of manifests that were read or pushed, in bytes. */
 const manifestCacheSize = 8 * 1024 * 1024;
 
+/** Options of a repository. Without `referrersApi`, referrers are read by their tag. */
+interface RegistryOptions extends UploadOptions {
+  readonly referrersApi?: ReferrersApi;
+}
+
 /** A repository in a registry (distribution-spec, version 2). The caller closes the transport and its connections. */
 export class Registry implements ContentStore {
   readonly name: string;
   readonly #repository: Pick<Reference, 'registry' | 'repository'>;
   readonly #transport: Transport;
   readonly #context: Context;
-  readonly #options: UploadOptions;
+  readonly #options: RegistryOptions;
   readonly #manifests = new Map<Digest, Buffer>();
 
   constructor(
     { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
     transport: Transport,
     context: Context,
-    options: UploadOptions = {},
+    options: RegistryOptions = {},
   ) {
     this.name = `${registry}/${repository}`;
     this.#repository = { registry, repository };
@@ -95,6 +102,11 @@ export class Registry implements ContentStore {
 
   async tags(): Promise<string[]> {
     return await readTags(this.#transport, this.#repository);
+  }
+
+  async referrers(subject: Digest): Promise<readonly Descriptor[]> {
+    const { referrersApi } = this.#options;
+    return (await referrersApi?.list(this.#repository, subject)) ?? (await readReferrersTag(this, subject));
   }
 
   async push(descriptor: Descriptor, open: () => Promise<Readable>): Promise<void> {

@@ -3,6 +3,7 @@ import type { Reference } from '../oci/reference.ts';
 import { Certificates } from '../http/certificates.ts';
 import { Connections } from '../http/connections.ts';
 import type { Environment } from '../http/proxy.ts';
+import { ReferrersApi } from './referrersApi.ts';
 import { Registry } from './registry.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { Transport } from './transport.ts';
@@ -51,9 +52,10 @@ export function openSession(
     insecure,
     ...(retryTimeout !== undefined && { longestWait: retryTimeout }),
   });
+  const referrersApi = new ReferrersApi(transport);
   return {
     connections,
-    repository: (reference) => new Registry(reference, transport, context),
+    repository: (reference) => new Registry(reference, transport, context, { referrersApi }),
     close: () => {
       connections.close();
     },

@@ -50,7 +50,7 @@ function tagsOf({ body }: Reply, where: string): string[] {
 /**
  * Returns the URL of the next page from a header such as `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288).
  */
-function nextPage({ headers, url }: Reply): URL | undefined {
+export function nextPage({ headers, url }: Reply): URL | undefined {
   const link = Array.isArray(headers['link']) ? headers['link'].join(', ') : (headers['link'] ?? '');
   const target = /<([^<>]*)>\s*;[^<]*\brel="?next"?/i.exec(link)?.[1];
   return target === undefined ? undefined : (URL.parse(target, url) ?? undefined);

@@ -6,10 +6,18 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository, isTag } from '../oci/reference.ts';
+import { isRepository } from '../oci/reference.ts';
 import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
-import { linkOrCopy, partialName, placeFile, removeAbandoned, symlinkOrCopy } from '../files/partials.ts';
+import {
+  linkOrCopy,
+  partialName,
+  placeFile,
+  removeAbandoned,
+  symlinkIfSupported,
+  symlinkOrCopy,
+} from '../files/partials.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
+import { digestNamed, fileNameOf, isTagFile } from './directoryNames.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
 /** Options of a directory. */
@@ -20,9 +28,6 @@ export interface DirectoryOptions {
 
 /** The repository of releases that are mirrored to a directory. */
 export const releaseRepository = 'openshift/release';
-
-const unfinished = /\.(?:download|partial)$/;
-const digestName = /^sha256[:-]([0-9a-f]{64})$/;
 
 /**
  * One repository in a mirror directory, as `oc adm release mirror --to-dir` writes and `oc image mirror --from-dir`
@@ -111,9 +116,9 @@ export class Directory implements ContentStore, LocalContent {
 
   async tags(): Promise<string[]> {
     checkInterrupted(this.#context.signal);
-    const entries = await this.#files.list(this.#path('manifests'), (name) => isTag(name) && !unfinished.test(name));
+    const entries = await this.#files.list(this.#path('manifests'), isTagFile);
     const isTagged = ({ path, stats }: FolderEntry): boolean =>
-      stats.isSymbolicLink() || (stats.isFile() && !digestName.test(basename(path)));
+      stats.isSymbolicLink() || (stats.isFile() && !digestNamed(basename(path)));
     return entries.filter(isTagged).map(({ path }) => basename(path));
   }
 
@@ -157,17 +162,19 @@ export class Directory implements ContentStore, LocalContent {
     return true;
   }
 
-  /** Implements ContentStore. On a file system without symbolic links, the tag is a copy of the manifest. */
+  /** Implements ContentStore. A tag that no link can have is a copy of the manifest, except for those of referrers. */
   async tag(descriptor: Descriptor, tag: string): Promise<void> {
     checkInterrupted(this.#context.signal);
-    if (!isTag(tag) || unfinished.test(tag)) {
+    if (!isTagFile(tag)) {
       throw new PluginError('invalid-reference', `“${tag.slice(0, 200)}” cannot be a tag in ${this.name}`);
     }
     const manifest = await this.#find('manifests', descriptor.digest);
     if (manifest === undefined) throw this.#notFound(descriptor.digest);
     const path = this.#path('manifests', tag);
     if ((await readlink(this.#absolute(path)).catch(() => undefined)) === basename(manifest)) return;
-    await this.#writing(() => this.#place(path, (partial) => symlinkOrCopy(this.#absolute(manifest), partial)));
+    // A file with the name of a tag of referrers is a manifest, as oc writes it on Windows.
+    const make = digestNamed(tag) ? symlinkIfSupported : symlinkOrCopy;
+    await this.#writing(() => this.#place(path, (partial) => make(this.#absolute(manifest), partial)));
   }
 
   async close(): Promise<void> {
@@ -196,11 +203,12 @@ export class Directory implements ContentStore, LocalContent {
   }
 
   // Incomplete files are in blobs/, because oc reads each symbolic link in manifests/ as a tag.
-  async #place(path: string, make: (partial: string) => Promise<void>): Promise<void> {
+  async #place(path: string, make: (partial: string) => Promise<void | boolean>): Promise<void> {
     const what = basename(path).replace(/^sha256[:-]/, '');
     await placeFile(this.#absolute(this.#path('blobs', partialName(what))), this.#absolute(path), async (partial) => {
-      await make(partial);
+      const made = await make(partial);
       checkInterrupted(this.#context.signal);
+      return made;
     });
   }
 
@@ -235,11 +243,11 @@ export class Directory implements ContentStore, LocalContent {
 
   /** Returns the path of a tag's manifest: the target of its link in manifests/, or a copy. */
   async #followTag(tag: string): Promise<string | undefined> {
-    if (!isTag(tag) || unfinished.test(tag)) return undefined;
+    if (!isTagFile(tag)) return undefined;
     const path = this.#path('manifests', tag);
     const found = await this.#files.statOf(path);
     if (found === undefined) return undefined;
-    if (!found.isSymbolicLink()) return found.isFile() && !digestName.test(tag) ? path : undefined;
+    if (!found.isSymbolicLink()) return found.isFile() && !digestNamed(tag) ? path : undefined;
     const target = await this.#files.readLink(path);
     const digest = digestNamed(basename(target));
     const folder = resolvePath(this.#absolute(this.#path('manifests')));
@@ -287,14 +295,4 @@ export class Directory implements ContentStore, LocalContent {
   #notFound(what: string): PluginError {
     return new PluginError('not-found', `${this.name} has no ${what}`);
   }
-}
-
-function digestNamed(name: string): Digest | undefined {
-  const hex = digestName.exec(name)?.[1];
-  return hex === undefined ? undefined : `sha256:${hex}`;
-}
-
-// On Windows, a colon in a file name has another meaning, so oc writes a dash.
-function fileNameOf(digest: Digest): string {
-  return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
 }

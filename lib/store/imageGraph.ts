@@ -1,7 +1,14 @@
 import { isPluginError, PluginError } from '../errors.ts';
-import { attachmentTag } from '../oci/attachment.ts';
+import { attachmentTag, type AttachmentKind } from '../oci/attachment.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
+import {
+  AttachmentFinder,
+  formatReferrers,
+  listReferrers,
+  usableReferrers,
+  type FindAttachment,
+} from './attachments.ts';
 import { readContent, type ContentSource } from './store.ts';
 
 /** A manifest with its bytes. The descriptor has the media type of the manifest itself. */
@@ -14,7 +21,7 @@ export interface StoredManifest {
 /** Manifests by their digests. */
 export type StoredManifests = ReadonlyMap<Digest, StoredManifest>;
 
-/** The manifests of an image or a manifest list, and of their sigstore attachments. */
+/** The manifests of an image or a manifest list, and of what is attached to them. */
 export interface ImageGraph {
   readonly root: Descriptor;
   /** Each manifest is before the manifests below it. Attachments are last. */
@@ -36,6 +43,7 @@ const descriptorLimit = 100_000;
 /** Reads the manifests of images. A manifest that several images share is read once. */
 export class ImageGraphReader {
   readonly #manifests = new Map<Digest, Promise<StoredManifest>>();
+  readonly #attachments = new AttachmentFinder();
 
   /**
    * Reads an image by its digest. If `onError` is given, calls it for each manifest that cannot be read, and leaves
@@ -43,22 +51,48 @@ export class ImageGraphReader {
    * descriptors.
    */
   async read(source: ContentSource, digest: Digest, onError?: (error: unknown) => void): Promise<ImageGraph> {
-    const root = await source.resolve(digest);
-    const found = new Map<Digest, StoredManifest>();
-    const readBelow = (descriptor: Descriptor): Promise<void> =>
-      this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
-    await readBelow(root);
-    const own = listManifests(root.digest, found);
-    const tags = await Promise.all(own.map((subject) => resolveAttachment(source, subject, onError)));
-    const attachments = new Map(tags.flatMap((entry) => (entry ? [entry] : [])));
-    await Promise.all([...attachments.values()].map(readBelow));
-    const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
-    const manifests = new Map<Digest, StoredManifest>();
-    for (const each of [...own, ...attached]) {
-      const stored = found.get(each);
-      if (stored) manifests.set(each, stored);
+    const search = this.#attachments.begin(source);
+    try {
+      const root = await source.resolve(digest);
+      const found = new Map<Digest, StoredManifest>();
+      const readBelow = (descriptor: Descriptor): Promise<void> =>
+        this.#readBelow(source, descriptor, { found, visited: new Set(found.keys()), count: 0, onError });
+      await readBelow(root);
+      const own = listManifests(root.digest, found);
+      const find: FindAttachment = (subject, kind) =>
+        (kind === 'referrers'
+          ? this.#readReferrers(source, subject)
+          : resolveTag(source, attachmentTag(subject, kind))
+        ).catch((error: unknown) => passOver(error, kind, onError));
+      const attachments = await search.find(own, find);
+      await Promise.all([...attachments.values()].map(readBelow));
+      const attached = [...attachments.values()].flatMap((attachment) => listManifests(attachment.digest, found));
+      const manifests = new Map<Digest, StoredManifest>();
+      for (const each of [...own, ...attached]) {
+        const stored = found.get(each);
+        if (stored) manifests.set(each, stored);
+      }
+      return { root, manifests, attachments };
+    } finally {
+      search.finish();
     }
-    return { root, manifests, attachments };
+  }
+
+  /** Reads the manifests that refer to an image. The list has only manifests that exist. */
+  async #readReferrers(source: ContentSource, subject: Digest): Promise<Descriptor | undefined> {
+    const listed = usableReferrers(await listReferrers(source, subject));
+    const reads = await Promise.all(
+      listed.map((each) => this.#readManifest(source, each).catch((error: unknown) => passOver(error, 'referrers'))),
+    );
+    const list = formatReferrers(
+      subject,
+      reads.filter((stored) => stored !== undefined),
+    );
+    if (!list) return undefined;
+    const { descriptor, bytes } = list;
+    const manifest = parseManifest(bytes, `the referrers of ${subject}`);
+    this.#manifests.set(descriptor.digest, Promise.resolve({ descriptor, bytes, manifest }));
+    return descriptor;
   }
 
   async #readBelow(source: ContentSource, descriptor: Descriptor, reading: Reading, depth = 1): Promise<void> {
@@ -138,18 +172,18 @@ async function readManifest(source: ContentSource, descriptor: Descriptor): Prom
   return { descriptor: { ...descriptor, mediaType: manifest.mediaType }, bytes, manifest };
 }
 
-async function resolveAttachment(
-  source: ContentSource,
-  subject: Digest,
-  onError: Reading['onError'],
-): Promise<[string, Descriptor] | undefined> {
-  const tag = attachmentTag(subject);
+async function resolveTag(source: ContentSource, tag: string): Promise<Descriptor | undefined> {
   try {
-    return [tag, await source.resolve(tag)];
+    return await source.resolve(tag);
   } catch (error) {
     if (isPluginError(error, 'not-found')) return undefined;
-    if (!onError) throw error;
-    onError(error);
-    return undefined;
+    throw error;
   }
+}
+
+/** Treats an attachment that cannot be read as absent, if errors are taken or no cluster requires its kind. Throws other errors. */
+function passOver(error: unknown, kind: AttachmentKind, onError?: Reading['onError']): undefined {
+  const isFatal = !isPluginError(error) || ['interrupted', 'unreachable', 'tls'].includes(error.code);
+  if (onError) onError(error);
+  else if (isFatal || kind === 'signature') throw error;
 }

@@ -28,6 +28,9 @@ export interface ContentSource {
 
   /** Returns the tags of the repository, in no order; empty if there are none. */
   tags(): Promise<string[]>;
+
+  /** Lists the manifests that refer to an image (OCI 1.1), if the source is remote; empty if there are none. */
+  referrers?(subject: Digest): Promise<readonly Descriptor[]>;
 }
 
 /** A source on this machine. */

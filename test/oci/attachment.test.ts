@@ -1,26 +1,37 @@
 import { expect } from 'chai';
-import { attachedTo, attachmentTag } from '../../lib/oci/attachment.ts';
+import { attachedTo, attachmentTag, countAttachments, parseAttachmentTag } from '../../lib/oci/attachment.ts';
 import { digestOf } from '../../lib/oci/digest.ts';
 
-describe('attachmentTag and attachedTo', () => {
+describe('the tags of attachments', () => {
   const digest = digestOf('image');
+  const hex = digest.slice(7);
 
-  it('lead from an image to the tag of its signature and back', () => {
-    expect(attachmentTag(digest)).to.match(/^sha256-[0-9a-f]{64}\.sig$/);
+  it('lead from an image to its signature and back', () => {
+    expect(attachmentTag(digest)).to.equal(`sha256-${hex}.sig`);
     expect(attachedTo(attachmentTag(digest))).to.equal(digest);
   });
 
-  it('take no other tag for one', () => {
-    const hex = digest.slice(7);
-    for (const tag of [
-      '4.12.4-x86_64',
-      digest,
-      `sha256-${hex}`,
-      `sha256-${hex}.att`,
-      `sha256-${hex}0.sig`,
-      'sha256-.sig',
-    ]) {
+  it('tell the kind', () => {
+    for (const [suffix, kind] of [
+      ['.sig', 'signature'],
+      ['.att', 'attestation'],
+      ['.sbom', 'sbom'],
+      ['', 'referrers'],
+    ] as const) {
+      expect(parseAttachmentTag(`sha256-${hex}${suffix}`)).to.deep.equal({ subject: digest, kind });
+      expect(attachmentTag(digest, kind)).to.equal(`sha256-${hex}${suffix}`);
+    }
+  });
+
+  it('are no other tags', () => {
+    for (const tag of ['4.12.4-x86_64', digest, `sha256-${hex}.src`, `sha256-${hex}0.sig`, 'sha256-.sig', 'sha256-']) {
       expect(attachedTo(tag), tag).to.equal(undefined);
     }
+  });
+
+  it('are counted by kind', () => {
+    expect(countAttachments([])).to.equal('0 sigstore signatures');
+    const tags = [attachmentTag(digest), attachmentTag(digest, 'sbom'), attachmentTag(digestOf('b'), 'sbom'), '4.12'];
+    expect(countAttachments(tags)).to.equal('1 sigstore signature, 2 SBOMs');
   });
 });

@@ -1,3 +1,4 @@
+import { countAttachments } from '../../../lib/oci/attachment.ts';
 import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
@@ -31,14 +32,14 @@ export function formatAudit(report: VerifyReport, { date, tool }: AuditContext):
 }
 
 function describeBundle(report: VerifyReport, name: string): Markup {
-  const { release, digest, images, blobs, manifests, attachments, base, provenance, extraImages } = report;
+  const { release, digest, images, blobs, manifests, attachmentTags, base, provenance, extraImages } = report;
   const rows: [string, string | Markup][] = [
     ['Bundle', markup`<code>${name}</code>`],
     ['Digest', digest === undefined ? 'not computed' : markup`<code>${digest}</code>`],
     ...report.confirmedBy.map((source): [string, string] => ['', `the same as in ${source}`]),
     ['Release', markup`<code>${release}</code>`],
     ['Images', `${images.whole} of ${images.expected} are complete`],
-    ['Content', `${blobs} blobs, ${manifests} manifests, ${attachments} of them sigstore signatures`],
+    ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...(base === undefined ? [] : [['Delta', `to ${base}`] satisfies [string, string]]),
     ['Not signed', extraImages.length === 0 ? 'no extra images' : extraImages.join(', ')],
     ...(provenance?.errata === undefined ? [] : [['Errata', linkTo(provenance.errata)] satisfies [string, Markup]]),

@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { attachedTo } from '../../oci/attachment.ts';
+import { parseAttachmentTag } from '../../oci/attachment.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
@@ -51,7 +51,9 @@ export function leaveOut(contents: Contents, base: Base | undefined): { contents
   if (!base) return { contents };
   const payloads = new Set(
     [...contents.tags].flatMap(([tag, digest]) =>
-      attachedTo(tag) ? (contents.manifests.get(digest)?.manifest.layers ?? []).map((layer) => layer.digest) : [],
+      parseAttachmentTag(tag)?.kind === 'signature'
+        ? (contents.manifests.get(digest)?.manifest.layers ?? []).map((layer) => layer.digest)
+        : [],
     ),
   );
   const { same = [], other = [] } = Object.groupBy(contents.blobs, ([digest]) =>

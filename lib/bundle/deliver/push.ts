@@ -4,7 +4,7 @@ import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts'
 import { CopyTally } from '../../copy/tally.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { attachedTo } from '../../oci/attachment.ts';
+import { attachedTo, attachmentName } from '../../oci/attachment.ts';
 import type { Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import type { ContentStore } from '../../store/store.ts';
@@ -89,7 +89,7 @@ function listCopies(
   const attachments = new Map<Digest, string>();
   for (const [tag, digest] of contents.tags) {
     const subject = attachedTo(tag);
-    if (subject && !names.has(digest)) attachments.set(digest, `the sigstore attachment of ${subject}`);
+    if (subject && !names.has(digest)) attachments.set(digest, `the ${attachmentName(tag)} of ${subject}`);
   }
   const all = [...new Map([...tags, ...contents.tags])];
   return [...names, ...attachments].flatMap(([digest, name]) => {

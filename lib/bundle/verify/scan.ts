@@ -7,7 +7,8 @@ import { isZero } from '../../archive/tarHeader.ts';
 import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
 import type { Bundle } from '../bundle.ts';
 import type { BundleFile } from '../bundle.ts';
-import { digestNamed, entryKindOf, type EntryKind } from '../entryKind.ts';
+import { digestNamed } from '../../store/directoryNames.ts';
+import { entryKindOf, type EntryKind } from '../entryKind.ts';
 
 /** A manifest or a blob of a bundle, and its fault. */
 export interface ScannedItem {

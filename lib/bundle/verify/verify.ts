@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError } from '../../errors.ts';
-import { attachedTo } from '../../oci/attachment.ts';
 import { isDigest, parseDigest, type Digest } from '../../oci/digest.ts';
 import { digestIn, repositoryIn } from '../../oci/reference.ts';
 import type { Provenance } from '../../release/provenance.ts';
@@ -25,7 +24,7 @@ import { assumeBase, blameBase, scanBase } from './scanBase.ts';
 import { readDigests } from '../sidecars.ts';
 import { checkTags, listUnreferenced } from './unreferenced.ts';
 import { verifySignatures, verifyUntrusted, type VerifyTrust } from '../signatureCheck.ts';
-import { Walk } from './walk.ts';
+import { visitAttachments, Walk } from './walk.ts';
 
 /** A digest that the whole bundle must have, and its source: a file name or an option. */
 export interface ExpectedDigest {
@@ -64,8 +63,11 @@ export interface VerifyReport {
     readonly names: readonly string[];
     readonly isWhole: boolean;
   }[];
-  /** The number of sigstore attachments, and of the manifests and blobs that images need. */
+  /** The number of attachments: sigstore signatures, attestations, SBOMs and lists of referrers. */
   readonly attachments: number;
+  /** The tags of these. */
+  readonly attachmentTags: readonly string[];
+  /** The number of manifests and blobs that images and attachments need. */
   readonly manifests: number;
   readonly blobs: number;
   /** The images by digest that the release signature does not cover. */
@@ -118,12 +120,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const contents = [...roots].map(([image, names]) => {
     return { digest: image, names, isWhole: names.map((name) => walk.visit(image, name)).every(Boolean) };
   });
-  const attachments = [...scanned.tags].flatMap(([tag, { digest: attachment }]) => {
-    const subject = attachedTo(tag);
-    const image = subject && walk.manifests.get(subject);
-    return attachment && image !== undefined ? [{ attachment, image }] : [];
-  });
-  for (const { attachment, image } of attachments) walk.visit(attachment, `the sigstore signature of ${image}`);
+  const attachmentTags = visitAttachments(scanned, walk);
   problems.push(walk.problems.map((problem) => blameBase(bundle, problem)));
   if (release)
     problems.push(
@@ -158,7 +155,8 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     confirmedBy: compared.confirmedBy,
     images: { expected: roots.size, whole: contents.filter(({ isWhole }) => isWhole).length },
     contents,
-    attachments: attachments.length,
+    attachments: attachmentTags.length,
+    attachmentTags,
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,

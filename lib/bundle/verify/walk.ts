@@ -1,3 +1,4 @@
+import { attachedTo, attachmentName } from '../../oci/attachment.ts';
 import { isManifest, type Descriptor } from '../../oci/descriptor.ts';
 import type { Digest } from '../../oci/digest.ts';
 import { walkManifests } from '../../store/imageGraph.ts';
@@ -63,6 +64,17 @@ export class Walk {
     this.#lacking.set(key, noted);
     if (noted.images.at(-1) !== image) noted.images.push(image);
   }
+}
+
+/** Follows what is attached to the images so far. Returns the tags. */
+export function visitAttachments({ tags }: ScannedContent, walk: Walk): string[] {
+  const attachments = [...tags].flatMap(([tag, { digest }]) => {
+    const subject = attachedTo(tag);
+    const image = subject && walk.manifests.get(subject);
+    return digest && image !== undefined ? [{ tag, digest, image }] : [];
+  });
+  for (const { tag, digest, image } of attachments) walk.visit(digest, `the ${attachmentName(tag)} of ${image}`);
+  return attachments.map(({ tag }) => tag);
 }
 
 type Fault = 'missing' | 'truncated' | 'corrupt' | 'malformed' | 'resized';

@@ -4,6 +4,7 @@ import { copyReleasesLast, type OrderedImage } from '../../copy/releaseOrder.ts'
 import { CopyFailure, describeFailures } from '../../copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../../copy/tally.ts';
 import { isPluginError } from '../../errors.ts';
+import { attachmentName } from '../../oci/attachment.ts';
 import { isIndex, type Descriptor } from '../../oci/descriptor.ts';
 import type { Reference } from '../../oci/reference.ts';
 import { Directory } from '../../store/directory.ts';
@@ -139,7 +140,7 @@ function listCopies({ images }: MirrorGroup): OrderedImage[] {
     return [
       { name, source, root, manifests, tags: target.tag === undefined ? [] : [target.tag], isRelease },
       ...[...attachments].map(([tag, attachment]) => ({
-        name: `the sigstore signature of ${name}`,
+        name: `the ${attachmentName(tag)} of ${name}`,
         source,
         root: attachment,
         manifests,

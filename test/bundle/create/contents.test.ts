@@ -73,7 +73,9 @@ describe('gatherContents', () => {
     release.addTo(registry.content);
     const digest = release.images.get('etcd')?.digest ?? release.digest;
     await gather(['a', 'b', 'c'].map((name) => imageOf(name, release.componentRepository, digest)));
-    const fetched = registry.requests.filter(({ method, path }) => method === 'GET' && path.endsWith(digest));
+    const fetched = registry.requests.filter(
+      ({ method, path }) => method === 'GET' && path.endsWith(`manifests/${digest}`),
+    );
     expect(fetched).to.have.lengthOf(1);
   });
 

@@ -270,7 +270,7 @@ describe('create --idms-file', () => {
       expect(await digestOfFile(path)).to.equal(direct);
       const asked = registry.requests
         .slice(before)
-        .filter(({ method }) => method === 'GET')
+        .filter(({ method, path: each }) => method === 'GET' && each.includes('/manifests/'))
         .map(({ path: each }) => each.split('/').at(-1));
       expect(asked.filter((each) => each?.startsWith('sha256:'))).to.include(missing);
       expect(asked).not.to.include(release.digest);

@@ -124,6 +124,25 @@ describe('pushBundle', () => {
       expect(await skopeo('inspect', '--tls-verify=false', `docker://${place}@${extra.digest}`)).to.include('amd64');
     });
 
+    it('brings attestations, SBOMs and referrers, which verify and inspect list', async () => {
+      const rich = await makeBundle({ version: '4.12.5', supplements: true, components: 1, attachments: () => true });
+      try {
+        const result = await push(rich.path, registry.host, 'rich/release');
+        expect(result).to.deep.include({ images: 2, attachments: 8, tags: 10 });
+        const expected = [
+          rich.release.digest,
+          ...[...rich.release.images.values()].map(({ digest }) => digest),
+        ].flatMap((digest) => ['.sig', '.att', '.sbom', ''].map((suffix) => digest.replace(':', '-') + suffix));
+        expect(await tagsOf(`${registry.host}/rich/release`)).to.include.members(expected);
+        const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
+        expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');
+        const inspected = await executeProgram(program, ['inspect', await rich.unpack()]);
+        expect(inspected.stdout).to.match(/Attached +2 sigstore signatures, 2 attestations, 2 SBOMs/);
+      } finally {
+        await rich.remove();
+      }
+    });
+
     it('uploads nothing when everything is there', async () => {
       const { blobs, bytes } = await push(bundle.path, registry.host, 'site/release');
       expect(blobs).to.deep.equal({ uploaded: 0, mounted: 0, skipped: bundle.result.metadata.blobs.length });

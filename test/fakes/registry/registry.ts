@@ -25,6 +25,8 @@ export interface RegistryOptions {
   bearer?: TokenServerOptions;
   /** The most tags that a page of the list has, whatever `n` the client asks for. */
   tagsPerPage?: number;
+  /** Have the referrers API (distribution-spec 1.1); docker-registry 2.8 lacks it. */
+  referrers?: boolean;
   /** Give Location headers without an origin. */
   relativeLocations?: boolean;
 }
@@ -83,7 +85,8 @@ export class TestRegistry extends FaultyServer {
 
   async #route(exchange: Exchange): Promise<Answer> {
     const { method, path } = exchange;
-    const [, name, kind, rest] = /^\/v2\/(.+?)\/(blobs\/uploads|blobs|manifests|tags)\/(.*)$/.exec(path) ?? [];
+    const [, name, kind, rest] =
+      /^\/v2\/(.+?)\/(blobs\/uploads|blobs|manifests|tags|referrers)\/(.*)$/.exec(path) ?? [];
     const refusal = this.#authorize(exchange, name);
     if (refusal) return refusal;
     if (path === '/v2/' || path === '/v2') return json(200, {});
@@ -94,6 +97,7 @@ export class TestRegistry extends FaultyServer {
     if (kind === 'blobs' && reading) return this.#readBlob(name, rest);
     if (kind === 'manifests' && reading) return this.#readManifest(exchange, name, rest);
     if (kind === 'manifests' && method === 'PUT') return await this.#putManifest(exchange, name, rest);
+    if (kind === 'referrers' && method === 'GET') return this.#listReferrers(name, rest);
     if (kind === 'tags' && rest === 'list' && reading) return this.#listTags(exchange, name);
     return refuse(405, 'UNSUPPORTED', 'the operation is unsupported');
   }
@@ -178,6 +182,24 @@ export class TestRegistry extends FaultyServer {
     return { status: 201, headers: { location, 'docker-content-digest': digest } };
   }
 
+  #listReferrers(name: string, subject: string): Answer {
+    // As docker-registry answers paths that it does not know.
+    if (!this.#options.referrers)
+      return { status: 404, headers: { 'content-type': 'text/plain' }, body: Buffer.from('404 page not found\n') };
+    const manifests = [...(this.content.repositories.get(name)?.manifests ?? [])].flatMap(
+      ([digest, { mediaType, bytes }]) => {
+        const { subject: of, artifactType, config, annotations } = JSON.parse(bytes.toString()) as Referrer;
+        const type = artifactType ?? config?.mediaType;
+        return of?.digest === subject
+          ? [{ mediaType, digest, size: bytes.length, artifactType: type, annotations }]
+          : [];
+      },
+    );
+    const mediaType = 'application/vnd.oci.image.index.v1+json';
+    const body = Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType, manifests }));
+    return { status: 200, headers: { 'content-type': mediaType }, body };
+  }
+
   #listTags(exchange: Exchange, name: string): Answer {
     const repository = this.content.repositories.get(name);
     if (!repository) return refuse(404, 'NAME_UNKNOWN', 'repository name not known to registry');
@@ -194,6 +216,13 @@ export class TestRegistry extends FaultyServer {
   get #origin(): string {
     return this.#options.relativeLocations ? '' : this.url;
   }
+}
+
+interface Referrer {
+  readonly subject?: { readonly digest?: string };
+  readonly artifactType?: string;
+  readonly config?: { readonly mediaType?: string };
+  readonly annotations?: Record<string, string>;
 }
 
 /** Starts a registry on 127.0.0.1 and a free port. Call `stop` when done. */

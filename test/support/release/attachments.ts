@@ -1,8 +1,8 @@
 import { createHash, createPrivateKey, createPublicKey, sign } from 'node:crypto';
-import { mediaTypes } from '../../../lib/oci/descriptor.ts';
+import { mediaTypes, type Descriptor } from '../../../lib/oci/descriptor.ts';
 import { hexOf, type Digest } from '../../../lib/oci/digest.ts';
 import type { TestContent } from '../content/image.ts';
-import { makeBlob } from '../content/layers.ts';
+import { makeBlob, type TestBlob } from '../content/layers.ts';
 
 // An Ed25519 key from fixed bytes (RFC 8410's PKCS #8 frame), so that signatures and their digests never change.
 const privateKey = createPrivateKey({
@@ -77,4 +77,43 @@ export function addAttachment(
     },
     attachmentTag(digest),
   );
+}
+
+/** Adds what no cluster requires: an attestation and an SBOM by their tags, and a referrer (OCI 1.1) with the list that registries without the API need. */
+export function addSupplements(contents: TestContent, image: { repository: string; digest: Digest }): Descriptor {
+  const { repository, digest } = image;
+  const add = (type: string, more: object, tag?: string): Descriptor => {
+    const [layer, config] = [makeBlob(Buffer.from(`${type} of ${digest}`)), makeBlob(Buffer.from('{}'))];
+    for (const blob of [layer, config]) contents.addBlob(blob);
+    const describe = ({ size, digest: own }: TestBlob) => ({ size, digest: own });
+    const manifest = {
+      schemaVersion: 2,
+      mediaType: mediaTypes.ociManifest,
+      config: { mediaType: 'application/vnd.oci.empty.v1+json', ...describe(config) },
+      layers: [{ mediaType: type, ...describe(layer) }],
+      ...more,
+    };
+    return contents.addManifest(repository, mediaTypes.ociManifest, manifest, tag);
+  };
+  add('application/vnd.dsse.envelope.v1+json', {}, attachmentTag(digest).replace('.sig', '.att'));
+  add('text/spdx+json', {}, attachmentTag(digest).replace('.sig', '.sbom'));
+  const artifactType = 'application/vnd.dev.sigstore.bundle.v0.3+json';
+  const subject = { mediaType: mediaTypes.dockerManifest, digest, size: 1 };
+  const referrer = add(artifactType, {
+    artifactType,
+    subject,
+    annotations: { 'org.opencontainers.image.created': 'today' },
+  });
+  addReferrersTag(contents, image, [{ ...referrer, artifactType }]);
+  return referrer;
+}
+
+/** Gives an image the tag that lists its referrers. */
+export function addReferrersTag(
+  contents: TestContent,
+  { repository, digest }: { repository: string; digest: Digest },
+  manifests: readonly object[],
+): void {
+  const list = { schemaVersion: 2, mediaType: mediaTypes.ociIndex, manifests };
+  contents.addManifest(repository, mediaTypes.ociIndex, list, attachmentTag(digest).replace('.sig', ''));
 }

@@ -1,6 +1,6 @@
 import type { Descriptor } from '../../../lib/oci/descriptor.ts';
 import type { Digest } from '../../../lib/oci/digest.ts';
-import { addAttachment, attachmentKey } from './attachments.ts';
+import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';
 import { componentNames } from './components.ts';
 import { TestContent, type ImageFormat } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
@@ -38,6 +38,8 @@ export interface ReleaseOptions {
   readonly previous?: readonly string[];
   /** Which images get a sigstore attachment: asked with a component's name, or `release`. */
   readonly attachments?: (name: string) => boolean;
+  /** Those also have attestations, SBOMs and referrers. */
+  readonly supplements?: boolean;
   readonly format?: ImageFormat;
   /** Different seeds give different layers. */
   readonly seed?: string;
@@ -122,7 +124,10 @@ export function buildRelease(options: ReleaseOptions = {}): TestRelease {
   const addImage = (repository: string, child: Architecture, layers: TestLayer[], labels: Record<string, string>) =>
     contents.addImage(repository, { architecture: architectures[child], layers, labels, format });
   const sign = (repository: string, descriptors: readonly Descriptor[]) => {
-    for (const { digest } of descriptors) addAttachment(contents, { registry, repository, digest });
+    for (const { digest } of descriptors) {
+      addAttachment(contents, { registry, repository, digest });
+      if (options.supplements) addSupplements(contents, { repository, digest });
+    }
   };
 
   const images = new Map<string, TestImage>();
