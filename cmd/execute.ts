@@ -9,31 +9,32 @@ import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
 
-/** The word that makes a program tell a shell what words may follow, as it does in programs made with cobra. */
+/** The word that requests completion, as in programs with cobra. */
 export const completionWord = '__complete';
 
-/** What a program is given from outside, so that it can run in any process. */
+/** The environment of a program, so that it can run in any process. */
 export interface ProgramIo {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
   readonly environment: NodeJS.ProcessEnv;
   /** The standard input; empty by default. */
   readonly stdin?: AsyncIterable<Buffer>;
-  /** The path that the program was started by. */
+  /** The path with which the program was started. */
   readonly executable: string;
-  /** When progress is first told where stderr is no terminal, in milliseconds. */
+  /** The delay of the first line of progress if stderr is not a terminal, in milliseconds. */
   readonly firstProgress?: number;
   /** Aborted to interrupt the command, which then cleans up and ends. */
   readonly signal: AbortSignal;
-  /** Aborted with an error that ends the program at once, whatever its command does. */
+  /** Aborted with an error that ends the program immediately. */
   readonly broken?: AbortSignal;
-  /** Has a listener told of what packages and Node.js itself would print. */
+  /** Sets a listener for output of packages and Node.js itself. */
   readonly listenToPackages?: (listener: (text: string) => void) => void;
 }
 
 /**
- * Runs a program to its end: parses the command line, runs the command that it names, and shows errors. Returns the exit code: 0 (done),
- * 1 (failed), 2 (wrong usage), 130 (interrupted), or that of the command. Reads and changes nothing of the process. Never throws.
+ * Runs a program to its end: parses the command line, runs the named command, and shows errors. Returns the exit code:
+ * 0 (success), 1 (failure), 2 (invalid usage), 130 (interrupted), or the code of the command. Does not read or change
+ * the process. Never throws.
  */
 export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
   const { stdout, stderr, environment, executable, firstProgress, stdin = Readable.from([]) } = io;
@@ -70,16 +71,16 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     terminal.close();
     exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal, running);
   }
-  // Ends what may still be under way beside the operation that failed.
+  // Ends operations that are still running after one of them failed.
   ended.abort();
   await drain(stdout, stderr);
   return exitCode;
 }
 
-/** Waits until the streams have passed on what was written: an exit would cut off what a slow reader has not taken yet. */
+/** Waits until the streams have written everything, because an exit would lose data for a slow reader. */
 async function drain(...streams: readonly OutputStream[]): Promise<void> {
   await Promise.all(streams.map((stream) => new Promise((resolve) => stream.write('', resolve))));
-  // A stream tells its writer that it failed before it tells its listeners.
+  // A stream calls the callback of a failed write before its error listeners.
   await setImmediate();
 }
 
@@ -96,7 +97,7 @@ function widthOf({ isTTY, columns = 100 }: OutputStream): number {
   return isTTY === true ? Math.min(120, columns) : defaultWidth;
 }
 
-/** Refuses a Node.js that lacks what the library needs, before something fails without saying why. */
+/** Throws `usage` for a Node.js version that is too old, before a less clear error occurs. */
 function requireNode(): void {
   const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
   if (Number.parseInt(process.versions.node, 10) < Number(least)) {

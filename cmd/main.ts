@@ -5,8 +5,8 @@ import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
 
 /**
- * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the code of `execute`.
- * Never returns.
+ * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the
+ * code of `execute`. Never returns.
  */
 export async function runMain(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
@@ -30,13 +30,13 @@ export async function runMain(program: Program, argv: readonly string[] = proces
   });
   for (const stream of [stdout, stderr]) {
     stream.on('error', (cause: NodeJS.ErrnoException) => {
-      // The reader of a pipe went away (`| head`): there is nobody left to tell.
+      // The reader of a pipe is gone (`| head`), so no message can be read.
       if (cause.code === 'EPIPE') return;
       breakage.abort(new PluginError('not-writable', `The output cannot be written: ${cause.message}`, { cause }));
     });
   }
   const { signal } = interruption;
-  // kubectl asks for the words that may follow by another name of the program.
+  // kubectl requests completion with another name of the program.
   const names = [process.argv0, executable];
   const words = isCompleter(names) ? [completionWord, ...argv] : argv;
   process.exit(

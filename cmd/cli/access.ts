@@ -6,10 +6,10 @@ import type { Arguments } from './command.ts';
 import { parseDuration } from './duration.ts';
 import { registryOptions } from './options.ts';
 
-/** The name and version of this program, for registries and for what it writes. */
+/** The name and version of this program, for registries and for files that it writes. */
 export const tool = `${manifest.name}/${manifest.version}`;
 
-/** Makes what a command talks to registries and other servers with out of those registry options that it has. */
+/** Returns the settings, credentials and mirrors for registries, from the registry options of a command. */
 export async function openAccess(
   args: Partial<Arguments<typeof registryOptions>>,
   environment: NodeJS.ProcessEnv,
@@ -18,7 +18,7 @@ export async function openAccess(
   const { maxPerRegistry = registryOptions['max-per-registry'].default } = args;
   const retryTimeout = parseDuration(args.retryTimeout ?? registryOptions['retry-timeout'].default);
   const credentials = new Credentials({ file: pullSecret, environment, uid: process.getuid?.() });
-  // What is named on the command line is to be right, whether it is needed or not.
+  // Files on the command line must be valid, even if they are not needed.
   if (pullSecret !== undefined) await credentials.load();
   const proxies = pickProxies(environment);
   return {

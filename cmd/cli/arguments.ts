@@ -3,19 +3,19 @@ import { namesOf, type Command, type Option, type OptionRecord } from './command
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
 
-/** What the parser made of a command line. */
+/** A command line after parsing. */
 export interface ParsedLine {
-  /** The words themselves. */
+  /** The words of the command line. */
   readonly words: readonly string[];
-  /** Options and positional arguments by their names, each option by its other names too. */
+  /** Options and positional arguments by their names; each option also by its other names. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** Words that are no option and no positional argument. */
+  /** Words that are neither an option nor a positional argument. */
   readonly rest: readonly (string | number)[];
 }
 
 /**
- * Checks a command line against the records of a command, and gives the command its arguments by their camel-case names. Throws
- * `usage` for what is unknown, missing, unexpected or cannot be right.
+ * Checks a command line against the records of a command. Returns the arguments of the command by their camel-case
+ * names. Throws `usage` for unknown, missing, unexpected or invalid arguments.
  */
 export async function readArguments(
   { words, values, rest }: ParsedLine,
@@ -46,7 +46,7 @@ function checkNames(values: ParsedLine['values'], options: OptionRecord, positio
     const name = kebabCase(key);
     if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
     const similar = findSimilar(name, shown);
-    // To the parser, `--no-restart` is `restart`.
+    // The parser reads `--no-restart` as `restart`.
     const given = value === false ? `no-${name}` : name;
     throw new PluginError('usage', `unknown option ${dashed(given)}`, {
       hint: similar && `Did you mean ${dashed(similar)}?`,
@@ -54,7 +54,10 @@ function checkNames(values: ParsedLine['values'], options: OptionRecord, positio
   }
 }
 
-/** Refuses what the parser takes for something else: it reads any value of a boolean but `true` as `false`, and a number without a value as none. */
+/**
+ * Throws `usage` for words that the parser misreads: it reads any value of a boolean except `true` as `false`, and
+ * ignores a number without a value.
+ */
 function checkWords(words: readonly string[], options: OptionRecord): void {
   for (const [index, word] of words.entries()) {
     if (word === '--') return;
@@ -91,7 +94,7 @@ async function checkValue(name: string, { type, choices, range, check }: Option,
     throw new PluginError('usage', `${name} must be a whole number from ${least} to ${most}`);
   }
   if (type === 'boolean') return;
-  // `--no-output` is false to the parser.
+  // The parser reads `--no-output` as false.
   if (typeof value !== 'string' || value === '') throw new PluginError('usage', `${name} needs a value`);
   if (choices && !choices.includes(value)) {
     const similar = findSimilar(value, choices);

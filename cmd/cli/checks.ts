@@ -25,7 +25,7 @@ export function checkRepository(text: string): void {
   });
 }
 
-/** Checks that a file is there and can be read. Throws `usage`. */
+/** Checks that a file exists and is readable. Throws `usage`. */
 export async function checkFile(path: string): Promise<void> {
   const found = await stat(path).catch(() => undefined);
   if (!found) throw new PluginError('usage', `there is no file ${path}`, { hint: 'Check the path.' });
@@ -49,7 +49,7 @@ export async function checkSignatureStore(text: string): Promise<void> {
 function checkScheme(text: string): void {
   const [, scheme, rest = ''] = /^([a-z][a-z0-9+.-]*:\/\/)(.*)$/i.exec(text) ?? [];
   if (scheme === undefined) return;
-  // What a URL has before its host may be a password.
+  // The part of a URL before its host may be a password.
   const name = rest.replace(/^[^/@]*@/, '');
   throw new PluginError('usage', `a URL is not an image reference`, { hint: `Without ${scheme} it is ${name}` });
 }

@@ -3,7 +3,7 @@ import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import type { clusterOptions } from './options.ts';
 
-/** Finds the cluster that the cluster options of a command name; `certificateAuthority` is a PEM file. */
+/** Connects to the cluster that the cluster options of a command name. `certificateAuthority` is a PEM file. */
 export function openCluster(
   args: Arguments<typeof clusterOptions> & { readonly certificateAuthority?: string | undefined },
   environment: NodeJS.ProcessEnv,
@@ -11,7 +11,7 @@ export function openCluster(
 ): Promise<Cluster> {
   const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid } = args;
   const { clientCertificate, clientKey, tlsServerName, requestTimeout } = args;
-  // Not given is no wish to verify where the kubeconfig says otherwise.
+  // A missing option must not override the kubeconfig.
   const insecureSkipTlsVerify = args.insecureSkipTlsVerify || undefined;
   return connectCluster(
     {

@@ -2,9 +2,8 @@ import type { Context } from '../../lib/context.ts';
 import type { Terminal } from './terminal.ts';
 
 /**
- * What a shell offers for a value: files or folders, names in the kubeconfig, versions of bundles and mirror directories that are at hand,
- * releases of the mirror registry that are known, components of the bundle that the command line names, or nodes and UpgradeBundles of
- * the cluster.
+ * The kind of values that a shell suggests. Versions are those of local bundles and mirror directories; components are
+ * those of the bundle on the command line. Nodes and UpgradeBundles are read from the cluster.
  */
 export type Suggestion =
   | 'files'
@@ -18,28 +17,28 @@ export type Suggestion =
   | 'nodes'
   | 'upgrade-bundles';
 
-/** One option or positional argument: the parser, the help text and docs/reference.md all come from it. */
+/** One option or positional argument. The parser, the help text and docs/reference.md use this record. */
 export interface Option {
   readonly type: 'string' | 'number' | 'boolean';
-  /** A phrase for the help, beginning with a capital letter and without a full stop. */
+  /** A phrase for the help. It begins with a capital letter, and has no full stop. */
   readonly describe: string;
   readonly alias?: string | readonly string[];
-  /** A name of earlier versions: accepted, and shown nowhere. */
+  /** A name of earlier versions, which is accepted but not shown. */
   readonly hiddenAlias?: string;
-  /** May be given several times; the values are then an array, empty where it is not given. */
+  /** May be given several times. The values are then an array, which is empty by default. */
   readonly repeatable?: true;
   readonly required?: true;
   readonly default?: string | number | boolean;
   readonly choices?: readonly string[];
-  /** What a shell offers for its value where there are no choices; nothing where this is absent. */
+  /** The values that a shell suggests if there are no choices; undefined for none. */
   readonly suggest?: Suggestion;
-  /** The choices are in small letters, and may be given in capitals. */
+  /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
-  /** The smallest and the largest number that is accepted. */
+  /** The smallest and the largest accepted number. */
   readonly range?: readonly [number, number];
-  /** Throws PluginError for a value that cannot be right, whatever else is asked for; the option's name is put before the message. */
+  /** Throws a PluginError for an invalid value. The name of the option is added to the message. */
   readonly check?: (value: string) => Promise<void> | void;
-  /** Which headline of the help it stands under. */
+  /** The heading in the help. */
   readonly group?: string;
 }
 
@@ -62,31 +61,31 @@ type Argument<O extends Option> = O extends { repeatable: true }
 
 type CamelCase<S> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitalize<CamelCase<Tail>>}` : S;
 
-/** What a command is given for its option records: values by camel-case name (`pullSecret`). */
+/** The arguments of a command by its option records: values by camel-case name (`pullSecret`). */
 export type Arguments<O extends OptionRecord> = { readonly [K in keyof O as CamelCase<K>]: Argument<O[K]> };
 
-/** What a command has besides its arguments. */
+/** The environment of a command, in addition to its arguments. */
 export interface CommandSession {
-  /** The signal of Ctrl-C, the log, and a progress line called `Transferring`. */
+  /** The signal of Ctrl-C, the log, and a progress line with the label `Transferring`. */
   readonly context: Context;
-  /** Results on stdout, and progress lines with a name of their own. */
+  /** Prints results on stdout, and progress lines with other labels. */
   readonly terminal: Terminal;
   readonly environment: NodeJS.ProcessEnv;
   /** The standard input; nothing is read of it unless a command does. */
   readonly stdin: AsyncIterable<Buffer>;
-  /** The path that the program was started by. */
+  /** The path with which the program was started. */
   readonly executable: string;
-  /** What the program ends with when the command succeeds, where that is not 0. */
+  /** Sets the exit code for success, if it is not 0. */
   readonly setExitCode: (code: number) => void;
 }
 
-/** A command line and what it does, e.g. `['--version=4.20.3 --arch=x86_64', 'Bundle 4.20.3']`. */
+/** An example of a command line, and its description: `['--version=4.20.3 --arch=x86_64', 'Bundle 4.20.3']`. */
 export type Example = readonly [args: string, what: string];
 
 interface Description<O extends OptionRecord, P extends OptionRecord> {
-  /** A paragraph or two for the command's own help, below the one-line description. */
+  /** A paragraph or two for the help of the command, below its one-line description. */
   readonly details?: string;
-  /** The positional arguments by the names they have in the entry's `usage`. */
+  /** The positional arguments by their names in the entry's `usage`. */
   readonly positionals?: P;
   readonly options: O;
   readonly examples: readonly Example[];
@@ -95,58 +94,58 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
 }
 
 interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> extends Description<O, P> {
-  /** Does the work; throws PluginError. Results go to `session.terminal.print`. */
+  /** Runs the command. Throws PluginError. Prints results with `session.terminal.print`. */
   run(args: Arguments<O & P>, session: CommandSession): Promise<void>;
 }
 
-/** A command whose argument types have been checked and forgotten. */
+/** A command without the types of its arguments, which are checked before. */
 export interface Command extends Description<OptionRecord, OptionRecord> {
   run(args: Readonly<Record<string, unknown>>, session: CommandSession): Promise<void>;
 }
 
-/** Makes a command; what `run` gets is inferred from the option records. */
+/** Defines a command. The type of the arguments of `run` is inferred from the option records. */
 export function defineCommand<const O extends OptionRecord, const P extends OptionRecord = O>(
   specification: CommandSpecification<O, P>,
 ): Command {
   return specification;
 }
 
-/** A line in a program's list of commands. The command itself is loaded when it is used. */
+/** An entry in the list of commands of a program. Its command is loaded when it is used. */
 export interface CommandEntry {
-  /** The name and the positional arguments: `create`, `inspect <bundle>`; `$0 [release]` for the command without a name. */
+  /** The name and the positional arguments: `create`, `inspect <bundle>`; `$0 [release]` for the default command. */
   readonly usage: string;
-  /** One sentence for the list of commands, without a full stop. */
+  /** A phrase for the list of commands, without a full stop. */
   readonly describe: string;
   /** The heading of its group in the help of the program; `Commands:` by default. */
   readonly group?: string;
-  /** As those of a program, for this command. */
+  /** Additional spellings for this command. */
   readonly spellings?: Readonly<Record<string, string>>;
   load(): Promise<{ readonly command: Command }>;
 }
 
-/** One executable: its name as it is typed, what it is for, and its commands. */
+/** One program: its name on the command line, its description, and its commands. */
 export interface Program {
   readonly name: string;
   readonly describe: string;
   readonly commands: readonly CommandEntry[];
-  /** Words of the command line that stand for others: `--dry-run` for `--dry-run=client`. */
+  /** Words of the command line that are replaced by others: `--dry-run` by `--dry-run=client`. */
   readonly spellings?: Readonly<Record<string, string>>;
 }
 
-/** What stands in a `usage` in place of a word, where none is needed. */
+/** The name of the default command in a `usage`. */
 export const defaultName = '$0';
 
-/** The word that calls a command; `$0` where none does. */
+/** Returns the name of a command; `$0` for the default command. */
 export function commandNameOf(entry: CommandEntry): string {
   return entry.usage.split(' ', 1)[0] ?? entry.usage;
 }
 
-/** The command that a program is without the word of one. */
+/** Returns the default command of a program; undefined if it has none. */
 export function defaultOf(program: Program): CommandEntry | undefined {
   return program.commands.find((entry) => commandNameOf(entry) === defaultName);
 }
 
-/** What is typed to call a command: `oc adm-upgrade-bundle create`. */
+/** Returns the words that call a command: `oc adm-upgrade-bundle create`. */
 export function callOf(program: Program, entry: CommandEntry): string {
   return [program.name, commandNameOf(entry)].filter((word) => word !== defaultName).join(' ');
 }
@@ -156,7 +155,7 @@ export function namesOf([name, { alias = [] }]: readonly [name: string, option: 
   return [name, ...[alias].flat()];
 }
 
-/** How a command is called, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */
+/** Returns the usage of a command, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */
 export function usageOf(program: Program, entry: CommandEntry): string {
   return callOf(program, entry) + entry.usage.slice(commandNameOf(entry).length);
 }

@@ -19,12 +19,12 @@ export const commonOptions = {
   help: { type: 'boolean', alias: 'h', describe: 'Print this help', group: general },
 } as const satisfies OptionRecord;
 
-/** The option of a program, not of its commands. */
+/** The option of a program, but not of its commands. */
 export const versionOption = {
   version: { type: 'boolean', describe: 'Print the version of this program', group: general },
 } as const satisfies OptionRecord;
 
-/** The forms of `--dry-run` in kubectl and oc; its value is never a separate word. */
+/** The spellings of `--dry-run` in kubectl and oc. Its value is never a separate word. */
 export const dryRunSpellings = {
   '--dry-run': '--dry-run=client',
   '--dry-run=true': '--dry-run=client',

@@ -1,10 +1,10 @@
 import type { Context } from '../../lib/context.ts';
 import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
 
-/** How many of them are named. */
+/** The number of images that are listed. */
 const shown = 20;
 
-/** Warns of the images that the signature of the release does not cover. */
+/** Warns of the images that the release signature does not cover. */
 export function warnOfExtraImages(images: readonly string[], context: Context): void {
   const words = describeExtraImages(images);
   if (words === undefined) return;
@@ -12,7 +12,7 @@ export function warnOfExtraImages(images: readonly string[], context: Context): 
   context.log('warn', [`${words}:`, ...images.slice(0, shown), ...more].join('\n  '));
 }
 
-/** Rows of a result that name the images which the signature of the release does not cover; none where it covers all. */
+/** Returns rows of a result that list the images that the release signature does not cover; none if it covers all. */
 export function listExtraImages(images: readonly string[]): string[][] {
   const words = describeExtraImages(images);
   if (words === undefined) return [];

@@ -3,7 +3,7 @@ import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
 import type { Terminal } from './terminal.ts';
 
-/** Adds a hint to an error about the command line that names the help to read. */
+/** Adds a hint to a usage error that names the help to read. */
 export function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
   if (!isPluginError(error, 'usage') || error.hint !== undefined) {
     return error;
@@ -19,8 +19,8 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
 const exitCodes: Readonly<Partial<Record<ErrorCode, number>>> = { usage: 2, 'rolled-back': 3, 'rollback-failed': 4 };
 
 /**
- * Shows an error, with those of its settings that are options of the command, and returns the exit code. Without a command, no options
- * are shown.
+ * Shows an error, with its settings that are options of the command. Returns the exit code. Without a command, shows no
+ * options.
  */
 export function showFailure(
   error: unknown,
@@ -47,20 +47,20 @@ export function showFailure(
   return 1;
 }
 
-/** Returns the options that set what an error names. */
+/** Returns the options for the settings of an error. */
 function optionsFor(error: PluginError, options: OptionRecord): string[] {
   const names = settingsOf(error).map(kebabCase);
   return names.filter((name) => name in options).map((name) => `--${name}`);
 }
 
-/** Returns the settings of an error, or of the first of its causes that has any. */
+/** Returns the settings of an error, or of its first cause with settings. */
 function settingsOf(error: unknown): readonly SettingName[] {
   if (!(error instanceof Error)) return [];
   if (isPluginError(error) && error.settings.length > 0) return error.settings;
   return settingsOf(error instanceof AggregateError ? error.errors[0] : error.cause);
 }
 
-/** Returns the causes of an error, the nearest first. */
+/** Returns the causes of an error, the direct cause first. */
 function causesOf(error: unknown): unknown[] {
   if (!(error instanceof Error) || error.cause === undefined) return [];
   return [error.cause, ...causesOf(error.cause)];

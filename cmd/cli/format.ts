@@ -1,12 +1,12 @@
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-/** Bytes for people: `512 B`, `1.5 MiB`, `387 GiB`. */
+/** Formats a number of bytes: `512 B`, `1.5 MiB`, `387 GiB`. */
 export function formatBytes(bytes: number): string {
   const unit = unitOf(bytes);
   return `${formatIn(unit, bytes)} ${units[unit] ?? ''}`;
 }
 
-/** A part of some bytes for people, in the unit of the whole: `0.3/1.5 MiB`. */
+/** Formats a part of some bytes, in the unit of the whole: `0.3/1.5 MiB`. */
 export function formatShare(part: number, whole: number): string {
   const unit = unitOf(whole);
   return `${formatIn(unit, part)}/${formatIn(unit, whole)} ${units[unit] ?? ''}`;
@@ -24,14 +24,14 @@ function formatIn(unit: number, bytes: number): string {
   return value.toFixed(unit === 0 || value >= 99.95 ? 0 : 1);
 }
 
-/** The volumes of a bundle for people: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
+/** Formats the volumes of a bundle: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {
   const [first, last] = [volumes[0], volumes.at(-1)];
   const size = formatBytes(first?.size ?? 0);
   return `${volumes.length} files of ${size}: ${first?.name ?? ''} to ${last?.name ?? ''}`;
 }
 
-/** A time in seconds for people: `8s`, `2m05s`, `3h20m`. */
+/** Formats a time in seconds: `8s`, `2m05s`, `3h20m`. */
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const pad = (value: number): string => String(value).padStart(2, '0');
@@ -42,14 +42,14 @@ export function formatDuration(seconds: number): string {
   return minutes < 60 ? `${minutes}m${pad(whole % 60)}s` : `${Math.floor(minutes / 60)}h${pad(minutes % 60)}m`;
 }
 
-/** A bar of so many characters that is filled to a fraction from 0 to 1. */
+/** Returns a bar of `width` characters that is filled to a fraction from 0 to 1. */
 export function formatBar(fraction: number, width: number): string {
   const filled = Math.floor(fraction * width);
   return '█'.repeat(filled) + '░'.repeat(width - filled);
 }
 
 /**
- * Rows as aligned columns, two blanks apart, the first row being the header. A column whose name is in `right` is
+ * Formats rows as aligned columns with two spaces between them. The first row is the header. Columns in `right` are
  * aligned to the right.
  */
 export function formatTable(rows: readonly (readonly string[])[], right: readonly string[] = []): string {
@@ -66,14 +66,14 @@ export function formatTable(rows: readonly (readonly string[])[], right: readonl
   return rows.map(format).join('\n');
 }
 
-/** Names and values as indented lines, the values below each other. */
+/** Formats names and values as indented lines, with the values aligned. */
 export function formatFields(fields: readonly (readonly string[])[]): string {
   return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${value}`).join('\n');
 }
 
-/** Plain data as YAML, for `-o yaml`. */
+/** Formats plain data as YAML, for `-o yaml`. */
 export async function formatYaml(value: unknown): Promise<string> {
-  // Loaded when it is needed: most commands are done before it would be there.
+  // Loaded on first use, because most commands do not need it.
   const { stringify } = await import('yaml');
   return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
 }

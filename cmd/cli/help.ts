@@ -13,7 +13,7 @@ import {
 } from './command.ts';
 import { commonOptions, versionOption } from './commonOptions.ts';
 
-/** The width of a help text that does not go to a terminal, in columns. */
+/** The width of a help text if it is not printed on a terminal, in columns. */
 export const defaultWidth = 100;
 
 /** The group of options that only the command `options` lists. */
@@ -114,7 +114,7 @@ function formatRows(heading: string, rows: readonly Row[], width: number): strin
   return [heading, ...lines].join('\n');
 }
 
-/** Breaks text into lines of a width. An indented line stays as it is. */
+/** Breaks text into lines of a width. Keeps an indented line unchanged. */
 function wrap(text: string, width: number): string {
   return text
     .split('\n')

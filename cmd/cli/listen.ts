@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 
-/** Reads an address with a port, such as `127.0.0.1:5000` or `[::1]:0`. Throws `usage`. */
+/** Parses an address with a port, such as `127.0.0.1:5000` or `[::1]:0`. Throws `usage`. */
 export function parseListen(text: string): { host: string; port: number } {
   const [, bracketed, plain, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+)):([0-9]{1,5})$/.exec(text) ?? [];
   const host = bracketed ?? plain;

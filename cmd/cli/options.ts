@@ -28,7 +28,7 @@ export const baseOption = {
   },
 } as const satisfies OptionRecord;
 
-/** Options of every command that talks to a registry. */
+/** The options of every command that uses a registry. */
 export const registryOptions = {
   'pull-secret': {
     type: 'string',
@@ -71,7 +71,7 @@ export const registryOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** Options of every command that checks who signed a release. */
+/** The options of every command that checks release signatures. */
 export const trustOptions = {
   'signature-store': {
     type: 'string',
@@ -111,7 +111,7 @@ export const signedImagesOption = {
   },
 } as const satisfies OptionRecord;
 
-/** Options that choose a release: a version and an architecture, or an image. */
+/** The options that choose a release: a version and an architecture, or an image. */
 export const releaseOptions = {
   version: {
     type: 'string',
@@ -140,7 +140,7 @@ export const releaseOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** Options of every command that talks to a cluster, by the names that kubectl has for them. */
+/** The options of every command that uses a cluster, with the names of kubectl. */
 export const clusterOptions = {
   kubeconfig: {
     type: 'string',
@@ -203,7 +203,7 @@ export const clusterOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** As `clusterOptions`, for a command that talks to no registry: the authority is that of the API server. */
+/** Like `clusterOptions`, for a command that uses no registry: the CA is that of the API server. */
 export const clusterAccessOptions = {
   ...clusterOptions,
   'certificate-authority': {
@@ -225,14 +225,14 @@ export const dryRunOption = {
   },
 } as const satisfies OptionRecord;
 
-/** The `-o, --output` of a command with a result; `choices` are the formats that it offers in addition to plain words. */
+/** Returns the `-o, --output` of a command with a result. `choices` are the formats in addition to text. */
 export function outputOption<const C extends readonly string[]>(choices: C) {
   return {
     output: { type: 'string', alias: 'o', hiddenAlias: 'format', choices, describe: 'Output format' },
   } as const satisfies OptionRecord;
 }
 
-/** As `outputOption`, for a command whose `--output` is a folder. */
+/** Does the same as `outputOption`, for a command whose `--output` is a folder. */
 export function formatOption<const C extends readonly string[]>(choices: C) {
   return { format: { type: 'string', alias: 'o', choices, describe: 'Output format' } } as const satisfies OptionRecord;
 }

@@ -1,6 +1,6 @@
 import { format } from 'node:util';
 
-/** Sends what packages and Node.js itself would print, such as `MaxListenersExceededWarning`, to a listener instead. */
+/** Redirects output of packages and Node.js itself, such as `MaxListenersExceededWarning`, to a listener. */
 export function capturePackageOutput(listen: (text: string) => void): void {
   process.removeAllListeners('warning').on('warning', ({ name, message }) => {
     listen(`${name}: ${message}`);

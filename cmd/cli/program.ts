@@ -15,7 +15,7 @@ import { defaultWidth, formatHelp } from './help.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
 
-/** Returns the words of a command line as the parser needs them: `help create` is `create --help`. */
+/** Returns the words of a command line in the form for the parser: `help create` becomes `create --help`. */
 export function respell(argv: readonly string[], { spellings, commands }: Program): string[] {
   const isHelp = argv[0] === 'help' || argv.at(-1) === 'help';
   const words = isHelp ? [...argv.filter((word) => word !== 'help'), '--help'] : argv;
@@ -73,7 +73,8 @@ export async function parse(
 }
 
 async function createParser(program: Program): Promise<Argv> {
-  // Completion, which runs at every key, does not load it: it takes as long as everything else together.
+  // Completion runs at every key and does not load the parser, because loading it takes as long as
+  // all other work.
   const { default: yargs } = await import('yargs');
   return (
     yargs()
@@ -86,7 +87,7 @@ async function createParser(program: Program): Promise<Argv> {
         throw error ?? new PluginError('usage', message ?? 'the command line is invalid');
       })
       .help(false)
-      // A command may have its own: `create --version=4.20.3`.
+      // A command may have its own option `version`: `create --version=4.20.3`.
       .version(false)
       .options(toYargs(commonOptions))
   );

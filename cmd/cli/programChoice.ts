@@ -2,8 +2,8 @@ import { basename } from 'node:path';
 import type { Program } from './command.ts';
 
 /**
- * Which of several programs in one executable is meant: the one that the executable is called by, such as `oc-adm_upgrade_bundle` or
- * `kubectl-adm_upgrade_bundle.exe`; else the one that is the first word, `adm-upgrade-bundle`; else the first. Throws nothing.
+ * Chooses one of several programs in an executable: by the name of the executable, such as `oc-adm_upgrade_bundle` or
+ * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Never throws.
  */
 export function chooseProgram(
   programs: readonly [Program, ...Program[]],
@@ -18,20 +18,23 @@ export function chooseProgram(
 }
 
 /**
- * Tells whether one of the names that a program is called by is the one that kubectl calls for the words of a plugin:
+ * Returns whether a program was called with the name that kubectl uses for completing the words of a plugin:
  * `kubectl_complete-adm_upgrade_bundle`.
  */
 export function isCompleter(names: readonly string[]): boolean {
   return names.some((name) => /^(oc|kubectl)_complete-/.test(basename(name)));
 }
 
-/** Names a program as it was called: `kubectl adm-upgrade-bundle` if one of the names of its process says so. */
+/**
+ * Renames a program after the name with which it was called: `kubectl adm-upgrade-bundle` if its process has such a
+ * name.
+ */
 export function nameAsCalled(program: Program, names: readonly string[]): Program {
   const isKubectl = names.some((name) => basename(name).startsWith('kubectl-'));
   return isKubectl ? { ...program, name: program.name.replace(/^oc /, 'kubectl ') } : program;
 }
 
-/** What is typed after `oc`. */
+/** Returns the word after `oc`. */
 function wordOf({ name }: Program): string {
   return name.replace(/^oc /, '');
 }

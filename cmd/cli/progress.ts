@@ -1,10 +1,10 @@
 import type { TransferEvent } from '../../lib/context.ts';
 import { formatBar, formatBytes, formatDuration, formatShare } from './format.ts';
 
-/** The time that the rate is measured over, in milliseconds. Without a byte for so long, a transfer has stalled. */
+/** The time over which the rate is measured, in milliseconds. A transfer without a byte in this time has stalled. */
 const rateWindow = 15_000;
 
-/** The shortest bar that shows something, in characters. */
+/** The shortest bar, in characters. */
 const shortestBar = 5;
 
 /** A part of a progress line. The part with the lowest rank is left out first if the line is too short. */
@@ -13,12 +13,12 @@ interface Part {
   readonly rank: number;
 }
 
-/** The state of one transfer: fed with events, shown as a line. */
+/** The state of one transfer. It counts events and formats a line. */
 export class Progress {
   readonly #label: string;
   readonly #samples: { time: number; bytes: number }[];
   readonly #start: number;
-  /** When the last byte arrived. */
+  /** The time of the last byte. */
   #last: number;
   #manifests: { readonly read: number; readonly images: number } | undefined;
   #images = 0;
@@ -27,7 +27,7 @@ export class Progress {
   #present = 0;
   #moved = 0;
 
-  /** `label` begins the line (`Downloading`); `now` is the time in milliseconds. */
+  /** `label` begins the line (`Downloading`). `now` is the time in milliseconds. */
   constructor(label: string, now: number) {
     this.#label = label;
     this.#start = now;
@@ -79,8 +79,9 @@ export class Progress {
   }
 
   /**
-   * The state at time `now` in milliseconds, such as `Downloading  35%  1.2/3.4 GiB, 110 MiB/s, 20s left, 12/190 images`.
-   * Leaves out parts that exceed `width` characters. A bar of at most `bar` characters takes the space that is left.
+   * Formats the state at time `now` in milliseconds, such as `Downloading 35% 1.2/3.4 GiB, 110 MiB/s, 20s left, 12/190
+   * images`. Leaves out parts that exceed `width` characters. A bar of at most `bar` characters takes the remaining
+   * space.
    */
   line(now: number, { bar = 0, width = Infinity } = {}): string {
     const { label, fraction, parts } = this.#describe(now);
@@ -122,7 +123,7 @@ export class Progress {
     return this.#present + this.#moved;
   }
 
-  /** Bytes per second: over the last moments, and at the end over the whole time. */
+  /** Returns the bytes per second: over the last seconds, and at the end over the whole time. */
   #rate(now: number, isDone: boolean): number {
     if (isDone) return this.#moved / Math.max(1, (this.#last - this.#start) / 1000);
     this.#samples.push({ time: now, bytes: this.#moved });

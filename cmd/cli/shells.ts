@@ -1,6 +1,6 @@
 import type { OptionRecord } from './command.ts';
 
-/** The argument of every command that prints something for a shell. */
+/** The argument of every command that prints a script for a shell. */
 export const shellArgument = {
   shell: { type: 'string', required: true, choices: ['bash', 'zsh', 'fish'], describe: 'The shell' },
 } as const satisfies OptionRecord;

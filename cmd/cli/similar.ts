@@ -1,15 +1,15 @@
-/** The candidate that somebody may have meant who typed a word: begun with it, or at most two keystrokes away. */
+/** Returns the candidate that the user probably meant: it begins with the word, or differs by at most two letters. */
 export function findSimilar(word: string, candidates: readonly string[]): string | undefined {
   const begun = candidates.find((candidate) => word.length > 2 && candidate.startsWith(word));
   if (begun !== undefined) return begun;
   const [nearest] = candidates
     .map((candidate) => ({ candidate, distance: distanceOf(word, candidate) }))
     .sort((a, b) => a.distance - b.distance);
-  // Of a short word, two keystrokes are most of it.
+  // For a short word, two letters are most of it.
   return nearest && nearest.distance <= Math.min(2, word.length / 2) ? nearest.candidate : undefined;
 }
 
-/** Levenshtein's distance: how many letters have to be added, removed or replaced. */
+/** Returns Levenshtein's distance: the number of letters to add, remove or replace. */
 function distanceOf(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (const [index, letter] of Array.from(a).entries()) {

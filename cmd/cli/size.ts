@@ -14,8 +14,8 @@ const factors: Readonly<Record<string, number>> = {
 };
 
 /**
- * Reads a size as Kubernetes writes it: `3900M` is in powers of 1000, `3900Mi` in powers of 1024, a bare number in bytes;
- * a `B` may follow. Throws `usage` for anything else, and for less than a byte.
+ * Parses a size of Kubernetes: `3900M` is in powers of 1000, `3900Mi` in powers of 1024, a number without a unit in
+ * bytes. A `B` may follow. Throws `usage` for other texts, and for less than a byte.
  */
 export function parseSize(text: string): number {
   const [, digits = '', unit = ''] = /^(\d{1,15}(?:\.\d{1,6})?)([A-Za-z]{0,2}?)B?$/.exec(text) ?? [];

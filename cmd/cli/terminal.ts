@@ -3,10 +3,10 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import { Progress } from './progress.ts';
 
-/** When progress is printed as plain lines: the first time by default, and how often after that, in milliseconds. */
+/** The delay of the first plain line of progress, and the interval of the next lines, in milliseconds. */
 const firstLine = 2_000;
 const nextLine = 30_000;
-/** How often a live line is renewed, in milliseconds. */
+/** The interval of updates to a live line, in milliseconds. */
 const liveInterval = 200;
 const barWidth = 20;
 
@@ -17,17 +17,17 @@ export type OutputStream = NodeJS.WritableStream & {
   readonly rows?: number;
 };
 
-/** What a Terminal is made of. */
+/** Options of a Terminal. */
 export interface TerminalOptions {
   readonly stdout: OutputStream;
   readonly stderr: OutputStream;
-  /** `NO_COLOR` and `TERM` matter. */
+  /** The environment, for `NO_COLOR` and `TERM`. */
   readonly environment: NodeJS.ProcessEnv;
-  /** When the first plain line of progress is told, in milliseconds. */
+  /** The delay of the first plain line of progress, in milliseconds. */
   readonly firstProgress?: number;
-  /** Shows warnings and errors only. */
+  /** Show only warnings and errors. */
   readonly quiet?: boolean;
-  /** Shows the lines of the log that are meant for finding out why. */
+  /** Also show debug lines of the log. */
   readonly verbose?: boolean;
   /** Begins each line of stderr with the time and the level, for the log of a pod. */
   readonly isService?: boolean;
@@ -36,16 +36,19 @@ export interface TerminalOptions {
 /** The level of a line of stderr. */
 type LineLevel = LogLevel | 'error';
 
-/** Results on stdout; progress, the log and errors on stderr: live where stderr is a terminal, plain lines where it is not. */
+/**
+ * Prints results on stdout, and progress, the log and errors on stderr: as live lines if stderr is a terminal, else as
+ * plain lines.
+ */
 export class Terminal {
   readonly #options: TerminalOptions;
   readonly #colors: ChalkInstance | undefined;
   readonly #spinner: Ora | undefined;
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
-  /** The last plain line of each transfer that has one. */
+  /** The last plain line of each transfer. */
   readonly #told = new Map<string, string>();
-  /** How many lines of stdout the next redraw draws over. */
+  /** The number of lines of stdout that the next redraw overwrites. */
   #drawn = 0;
 
   private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
@@ -54,7 +57,7 @@ export class Terminal {
     this.#spinner = spinner;
   }
 
-  /** Makes a terminal; what draws live lines is loaded only where there is a terminal to draw on. */
+  /** Creates a terminal. Loads the packages for live lines only if stderr is a terminal. */
   static async open(options: TerminalOptions): Promise<Terminal> {
     const { stderr, environment, quiet } = options;
     if (stderr.isTTY !== true || environment['TERM'] === 'dumb') {
@@ -73,26 +76,26 @@ export class Terminal {
     return new Terminal(options, colors, spinner);
   }
 
-  /** Whether the user asked to be told more. */
+  /** Whether the user requested debug lines. */
   get verbose(): boolean {
     return this.#options.verbose === true;
   }
 
-  /** Writes a result, or a part of one, as a line of stdout. */
+  /** Prints a result, or a part of one, as a line of stdout. */
   print(text: string): void {
-    // A live line would share the terminal with it, and a plain one come after it.
+    // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
     this.#drawn = 0;
     this.#options.stdout.write(`${disarm(text)}\n`);
   }
 
-  /** Whether results go to a terminal, where they can be drawn over. */
+  /** Whether results go to a terminal, where they can be overwritten. */
   get live(): boolean {
     const { stdout, environment } = this.#options;
     return stdout.isTTY === true && environment['TERM'] !== 'dumb';
   }
 
-  /** Writes a result over what the last redraw has written, on a terminal; what does not fit on the screen is left out. */
+  /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
   redraw(text: string): void {
     const { columns = 80, rows = 24 } = this.#options.stdout;
     const lines = disarm(text).split('\n');
@@ -103,7 +106,7 @@ export class Terminal {
     this.#drawn = fitting.length;
   }
 
-  /** Writes a line of the log, if its level is to be shown. */
+  /** Prints a line of the log, unless its level is hidden. */
   readonly log = (level: LogLevel, text: string): void => {
     const message = disarm(text);
     if (level === 'debug' && this.verbose) this.#write(this.#colors?.gray(message) ?? message, level);
@@ -111,7 +114,7 @@ export class Terminal {
     if (level === 'warn') this.#write(`${this.#mark('warning:')}${message}`, level);
   };
 
-  /** Writes why the run failed, what to do, and options to try; then each detail on its own line. */
+  /** Prints why the run failed, what to do, and options to try; then each detail on its own line. */
   showError(
     message: string,
     {
@@ -128,12 +131,12 @@ export class Terminal {
     }
   }
 
-  /** Gives the listener for one class of transfer, which gets a progress line that begins with `label`: `Downloading`. */
+  /** Returns the listener for a transfer. Its progress line begins with `label`: `Downloading`. */
   readonly transfer = (label: string): ((event: TransferEvent) => void) => {
     return (event) => {
       let progress = this.#transfers.get(label);
       if (progress === undefined) {
-        // The lines of the transfers before it come first.
+        // The lines of earlier transfers come first.
         if (this.#told.size > 0) this.#tell();
         progress = new Progress(label, Date.now());
         this.#transfers.set(label, progress);
@@ -143,7 +146,7 @@ export class Terminal {
     };
   };
 
-  /** Ends live lines and gives the cursor back. Plain lines, if there were any, get a last one. */
+  /** Ends live lines, and restores the cursor. Prints a last plain line for transfers with plain lines. */
   close(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -194,14 +197,17 @@ export class Terminal {
   }
 
   #lines(bar: number): Map<string, string> {
-    // A line that wrapped could not be drawn over; the spinner and its blank take two columns.
+    // A wrapped line cannot be overwritten. The spinner and a space take two columns.
     const width = bar > 0 ? Math.max(1, (this.#options.stderr.columns ?? 80) - 3) : Infinity;
     const started = [...this.#transfers].filter(([, progress]) => progress.started);
     return new Map(started.map(([label, progress]) => [label, progress.line(Date.now(), { bar, width })]));
   }
 }
 
-/** Takes out of a text what a terminal would obey, or show in another order: it may quote what a stranger wrote. */
+/**
+ * Replaces characters that control a terminal or change the order of text, because the text may quote untrusted
+ * content.
+ */
 function disarm(text: string): string {
   return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
 }

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { messageOf, PluginError } from '../../lib/errors.ts';
 
-/** The token in a file, without the line end. Throws `not-readable` and `invalid-file`; never says what is in it. */
+/** Reads the token in a file, without the line end. Throws `not-readable` and `invalid-file`, without the content. */
 export async function readToken(file: string): Promise<string> {
   const text = await readFile(file, 'utf8').catch((cause: unknown) => {
     throw new PluginError('not-readable', `${file} cannot be read: ${messageOf(cause)}`, { cause });

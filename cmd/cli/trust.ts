@@ -8,13 +8,16 @@ import { trustOptions } from './options.ts';
 
 const { 'signature-store': _store, ...rest } = trustOptions;
 
-/** The trust options of a command that asks no network: a cluster without a registry has no way to a signature store either. */
+/**
+ * The trust options of a command that uses no network. A cluster without a registry cannot reach a signature store
+ * either.
+ */
 export const offlineTrustOptions = rest;
 
-/** The trust options of a command, which may have that for images besides. */
+/** The trust options of a command, and its option for images if it has one. */
 type TrustArguments = Arguments<typeof trustOptions> & { readonly requireSignedImages?: boolean };
 
-/** Whom to believe about a release, by the trust options of a command. */
+/** Returns the trust for a release, from the trust options of a command. */
 export function trustOf(args: TrustArguments): Omit<VerifyTrust, 'fetchFile'> {
   return {
     keyrings: args.signatureKeyring,
@@ -25,17 +28,17 @@ export function trustOf(args: TrustArguments): Omit<VerifyTrust, 'fetchFile'> {
   };
 }
 
-/** Whom to believe about a bundle, by `offlineTrustOptions`. */
+/** Returns the trust for a bundle, from `offlineTrustOptions`. */
 export function offlineTrustOf(args: Omit<TrustArguments, 'signatureStore'>): VerifyTrust {
   return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
 }
 
-/** How signature stores are asked over some connections. */
+/** Returns a function that fetches files of signature stores over some connections. */
 export function fetcherOf(connections: Connections, context: Context): FetchFile {
   return (url, limit) => fetchFile(connections, url, limit, context);
 }
 
-/** Who signed a release, as a line of words. */
+/** Returns the signers of a release as text. */
 export function nameSigners({ release, signatures }: SignedRelease): string {
   const own = signatures.get(release.digest) ?? [];
   if (own.length === 0) return 'no trusted key';

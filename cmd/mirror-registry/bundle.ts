@@ -45,7 +45,7 @@ const options = {
   ...registryHostOptions,
 } as const;
 
-/** `bundle`: the images of a mirror registry in a file, for hosts without a network. */
+/** `bundle`: creates, inspects and pushes bundles with the images of a mirror registry. */
 export const command = defineCommand({
   details:
     'create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted run resumes. ' +

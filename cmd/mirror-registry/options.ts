@@ -52,7 +52,7 @@ export const registryHostOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** Detects the mirror registry that the options name. Throws as `detectInstallation`. */
+/** Detects the mirror registry that the options name. Throws the errors of `detectInstallation`. */
 export async function findInstallation(
   args: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -61,7 +61,7 @@ export async function findInstallation(
   return { ...(await detectInstallation(files, detectOptionsOf(args, environment))), files };
 }
 
-/** Returns where to search for an installation. */
+/** Returns the places to search for an installation. */
 function detectOptionsOf(
   { scope, userHome, quayRoot }: Arguments<typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -198,7 +198,7 @@ export const executionOptions = {
   },
 } as const satisfies OptionRecord;
 
-/** Returns the input of a change. Throws `usage`, and as `detectInstallation`. */
+/** Returns the input of a change. Throws `usage`, and the errors of `detectInstallation`. */
 export async function requestOf(
   args: Arguments<typeof executionOptions & typeof registryHostOptions>,
   environment: NodeJS.ProcessEnv,
@@ -226,7 +226,7 @@ export async function requestOf(
 export const uninstallOptions = { podman: executionOptions.podman, systemctl: executionOptions.systemctl } as const;
 
 /**
- * Returns the input of an uninstallation, even if the configuration is missing. Throws `usage`, and as
+ * Returns the input of an uninstallation, even if the configuration is missing. Throws `usage`, and the errors of
  * `locateInstallation`.
  */
 export async function uninstallRequestOf(

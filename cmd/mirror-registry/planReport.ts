@@ -32,7 +32,7 @@ export const planOptions = {
 } as const satisfies OptionRecord;
 
 /**
- * Plans the upgrade that the options name, and tells whether a change is unfinished. Asks podman for images; changes
+ * Plans the upgrade that the options name, and returns whether a change is unfinished. Asks podman for images. Changes
  * nothing.
  */
 export async function makePlan(
@@ -55,8 +55,8 @@ export async function makePlan(
 }
 
 /**
- * Returns a function that asks podman for the ID of an image; undefined if the podman of this machine and user is
- * missing, or not that of the registry.
+ * Returns a function that asks podman for the ID of an image; undefined if podman is missing, or belongs to another
+ * machine or user than the registry.
  */
 async function openImageFinder(
   { root, podman }: Arguments<typeof registryHostOptions & typeof podmanOption>,
@@ -77,7 +77,7 @@ async function openImageFinder(
   return (image) => findImage(commands, image, signal);
 }
 
-/** Returns the exit code of a plan: 1 if it is blocked, and `changesExitcode` if there is something to do. */
+/** Returns the exit code of a plan: 1 if it is blocked, and `changesExitcode` if there are changes to make. */
 export function exitCodeOf(
   plan: UpgradePlan,
   unfinished: boolean,
@@ -87,7 +87,7 @@ export function exitCodeOf(
   return isUpToDate(plan) && plan.due.length === 0 && !unfinished ? 0 : changesExitcode;
 }
 
-/** Formats a plan in the requested format, with `more` in front of its data. */
+/** Formats a plan in the requested format. `more` comes before its data. */
 export async function formatPlan(
   plan: UpgradePlan,
   { output, diff }: Pick<Arguments<typeof planOptions>, 'output' | 'diff'>,

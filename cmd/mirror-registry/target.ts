@@ -53,8 +53,8 @@ export const upgradeOptions = {
 } as const satisfies OptionRecord;
 
 /**
- * Returns the images that the options name, and their release, to be closed. Throws `usage` for an unknown release, and
- * as `openRegistryRelease`.
+ * Returns the images that the options name, and their release, which the caller closes. Throws `usage` for an unknown
+ * release, and the errors of `openRegistryRelease`.
  */
 export async function openTarget(
   args: Arguments<typeof upgradeOptions>,
@@ -100,8 +100,8 @@ export async function openReading(
 }
 
 /**
- * Returns the CA of the registry itself, if `reference` is in it, because the host may not trust it. Undefined for
- * other registries.
+ * Returns the CA of the registry itself if `reference` is in it, because the host may not trust it; undefined for other
+ * registries.
  */
 export async function ownAuthority(
   { files, installation }: { readonly files: HostFiles; readonly installation: Installation },

@@ -7,7 +7,7 @@ import type { OptionRecord } from '../cli/command.ts';
 import { registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { upgradeOptions } from './target.ts';
 
-/** Exit code of `plan` in a timer if there is something to do; no error has it. */
+/** The exit code of `plan` in a timer if there are changes to make. No error has this code. */
 const changesExitCode = 10;
 
 const carried: OptionRecord = { ...upgradeOptions, ...renewalOptions, ...podmanOption, ...registryHostOptions };

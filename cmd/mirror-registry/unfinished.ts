@@ -7,10 +7,10 @@ import { UpgradeRecords } from '../../lib/mirror-registry/change/upgradeRecords.
 
 /** An upgrade, renewal or rollback that was interrupted. */
 export interface Unfinished {
-  /** As the subject of a sentence. */
+  /** The title, as the subject of a sentence. */
   readonly title: string;
   readonly phase: string;
-  /** ISO 8601. */
+  /** The start time, ISO 8601. */
   readonly begun: string;
 }
 
@@ -32,7 +32,7 @@ export async function findUnfinished(
   }
 }
 
-/** Says what to do about an unfinished change. */
+/** Describes an unfinished change, and what to do. */
 export function describeUnfinished({ title, phase }: Unfinished): string {
   return `${title} is unfinished (${phase}): run the same command again to resume it, or 'rollback', or 'rollback --abandon'`;
 }

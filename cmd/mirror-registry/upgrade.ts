@@ -8,7 +8,7 @@ import { executionOptions, registryHostOptions, renewalOf, renewalOptions, reque
 import { exitCodeOf, formatPlan, makePlan, planOptions } from './planReport.ts';
 import { openTarget, upgradeOptions } from './target.ts';
 
-/** `upgrade`: carries out the plan. */
+/** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
   details:
     'Carries out the plan: loads the images while the registry runs, makes a backup, changes the units and certificates, and restarts the ' +

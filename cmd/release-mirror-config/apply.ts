@@ -6,7 +6,7 @@ import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, t
 import { trustOf } from '../cli/trust.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
 
-/** `apply`: the configuration in a folder or bundle to a cluster. */
+/** `apply`: applies the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({
   details:
     'Checks the signature of the release in a bundle or mirror directory, without a network unless --signature-store names one. Then ' +

@@ -3,7 +3,7 @@ import { PluginError } from '../../lib/errors.ts';
 import type { ApplyOutcome } from '../../lib/kubernetes/apply.ts';
 import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
 
-/** How a run was only tried. */
+/** The kind of dry run. */
 export type DryRun = 'none' | 'client' | 'server';
 
 /** Logs the warnings and errors of applied objects. */
@@ -46,7 +46,7 @@ export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun)
   );
 }
 
-/** Marks a line of a dry run. */
+/** Returns the suffix for a line of a dry run. */
 export function suffixOf(dryRun: DryRun): string {
   return { none: '', client: ' (dry run)', server: ' (server dry run)' }[dryRun];
 }

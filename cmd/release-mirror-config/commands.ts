@@ -2,7 +2,7 @@ import type { Program } from '../cli/command.ts';
 import { optionsCommand, shellCommands } from '../cli/commands/commonCommands.ts';
 import { dryRunSpellings } from '../cli/commonOptions.ts';
 
-/** What `oc adm-release-mirror-config` can do. */
+/** The program `oc adm-release-mirror-config`. */
 export const releaseMirrorConfig: Program = {
   name: 'oc adm-release-mirror-config',
   describe: 'Mirror an OpenShift release and the configuration that goes with it.',

@@ -3,7 +3,7 @@ import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { mirrorOptions } from './options.ts';
 
-/** The command without a word: mirrors a release and what goes with it. */
+/** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({
   details:
     'Names the release by a version, an image, a bundle or mirror directory, or as file://openshift/release:TAG with --from-dir. Its ' +
@@ -26,7 +26,7 @@ export const command = defineCommand({
     ['4.20.3 --apply-config', 'Only bring the signature of a release into the cluster'],
   ],
   async run(args, { context, terminal, environment }) {
-    // The help of the program loads this file, so the work is loaded when it runs.
+    // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
     const { printMirrorOutcome } = await import('./summary.ts');
     const { readRequest } = await import('./request.ts');
@@ -37,7 +37,7 @@ export const command = defineCommand({
     const access = {
       registries: await openAccess(args, environment),
       openCluster: (requestTimeout?: string) => {
-        // --certificate-authority is for registries, as it is for oc.
+        // As in oc, --certificate-authority is for registries.
         const options = { ...args, certificateAuthority: undefined };
         return openCluster({ ...options, requestTimeout: args.requestTimeout ?? requestTimeout }, environment, context);
       },

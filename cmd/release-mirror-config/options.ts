@@ -3,7 +3,9 @@ import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptio
 const destination = 'Destination:';
 const configuration = 'Configuration:';
 
-/** The options of the mirror command: those of `oc adm release mirror`, by the same names, and ours. */
+/**
+ * The options of the mirror command: the options of `oc adm release mirror` with the same names, and additional ones.
+ */
 export const mirrorOptions = {
   from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
   'from-dir': {
@@ -67,7 +69,7 @@ export const mirrorOptions = {
   'print-mirror-instructions': {
     type: 'string',
     choices: ['idms', 'icsp', 'none'],
-    // As oc reads them.
+    // oc accepts them in any case.
     anyCase: true,
     default: 'idms',
     describe: 'Which kind of mirror set is written and printed, if any',

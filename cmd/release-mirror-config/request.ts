@@ -10,7 +10,7 @@ import type { mirrorOptions } from './options.ts';
 /** The arguments of the mirror command. */
 export type MirrorArguments = Arguments<typeof mirrorOptions> & { readonly release: string | undefined };
 
-/** Reads the request. Throws `usage` for arguments that contradict each other, as `oc adm release mirror` does. */
+/** Converts the arguments to a request. Throws `usage` for contradicting arguments, as `oc adm release mirror` does. */
 export function readRequest(args: MirrorArguments): MirroringRequest {
   const { release, from, to, toDir, toImageStream, toMirror, toReleaseImage, skipReleaseImage } = args;
   if (release !== undefined && from !== undefined) refuse('the release is named twice: by the argument and by --from');
@@ -46,7 +46,7 @@ export function readRequest(args: MirrorArguments): MirroringRequest {
       '--overwrite replaces objects of the cluster, and neither --apply-config nor --apply-release-image-signature is given',
     );
   }
-  // As oc has it: without another place, the mapping is for a repository of that name.
+  // As in oc, the default destination of the mapping is a repository with this name.
   const place = to ?? (toDir === undefined && toMirror ? 'docker.io/openshift/release' : undefined);
   const { arch, printMirrorInstructions: kind, dryRun } = args;
   return {

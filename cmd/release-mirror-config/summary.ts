@@ -14,7 +14,7 @@ import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes,
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
 
-/** Prints what a run did, then throws the error for what it could not do. */
+/** Prints the result of a run, then throws its error if it was not complete. */
 export function printMirrorOutcome(
   outcome: MirrorOutcome,
   args: MirrorArguments,
@@ -31,7 +31,7 @@ export function printMirrorOutcome(
   checkOutcomes(outcome.applied, args.dryRun);
 }
 
-/** What happened as text for people and scripts: in the words of `oc adm release mirror`, where it has any. */
+/** Formats the result as text for users and scripts, in the words of `oc adm release mirror` if it has any. */
 function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
   const { images, measure, imported, files, applied, mirrors, updateService } = outcome;
   const { dryRun } = args;
@@ -46,7 +46,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
     formatSuccess(outcome, args),
     changes.join('\n'),
     formatUpload(outcome, args),
-    // In a dry run too: many make one for these lines only.
+    // In a dry run too, because many users run it only for these lines.
     mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(mirrors.kind, mirrors.sources) : '',
     ...(dryRun === 'none'
       ? [
@@ -62,7 +62,7 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
   return sections.filter((section) => section !== '').join('\n\n');
 }
 
-/** The same as plain data. */
+/** Returns the result as plain data. */
 function toPlainMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): object {
   const { signed, images, result, measure, imported, files, applied, mirrors } = outcome;
   const { version, arch, pullspec, digest } = signed.release;
@@ -125,18 +125,21 @@ function formatUpgrade(outcome: MirrorOutcome): string {
   return `To update a cluster that finds the images there, run:\n\n    ${upgradeCommand(outcome)}`;
 }
 
-/** The release by digest, as `oc adm upgrade --to-image` needs it: at its new place, or by its own name where that is a directory. */
+/**
+ * Returns the release by digest, for `oc adm upgrade --to-image`: at its destination or, if that is a directory, by its
+ * original name.
+ */
 function updateImageOf({ signed, images }: MirrorOutcome): string {
   const own = images.find(({ digest }) => digest === signed.release.digest);
   return own?.target.place.kind === 'registry' ? formatTarget(own.target, own.digest) : signed.release.pullspec;
 }
 
-// The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
+// A release image in a private registry is not among the recommended updates, so the update must be explicit.
 function upgradeCommand(outcome: MirrorOutcome): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${updateImageOf(outcome)}`;
 }
 
-/** Whether the cluster has the mirror set by now. */
+/** Returns whether the cluster has the mirror set. */
 function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): boolean {
   return applied.some(
     ({ manifest, outcome }) =>
@@ -153,7 +156,7 @@ function formatConfigAdvice({ files, applied }: MirrorOutcome, args: MirrorArgum
   return `To apply the configuration to a cluster, run:\n\n    ${command}`;
 }
 
-/** Formats how many blobs moved: `12 blobs copied (3 MiB), 4 there already`. */
+/** Formats the numbers of blobs: `12 blobs copied (3 MiB), 4 there already`. */
 function formatCounts({ blobs: { copied, mounted, skipped }, bytes }: MirrorResult): string {
   return [
     `${copied} blobs copied (${formatBytes(bytes)})`,

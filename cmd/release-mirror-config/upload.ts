@@ -7,7 +7,7 @@ import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import type { MirrorArguments } from './request.ts';
 
-/** How images that went to a directory get from there into a registry; empty where there are none. */
+/** Formats the commands that copy images from a directory to a registry; empty if there are none. */
 export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir = '.' }: MirrorArguments): string {
   const local = images.filter(({ target }) => target.place.kind === 'directory');
   if (!result || local.length === 0) return '';
@@ -15,7 +15,7 @@ export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir 
   const from = `--from-dir=${shellWord(toDir)}`;
   const own = local.find(({ name }) => name === releaseName);
   const commands = ocCommands(local, release, result, from).map((command) => `    ${command}`);
-  // Without the release image in the directory nothing tells which images belong to it.
+  // Without the release image, the images of the release in the directory are unknown.
   if (!own) return ['To upload local images to a registry, run:', '', ...commands].join('\n');
   return [
     'To upload local images to a registry, run:',
@@ -29,7 +29,7 @@ export function formatUpload({ signed, images, result }: MirrorOutcome, { toDir 
 }
 
 function ocCommands(local: readonly MirrorImage[], release: Release, result: MirrorResult, from: string): string[] {
-  // Without it oc takes from a list what fits the machine it runs on, and drops the list.
+  // Without this option, oc takes only the image for its own platform from a manifest list, and drops the list.
   const copy = `oc image mirror ${from}${result.hasLists ? ' --keep-manifest-list' : ''}`;
   const groups = Map.groupBy(local, ({ target }) => target.place.repository);
   return [...groups].flatMap(([repository, images]) => {
@@ -46,7 +46,7 @@ function ocCommands(local: readonly MirrorImage[], release: Release, result: Mir
   });
 }
 
-/** What all tags begin with: the release’s own, or the shortest of them; else nothing. */
+/** Returns the common prefix of all tags: the release’s own tag, or the shortest tag; else nothing. */
 function prefixOf(tags: readonly string[], own: string): string {
   const shortest = tags.toSorted((a, b) => a.length - b.length)[0] ?? '';
   return [own, shortest].find((prefix) => tags.every((tag) => tag.startsWith(prefix))) ?? '';

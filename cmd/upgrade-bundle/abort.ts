@@ -5,7 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
-/** `abort`: an update that has not begun is given up. */
+/** `abort`: aborts an update that has not begun. */
 export const command = defineCommand({
   details:
     'Before the update has started, this stops the agents, removes the pins and restores what was paused. The cluster is then as it ' +

@@ -12,7 +12,7 @@ import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { warnOfExtraImages } from '../cli/extraImages.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
-/** `apply`: the bundle that the cluster may be updated with. */
+/** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
   details:
     'Allows one bundle by its digest, in an UpgradeBundle of the cluster. The bundle itself stays in its place. The agents find it ' +
@@ -102,7 +102,10 @@ async function readRequest(
   return { request, evidence: own?.evidence };
 }
 
-/** The digests of the extra images to allow; undefined to leave that as it is. Says which there are, and which are left out. */
+/**
+ * Returns the digests of the extra images to allow; undefined to keep the field. Logs the extra images, and which are
+ * left out.
+ */
 function chooseExtras(
   wanted: readonly string[],
   extras: readonly string[] | undefined,

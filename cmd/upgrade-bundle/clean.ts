@@ -4,7 +4,7 @@ import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
-/** `clean`: the records of updates that have ended. */
+/** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({
   details:
     'Removes the UpgradeBundles that are Completed or Failed: all of them, or the one with the given name. The agents then remove ' +

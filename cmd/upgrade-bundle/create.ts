@@ -135,7 +135,7 @@ function formatBase({ version, blobs }: BundleBase): string {
   return `${bytes} in ${blobs.length} blobs that ${version} has`;
 }
 
-/** What is a version is looked up where the release is; everything else is a path. */
+/** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
 function baseOf(base: string, args: CreateArguments, origin: Origin): BaseRequest {
   if (!isVersion(base)) return { path: base };
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };

@@ -6,30 +6,30 @@ import type { clusterOptions } from '../cli/options.ts';
 import { runCommand, findOnPath } from '../../lib/machine/programs.ts';
 import { commit, version } from '../cli/version.ts';
 
-/** A program that is looked for on the path. */
+/** A program that was searched on the PATH. */
 export interface FoundProgram {
-  /** What is typed. */
+  /** The name on the command line. */
   readonly name: string;
-  /** Where it is; undefined where it is not on the path. */
+  /** The path; undefined if it is not on the PATH. */
   readonly path: string | undefined;
-  /** Its version, if it is a client of clusters and tells. */
+  /** The version, if it is a client of clusters and prints one. */
   readonly version?: string | undefined;
-  /** What it is for, if it is a tool of a node. */
+  /** The purpose, if it is a tool of a node. */
   readonly purpose?: string;
 }
 
-/** The cluster that commands would talk to. */
+/** The cluster that commands would use. */
 export interface FoundCluster {
-  /** The context, or what is wrong with the configuration. */
+  /** The name of the context; undefined if the cluster is not configured. */
   readonly name: string | undefined;
   readonly server: string | undefined;
-  /** The version of OpenShift, or of Kubernetes where it is none. */
+  /** The version of OpenShift, or of Kubernetes if it is not OpenShift. */
   readonly version: string | undefined;
-  /** Why the cluster, or its version, is not known. */
+  /** The reason why the cluster, or its version, is unknown. */
   readonly problem: string | undefined;
 }
 
-/** What `doctor` finds. */
+/** The findings of `doctor`. */
 export interface Diagnosis {
   readonly program: {
     version: string;
@@ -44,14 +44,14 @@ export interface Diagnosis {
   readonly nodeTools: readonly FoundProgram[];
 }
 
-/** Plugins by what is typed after oc, and the ends of their executables’ names. */
+/** The plugins by their words on the command line, with the suffixes of their executables’ names. */
 const plugins = {
   'oc adm-upgrade-bundle': 'adm_upgrade_bundle',
   'oc adm-release-mirror-config': 'adm_release_mirror_config',
   'oc adm-mirror-registry': 'adm_mirror_registry',
 };
 
-/** What is called on a node that loads a bundle, and why. */
+/** The programs that loading a bundle runs on a node, and their purposes. */
 const nodeTools = {
   skopeo: 'copies images into the image store',
   crictl: 'tells what the container runtime has',
@@ -61,7 +61,7 @@ const nodeTools = {
   systemctl: 'reloads the container runtime',
 };
 
-/** Looks at the machine, the path and the cluster; nothing is changed. Throws `interrupted` alone. */
+/** Examines the machine, the PATH and the cluster. Changes nothing. Throws only `interrupted`. */
 export async function diagnose(args: Arguments<typeof clusterOptions>, session: CommandSession): Promise<Diagnosis> {
   const { environment } = session;
   return {
@@ -96,7 +96,7 @@ async function findClient(name: string, { environment, context: { signal } }: Co
   const options = { environment, signal: AbortSignal.any([signal, AbortSignal.timeout(5000)]) };
   const result = await runCommand([path, 'version', '--client', '--output=json'], options).catch(() => undefined);
   const answer = result?.code === 0 ? result.stdout : '';
-  // oc tells the version of the release it belongs to; kubectl, and its own oc’s, that of Kubernetes.
+  // oc prints the version of its release. kubectl, also the one in oc, prints the version of Kubernetes.
   const told = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
   return { name, path, version: told?.[1] };
 }

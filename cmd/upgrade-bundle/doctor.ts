@@ -3,7 +3,7 @@ import { formatFields, formatYaml } from '../cli/format.ts';
 import { clusterOptions, outputOption } from '../cli/options.ts';
 import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 
-/** `doctor`: what is installed here, and what commands would find. */
+/** `doctor`: shows what is installed on this machine, and what commands would find. */
 export const command = defineCommand({
   details:
     'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes nothing. Nodes ' +

@@ -7,10 +7,10 @@ import { formatBytes, formatFields, formatTable, formatVolumes, formatYaml } fro
 import { bundleArgument, outputOption } from '../cli/options.ts';
 import { listExtraImages } from '../cli/extraImages.ts';
 
-/** How much of a list the plain words show. */
+/** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 
-/** `inspect`: shows what is inside a bundle, in place, without reading its blobs. */
+/** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
   details:
     'Reads the metadata and the manifests in place, within seconds for every size. Verifies nothing: the signers are listed as the ' +

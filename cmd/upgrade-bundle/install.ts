@@ -13,7 +13,7 @@ import type { Terminal } from '../cli/terminal.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
 
-/** `install`: what makes a cluster one that updates itself from a bundle. */
+/** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
   details:
     'Creates the kind UpgradeBundle and runs an agent on every node, which finds bundles on USB drives and loads them. Run it once ' +
@@ -122,7 +122,7 @@ export const command = defineCommand({
 const tooEarly =
   'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
 
-/** Shows an upload until it is done: waiting for agents is another matter. */
+/** Returns a listener that shows an upload until it is complete. Waiting for agents is not part of it. */
 function untilStored(terminal: Terminal): Context['onEvent'] {
   const show = terminal.transfer('Uploading');
   return (event) => {
@@ -131,7 +131,7 @@ function untilStored(terminal: Terminal): Context['onEvent'] {
   };
 }
 
-/** The executables that are given, or this program itself. */
+/** Reads the given executables, or this program itself. */
 async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
   const executables: Executable[] = [];
   for (const path of paths.length > 0 ? paths : [await findItself()]) {

@@ -4,7 +4,10 @@ import { formatObjectName } from '../../lib/kubernetes/compatibility.ts';
 
 const suffixes = { none: '', client: ' (dry run)', server: ' (server dry run)' } as const;
 
-/** The line for an object, in kubectl’s words; its namespace too where that is not our own: `role/oc-upgrade-bundle -n openshift-config-managed created`. */
+/**
+ * Formats the line for an object, in the words of kubectl. Adds its namespace if it is not our own:
+ * `role/oc-upgrade-bundle -n openshift-config-managed created`.
+ */
 export function formatObject(object: ObjectReference, outcome: string, dryRun: keyof typeof suffixes): string {
   const { namespace = agentNamespace } = object.metadata;
   const place = namespace === agentNamespace ? '' : ` -n ${namespace}`;

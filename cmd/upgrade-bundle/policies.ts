@@ -1,7 +1,7 @@
 import { releaseKeyFingerprints } from '../../lib/release/sigstore/imagePolicy.ts';
 import type { NamedResult } from '../../lib/release/sigstore/releaseCheck.ts';
 
-/** The results of image policies as JSON: one entry for each image and policy. */
+/** Returns the results of image policies as JSON: one entry for each image and policy. */
 export function toPlainPolicies(results: readonly NamedResult[]): Record<string, unknown>[] {
   return results.map(({ name, image, policy, outcome, reasons }) => {
     const key = policy.trust.kind === 'key' ? policy.trust.key.fingerprint : undefined;
@@ -9,7 +9,7 @@ export function toPlainPolicies(results: readonly NamedResult[]): Record<string,
   });
 }
 
-/** The results of image policies as rows of a summary: none if the release has no policy that is enforced. */
+/** Returns the results of image policies as rows of a summary; none if the release enforces no policy. */
 export function describePolicies(results: readonly NamedResult[]): string[][] {
   const groups = Map.groupBy(results, ({ policy }) => policy);
   return [...groups].map(([{ name, trust }, own], index) => {

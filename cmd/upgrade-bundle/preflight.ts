@@ -10,7 +10,7 @@ import { formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 
-/** How many findings of one sort the table shows. */
+/** The number of findings of one kind that the table shows. */
 const shown = 10;
 
 const options = {
@@ -19,7 +19,7 @@ const options = {
   ...clusterAccessOptions,
 } as const;
 
-/** `preflight`: whether a cluster can boot and update when no registry answers. */
+/** `preflight`: checks whether a cluster can boot and update without a registry. */
 export const command = defineCommand({
   details:
     'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it also checks the ' +
@@ -93,7 +93,7 @@ function nameSubject({ subject }: Finding): string {
   return subject.name === '' ? subject.kind : formatSubject(subject);
 }
 
-/** What to do, once for all findings that say the same. */
+/** Lists the advice, once for all findings with the same advice. */
 function listAdvice(findings: readonly Finding[]): string[] {
   const advice = new Set(findings.map(({ check, advice: text }) => `  ${check.padEnd(12)} ${text}`));
   return ['What to do:', ...advice];

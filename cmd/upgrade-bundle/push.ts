@@ -24,7 +24,7 @@ import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
 const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 
-/** `push`: every image of a bundle into a registry. */
+/** `push`: pushes every image of a bundle into a registry. */
 export const command = defineCommand({
   details:
     'Checks the signatures before anything is pushed, without a network unless --signature-store names one. The release, its ' +
@@ -95,7 +95,7 @@ function toPlain(result: PushResult, { signatures }: SignedRelease): Record<stri
   return { ...result, signatures: signers, command: upgradeCommand(result) };
 }
 
-// The image of a release in a registry of one's own is in no list of recommended updates, so it has to be said explicitly.
+// A release image in a private registry is not among the recommended updates, so the update must be explicit.
 function upgradeCommand({ release }: PushResult): string {
   return `oc adm upgrade --allow-explicit-upgrade --to-image=${release}`;
 }

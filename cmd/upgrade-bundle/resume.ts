@@ -5,7 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
-/** `resume`: an update that is held may begin. */
+/** `resume`: starts an update that is on hold. */
 export const command = defineCommand({
   details:
     'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have.',

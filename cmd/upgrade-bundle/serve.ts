@@ -14,7 +14,7 @@ import { warnOfExtraImages } from '../cli/extraImages.ts';
 import { readToken } from '../cli/token.ts';
 import { fetcherOf, nameSigners, trustOf } from '../cli/trust.ts';
 
-/** `serve`: a bundle as a registry. */
+/** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({
   details:
     'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients find the images ' +
@@ -77,7 +77,7 @@ export const command = defineCommand({
         'info',
         `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`,
       );
-      // Being interrupted is how a server ends, and no failure.
+      // An interruption is the normal end of a server, and not a failure.
       if (!context.signal.aborted) await once(context.signal, 'abort');
       await server.close();
     } finally {
@@ -87,7 +87,7 @@ export const command = defineCommand({
   },
 });
 
-/** The name of this machine, with its domain and without. */
+/** Returns the name of this machine, with its domain and without. */
 function ownNames(): string[] {
   const name = hostname();
   return [...new Set([name, name.replace(/\..*/, '')])];

@@ -15,10 +15,10 @@ import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '.
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { recordArgument } from './record.ts';
 
-/** In characters: names of nodes are long, and terminals may have 80 columns. */
+/** The width of a bar in characters. It is short because names of nodes are long, and terminals may have 80 columns. */
 const barWidth = 10;
 
-/** `status`: how far an update has come. */
+/** `status`: shows the progress of an update. */
 export const command = defineCommand({
   details:
     'Shows the phase, the messages of the agents, and each node with the images that it has. -w follows the changes until the update ' +
@@ -56,7 +56,7 @@ export const command = defineCommand({
       let { name } = args;
       let last = '';
       for await (const bundles of watchRecords(cluster)) {
-        // Which one it is may come to light only later.
+        // The UpgradeBundle to follow may be created later.
         const followed = bundles.length === 0 ? undefined : chooseRecord(bundles, name);
         if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
         const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
@@ -82,7 +82,7 @@ function checkEnd(bundle: UpgradeBundle): void {
   });
 }
 
-/** An UpgradeBundle without what only the API server has a use for. */
+/** Returns an UpgradeBundle without the fields that only the API server needs. */
 function plain({ metadata, ...bundle }: UpgradeBundle): object {
   const { managedFields: _, ...kept } = metadata as UpgradeBundle['metadata'] & { managedFields?: unknown };
   return { ...bundle, metadata: kept };
@@ -95,7 +95,7 @@ function formatTitle(bundle: UpgradeBundle): string {
   return `${bundle.metadata.name}: ${phaseOf(bundle)}${loading}`;
 }
 
-/** The whole status as words and tables. */
+/** Formats the whole status as text and tables. */
 function formatStatus(bundle: UpgradeBundle): string {
   const { version, release, nodes = [], conditions } = bundle.status ?? {};
   const { digest, file } = bundle.spec.bundle;

@@ -6,7 +6,7 @@ import { clusterAccessOptions, dryRunOption } from '../cli/options.ts';
 import { formatObject } from './objectLine.ts';
 import { nodeStateFolder } from '../../lib/machine/paths.ts';
 
-/** `uninstall`: what install has made, and what has come of it. */
+/** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
   details:
     'Ends the agents, removes what they keep on the nodes, and then every object, UpgradeBundles included. The images stay in the stores of the nodes, the ' +

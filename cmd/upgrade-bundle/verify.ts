@@ -93,7 +93,7 @@ async function readExpected(
   ];
 }
 
-/** Where the signature or the base is all that is wrong, another copy of the bundle would not help. */
+/** If only the signature or the base is wrong, another copy of the bundle does not help. */
 function failureOf({ path, base, problems }: VerifyReport): PluginError {
   const count = problems.length === 1 ? 'there is a problem' : `there are ${problems.length} problems`;
   const message = `${path} is not a good bundle: ${count}`;
@@ -162,7 +162,7 @@ function toWords(report: VerifyReport): string {
   ].join('\n');
 }
 
-/** The problems, those of one sort that are many as one line. */
+/** Lists the problems. Many problems of one kind become one line. */
 function listProblems(problems: readonly Problem[]): string[] {
   const groups = Object.values(Object.groupBy(problems, ({ kind, subject }) => `${kind} ${subject}`));
   const lines = groups.flatMap((group) => {

@@ -1,6 +1,6 @@
 import type { CommandEntry } from '../command.ts';
 
-/** The heading of commands that are about the shell and the program itself. */
+/** The heading of commands for the shell and about the program itself. */
 export const shellGroup = 'For the shell:';
 
 /** The commands of every program. */
@@ -19,7 +19,7 @@ export const shellCommands: readonly CommandEntry[] = [
   },
 ];
 
-/** The command that lists the options of the cluster connection, which the help of a command only points to. */
+/** The command that lists the options of the cluster connection. The help of other commands only refers to it. */
 export const optionsCommand: CommandEntry = {
   usage: 'options',
   describe: 'List the options that choose the cluster',

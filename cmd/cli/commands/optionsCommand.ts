@@ -2,7 +2,7 @@ import { defineCommand } from '../command.ts';
 import { formatOptionList } from '../help.ts';
 import { clusterAccessOptions } from '../options.ts';
 
-/** `options`: the options of the cluster connection. */
+/** `options`: lists the options of the cluster connection. */
 export const command = defineCommand({
   options: {},
   examples: [['', 'List the options that choose the cluster']],

@@ -3,7 +3,7 @@ import { formatYaml } from '../format.ts';
 import { outputOption } from '../options.ts';
 import { commit, version, versionText } from '../version.ts';
 
-/** `version`: the version of this program. */
+/** `version`: prints the version of this program. */
 export const command = defineCommand({
   options: outputOption(['json', 'yaml']),
   examples: [

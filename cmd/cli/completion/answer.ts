@@ -2,13 +2,17 @@ import { type Program } from '../command.ts';
 import { findCandidates, type Completion } from './candidates.ts';
 import { suggestionsFrom } from './suggestions.ts';
 
-/** What cobra’s shells understand: no more than these candidates, file names, folders; and no space after the only one. */
+/**
+ * The directives of cobra’s completion scripts: only these candidates, file names, folders; and no space after the only
+ * candidate.
+ */
 const directives = { nothing: 4, files: 0, folders: 16 };
 const noSpace = 2;
 
 /**
- * The answer to `__complete WORD… TYPED`, in the lines that kubectl reads from a `kubectl_complete-…` program: candidates, each with a tab
- * and what it means, then a colon and a number for the shell. Throws nothing: where nothing can be told, nothing is offered.
+ * Returns the response to `__complete WORD… TYPED`, in the format that kubectl reads from a `kubectl_complete-…`
+ * program: candidates, each with a tab and a description, then a colon and a directive. Without candidates after an
+ * error. Never throws.
  */
 export async function answerCompletion(
   program: Program,

@@ -1,6 +1,6 @@
 import { executables, literalWords, pluginWords } from './plugins.ts';
 
-/** The completion for bash, from 3.2 on, which macOS has; with bash-completion and without. */
+/** The completion script for bash since 3.2, which macOS has, with bash-completion or without. */
 export const bashCompletion = `# Completes ${pluginWords.map((word) => `oc ${word}`).join(', ')}.
 # What else is typed after oc and kubectl goes to the completion that these have.
 

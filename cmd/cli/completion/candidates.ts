@@ -1,26 +1,29 @@
 import { defaultName, commandNameOf, type Option, type Program, type Suggestion } from '../command.ts';
 import { readLine, type TypedLine } from './line.ts';
 
-/** What a shell may offer for a word, without the `--name=` that a value is typed after; and what it means. */
+/** A value that a shell suggests for a word, without the `--name=` before the value, and its description. */
 export interface Candidate {
   readonly word: string;
   readonly describe: string;
 }
 
-/** What a shell offers for the word that is being typed. */
+/** The suggestions for the word that is being typed. */
 export interface Completion {
   readonly candidates: readonly Candidate[];
-  /** What the shell looks for by itself where there is no candidate. */
+  /** The fallback of the shell if there is no candidate. */
   readonly otherwise: 'files' | 'folders' | 'nothing';
 }
 
-/** Finds values of options that are neither in their records nor files: names in a kubeconfig or a cluster, versions, components. */
+/**
+ * Finds values of options that are neither in their records nor files: names in a kubeconfig or a cluster, versions,
+ * components.
+ */
 export type FindValues = (
   kind: Exclude<Suggestion, 'files' | 'folders'>,
   values: TypedLine['values'],
 ) => Promise<readonly string[]>;
 
-/** Finds what the last of the words may become; they are those after the program’s name. Throws what `find` throws. */
+/** Finds the candidates for the last of the words after the program’s name. Throws the errors of `find`. */
 export async function findCandidates(
   program: Program,
   words: readonly string[],
@@ -45,7 +48,7 @@ export async function findCandidates(
   const [positional] = line.positionals;
   const values = positional ? await findValues(positional, line, typed, find) : undefined;
   const verbs = line.open && !line.ended ? fitting(commands) : [];
-  // Where no word can follow but an option, those are what can be offered.
+  // Suggest options if only an option can follow.
   const only = verbs.length === 0 && !positional && line.entry && typed === '' && !line.ended ? options : [];
   return {
     candidates: [...verbs, ...(values?.candidates ?? []), ...only],
@@ -53,7 +56,7 @@ export async function findCandidates(
   };
 }
 
-/** Options that are not there yet or may be repeated, with `=` where a value belongs to them. */
+/** Lists options that are not given yet or may be repeated, with `=` if they have a value. */
 function listOptions({ options, values }: TypedLine): Candidate[] {
   return Object.entries(options)
     .filter(([name, { repeatable }]) => repeatable ?? values[name] === undefined)

@@ -2,18 +2,18 @@ import { upgradeBundleKind } from '../../../lib/update/upgradeBundle.ts';
 import type { Arguments } from '../command.ts';
 import type { TypedLine } from './line.ts';
 
-/** The kinds whose objects are asked for, by what is suggested. */
+/** The kinds of objects for each suggestion. */
 const kinds = {
   nodes: { apiVersion: 'v1', kind: 'Node' },
   'upgrade-bundles': upgradeBundleKind,
 } as const;
 
-/** What only a cluster can suggest. */
+/** A suggestion that needs the cluster. */
 export type ClusterSuggestion = keyof typeof kinds;
 
 /**
- * Finds the names of all objects of a kind in the cluster that a command line means, sorted. Asks nobody for a password and repeats
- * requests only until the signal ends it. Throws what keeps it from reading.
+ * Finds the names of all objects of a kind in the cluster of a command line, sorted. Never asks for a password, and
+ * retries only until the signal is aborted. Throws the errors of reading.
  */
 export async function findClusterNames(
   suggestion: ClusterSuggestion,

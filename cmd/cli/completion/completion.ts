@@ -6,7 +6,7 @@ import { zshCompletion } from './zshCompletion.ts';
 
 const scripts = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion };
 
-/** `completion`: what makes a shell complete the plugins’ words; the same script for all of them. */
+/** `completion`: prints the completion script for a shell, which is the same for all plugins. */
 export const command = defineCommand({
   details:
     'The script completes commands, options and values of all three plugins, typed after oc or kubectl or by the names of their executables; ' +

@@ -1,6 +1,6 @@
 import { executables, literalWords, pluginWords } from './plugins.ts';
 
-/** The completion for fish. */
+/** The completion script for fish. */
 export const fishCompletion = `# Completes ${pluginWords.map((word) => `oc ${word}`).join(', ')}.
 # What else is typed after oc and kubectl goes to the completion that these have.
 

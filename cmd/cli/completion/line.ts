@@ -10,25 +10,25 @@ import {
 } from '../command.ts';
 import { commonOptions, versionOption } from '../commonOptions.ts';
 
-/** What is known of a command line before the word that is being typed. */
+/** The part of a command line before the word that is being typed. */
 export interface TypedLine {
-  /** The command that the words name; undefined while they name none. */
+  /** The command that the words name; undefined if they name none yet. */
   readonly entry: CommandEntry | undefined;
-  /** Its options, and those of every command. */
+  /** The options of the command, and the common options. */
   readonly options: OptionRecord;
-  /** The positional arguments that may still come, in their order. */
+  /** The remaining positional arguments, in order. */
   readonly positionals: readonly Option[];
   /** The values of options and positional arguments, by their names. */
   readonly values: Readonly<Record<string, readonly string[]>>;
-  /** The option whose value the next word is, and its name. */
+  /** The option whose value is the next word, and its name. */
   readonly awaiting: readonly [name: string, option: Option] | undefined;
-  /** Whether a `--` went before: what follows is no option. */
+  /** Whether a `--` came before, so that no option follows. */
   readonly ended: boolean;
-  /** Whether the first word may still be a command. */
+  /** Whether the first word may still become a command. */
   readonly open: boolean;
 }
 
-/** Reads the words before the one that is being typed, as far as they can be understood. Throws nothing of its own. */
+/** Parses the words before the current one, and ignores invalid words. Throws no errors of its own. */
 export async function readLine(program: Program, words: readonly string[]): Promise<TypedLine> {
   let entry = defaultOf(program);
   let command = await entry?.load().then((loaded) => loaded.command);

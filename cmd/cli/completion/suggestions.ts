@@ -5,8 +5,9 @@ import { findClusterNames } from './clusterNames.ts';
 import type { TypedLine } from './line.ts';
 
 /**
- * Finds the values that options may have, in what lies on this machine and, for nodes and UpgradeBundles, in the cluster that the line
- * means. What is read may take `patience` milliseconds: a person is waiting for the answer to a key. Throws what reading throws.
+ * Returns a function that finds values of options: on this machine and, for nodes and UpgradeBundles, in the cluster of
+ * the command line. Reading may take `patience` milliseconds, because the user waits for the result of a key. The
+ * function throws the errors of reading.
  */
 export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000): FindValues {
   return async (kind, typed) => {
@@ -33,13 +34,13 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, patience = 2000)
   };
 }
 
-/** The values as a shell would have made them: it has not put the home folder in yet. */
+/** Expands `~` in values, which the shell has not expanded yet. */
 function expandHome(values: TypedLine['values'], home = '~'): TypedLine['values'] {
   const expand = (list: readonly string[]): string[] => list.map((value) => value.replace(/^~(?=\/)/, () => home));
   return Object.fromEntries(Object.entries(values).map(([name, list]) => [name, expand(list)]));
 }
 
-/** Versions in the names of bundles that are made or being made, or in the tags of a mirror directory. */
+/** Finds versions in the names of finished and unfinished bundles, or in the tags of a mirror directory. */
 async function findVersions(source: string | undefined, output: string, signal: AbortSignal): Promise<string[]> {
   if (source === undefined)
     return versionsIn(await namesIn(output), /^upgrade-(\d.*?)-[a-z\d_]+(?:-from-.*)?\.tar(?:$|\.)/);

@@ -1,6 +1,6 @@
 import { executables, literalWords, pluginWords } from './plugins.ts';
 
-/** The completion for zsh. */
+/** The completion script for zsh. */
 export const zshCompletion = `#compdef ${executables.join(' ')}
 # Completes ${pluginWords.map((word) => `oc ${word}`).join(', ')}.
 # What else is typed after oc and kubectl goes to the completion that these have.

@@ -49,7 +49,7 @@ const options = {
   ...agentOptions,
 } as const;
 
-/** `agent`: the agent of one node. */
+/** `agent`: runs the agent of one node. */
 export const command = defineCommand({
   isService: true,
   details:
@@ -67,7 +67,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, environment }) {
     const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;
-    // Whatever else the node does comes first.
+    // All other programs of the node have precedence.
     setPriority(constants.priority.PRIORITY_BELOW_NORMAL);
     const host = { root, environment };
     const cluster = await openCluster(args, environment, context);
@@ -100,7 +100,7 @@ function usualListen({ POD_IP: address = '' }: NodeJS.ProcessEnv): string {
   return address.includes(':') ? `[${address}]:8080` : `${address}:8080`;
 }
 
-/** What this process runs from, where whoever started it has checked that against a digest. */
+/** Returns the executable of this process, if the process that started it has checked its digest. */
 function ownExecutable({ EXECUTABLE: digest = '' }: NodeJS.ProcessEnv): ServedExecutable | undefined {
   return digest === '' ? undefined : { digest, path: process.execPath, port: executablePort };
 }

@@ -3,7 +3,7 @@ import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/machine/paths.ts';
 
-/** The options of what runs on a node: agents, and controllers. */
+/** The options of agents and controllers. */
 export const agentOptions = {
   'node-name': {
     type: 'string',

@@ -1,6 +1,6 @@
 import type { OptionRecord } from '../../cli/command.ts';
 
-/** Options of every command that works on the image store or the configuration of a machine. */
+/** The options of every command that uses the image store or the configuration of a machine. */
 export const hostOptions = {
   root: {
     type: 'string',

@@ -22,7 +22,7 @@ import { readToken } from '../../cli/token.ts';
 import { fetcherOf, nameSigners, trustOf } from '../../cli/trust.ts';
 import { defaultStorePath, nodeStateFolder } from '../../../lib/machine/paths.ts';
 
-/** `load`: the images of a bundle into the image store of a node. */
+/** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
   details:
     'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every image ' +
@@ -89,7 +89,7 @@ export const command = defineCommand({
     if (storePath !== undefined && args.store === 'main') {
       throw new PluginError('usage', '--store-path is for --store=additional');
     }
-    // Whatever else the machine does comes first.
+    // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);
     const registries = new Registries(await openAccess(args, environment), context);
     try {
@@ -104,7 +104,7 @@ export const command = defineCommand({
       const opened = await openBundle(path, loading);
       const bundle = await completeToLoad(opened, args.base, { storage, store }, loading);
       try {
-        // A bundle from another machine has this digest already.
+        // fetchBundle has already checked this digest for a bundle from another machine.
         const { digest } = args;
         if (path === args.bundle && digest && isDigest(digest)) await checkBundleDigest(bundle, digest, loading);
         const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, loading) };
@@ -124,7 +124,7 @@ export const command = defineCommand({
   },
 });
 
-/** Gives the path of the bundle, which is downloaded where it is a URL, and is the one that has the digest. */
+/** Returns the path of the bundle. Downloads it if it is a URL, and checks its digest. */
 async function bringBundle(
   { bundle, digest, tokenFile, downloadDir, retryTimeout }: Asked,
   connections: Connections,
@@ -145,7 +145,7 @@ async function bringBundle(
   return fetchBundle({ url: new URL(bundle), token, digest, patience }, downloadDir, connections, context);
 }
 
-/** The bundle as it is named on the command line. */
+/** The bundle on the command line. */
 interface Asked {
   readonly bundle: string;
   readonly digest: string | undefined;

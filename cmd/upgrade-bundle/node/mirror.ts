@@ -19,7 +19,7 @@ import { hostOptions } from './host.ts';
 import { fetcherOf, trustOf } from '../../cli/trust.ts';
 import { mirrorFile } from '../../../lib/machine/paths.ts';
 
-/** `mirror`: a bundle in place of the registries that its images come from, on this machine. */
+/** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
   details:
     `For parts of the system that always ask a registry. The signatures are checked first. Then this machine serves the bundle to ` +
@@ -62,7 +62,7 @@ export const command = defineCommand({
       try {
         context.log('info', `${mirror.server.url} stands for ${mirror.prefixes.join(', ')} until Ctrl-C`);
         context.log('info', 'CRI-O has to be told: systemctl reload crio');
-        // Being interrupted is how a server ends, and no failure.
+        // An interruption is the normal end of a server, and not a failure.
         if (!context.signal.aborted) await once(context.signal, 'abort');
       } finally {
         await mirror.close();

@@ -6,7 +6,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 
-/** `pin`: keeps the images of a bundle from being removed. */
+/** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({
   details:
     'Writes a drop-in of CRI-O that lists the release image and all other images of the bundle. The kubelet removes unused images ' +

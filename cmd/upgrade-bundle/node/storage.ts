@@ -4,7 +4,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { hostOptions } from './host.ts';
 import { defaultStorePath, storageFile } from '../../../lib/machine/paths.ts';
 
-/** `storage`: makes an additional image store known. */
+/** `storage`: adds an additional image store to the configuration. */
 export const command = defineCommand({
   details:
     `Prints ${storageFile} with an additional store. --write writes it on a machine that has no such file. A file of another owner ` +

@@ -8,7 +8,7 @@ import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mountFolder } from '../../../lib/machine/paths.ts';
 
-/** `watch`: the bundles on USB drives and discs, as they come and go. */
+/** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({
   details:
     'Lists bundles on media: a bundle that is written onto a device itself, or a file upgrade-….tar or its volumes in the top folder ' +

@@ -5,13 +5,13 @@ import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts'
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
 
-/** When and by what a bundle was verified. */
+/** The time of a verification, and the program. */
 export interface AuditContext {
   readonly date: Date;
   readonly tool: string;
 }
 
-/** Formats the result of `verify` as one HTML page for an auditor, which needs no other file: to read, to print, to keep. */
+/** Formats the result of `verify` as one HTML page for an auditor. The page needs no other file. */
 export function formatAudit(report: VerifyReport, { date, tool }: AuditContext): string {
   const { version, arch, problems, path } = report;
   const isGood = problems.length === 0;

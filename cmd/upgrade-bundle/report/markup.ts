@@ -1,4 +1,4 @@
-/** A piece of HTML or SVG in which everything that came from outside is escaped. */
+/** HTML or SVG in which all external content is escaped. */
 export class Markup {
   readonly text: string;
 
@@ -7,10 +7,10 @@ export class Markup {
   }
 }
 
-/** What a template may hold: text, which is escaped, and markup, which is not. */
+/** The values in a template: text, which is escaped, and markup, which is not. */
 export type MarkupValue = string | number | Markup | false | undefined | readonly MarkupValue[];
 
-/** A template for markup: everything put into it is escaped, but for markup made by this very function. */
+/** A template for markup. Escapes all values except markup of this function. */
 export function markup(parts: TemplateStringsArray, ...values: readonly MarkupValue[]): Markup {
   return new Markup(parts.map((part, index) => part + render(values[index])).join(''));
 }
@@ -22,7 +22,7 @@ function render(value: MarkupValue): string {
   return (
     String(value)
       .replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
-      // Invisible characters, among them those that turn the direction of the text around them.
+      // Invisible characters, also characters that change the direction of text.
       .replace(/[\p{Cc}\p{Cf}]/gu, '\u{fffd}')
   );
 }

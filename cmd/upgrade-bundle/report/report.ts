@@ -5,13 +5,10 @@ import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type FormatBytes, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage } from './page.ts';
 
-/** This many of the shared blobs are in the table. */
+/** The number of shared blobs in the table. */
 const blobLimit = 20;
 
-/**
- * What is in a bundle as one HTML page that needs nothing besides itself: to read in a browser, to print, to hand on. The
- * same bundle gives the same bytes.
- */
+/** Formats the contents of a bundle as one HTML page that needs no other file. The same bundle gives the same bytes. */
 export function formatReport(inspection: Inspection, formatBytes: FormatBytes): string {
   const { version, arch, notes, tool } = inspection;
   const name = nameOf(inspection);
@@ -210,14 +207,14 @@ function explainVerification({ form, release, digest, signatures }: Inspection, 
         <pre>${show} | sed -n 's/^ *sha256-[0-9a-f]*-1: *//p' | base64 -d | gpg --decrypt</pre>`
     }
     ${
-      // Unpacking a tar that nothing has checked is no way to check it.
+      // Commands for a directory only, because extracting an unverified tar does not verify it.
       form === 'directory' &&
       markup`<p>Layers and configurations by hand, as each has its digest as its name:</p>
         <pre>cd ${shellWord(`${name}/${folder}`)} && ${checkEach}</pre>`
     }`;
 }
 
-/** The name to show: without the folders above, which are not the bundle's, but whole for a device. */
+/** Returns the name to show: without parent folders, except for a device. */
 function nameOf({ path }: Inspection): string {
   return path.startsWith('/dev/') ? path : basename(path);
 }

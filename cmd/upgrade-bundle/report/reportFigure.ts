@@ -2,10 +2,10 @@ import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect.ts'
 import { markup, type Markup } from './markup.ts';
 import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
 
-/** Writes a number of bytes for people. */
+/** Formats a number of bytes. */
 export type FormatBytes = (bytes: number) => string;
 
-/** What images are told apart by in a report, with the words for it. */
+/** The classes of images in a report, with their names. */
 const imageClasses = {
   release: 'Release payload',
   'operating-system': 'Operating system',
@@ -15,10 +15,10 @@ const imageClasses = {
   shared: 'Shared layers',
 } as const;
 
-/** One of them. */
+/** A class of images. */
 export type ImageClass = keyof typeof imageClasses;
 
-/** The class that an image is shown as. */
+/** Returns the class of an image. */
 export function classOf({ kind, name }: InspectedImage): ImageClass {
   return kind === 'component' && name.endsWith('-operator') ? 'operator' : kind;
 }
@@ -35,10 +35,13 @@ const area: Rectangle = { x: 0, y: 0, width: 1168, height: 620 };
 const lineHeight = 14;
 const characterWidth = 6.7;
 const headline = 20;
-/** More tiles than that are dust. */
+/** The largest number of tiles. With more, tiles are too small to see. */
 const tileLimit = 400;
 
-/** The picture of where the bytes are: what each image has for itself, and what is shared; the area says how much. */
+/**
+ * Draws the sizes of images: the bytes that each image has for itself, and the shared bytes. Areas are proportional to
+ * sizes.
+ */
 export function drawFigure({ images, sharedBlobs, totals }: Inspection, formatBytes: FormatBytes): Markup {
   const own = images.map((image): Plot => {
     const words = `${image.name}: ${formatBytes(image.unique)} of its own, ${formatBytes(image.shared)} shared with others`;
@@ -84,7 +87,7 @@ function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: Forma
       const inside = { x: x + 4, y: y + headline, width: width - 8, height: height - headline - 4 };
       const divided = parts.length > 0 && inside.width > 60 && inside.height > 30;
       const amount = formatBytes(item.weight);
-      // What is divided has one line above its parts.
+      // A divided tile has one line above its parts.
       const lines = fitLines(item.name, amount, divided ? { ...tile, height: headline } : tile);
       const text = lines.map((line, index) => {
         const place = markup`x="${round(x + 6)}" y="${round(y + lineHeight * (index + 1))}"`;
@@ -99,7 +102,7 @@ function drawTiles(plots: readonly Plot[], within: Rectangle, formatBytes: Forma
     });
 }
 
-/** The name broken at its dashes, as far as it fits, and the amount below it where there is room. */
+/** Returns the name, broken at its dashes, and the amount below it, if they fit. */
 function fitLines(name: string, amount: string, { width, height }: Tile<unknown>): string[] {
   const columns = Math.floor((width - 10) / characterWidth);
   const rows = Math.floor((height - 4) / lineHeight);

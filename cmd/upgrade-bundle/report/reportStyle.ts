@@ -1,4 +1,4 @@
-/** The style sheet of a report: for light and dark screens, for narrow ones, and for paper. */
+/** The style sheet of a report, for light and dark screens, narrow screens, and paper. */
 export const style = `
 :root {
   color-scheme: light dark;
@@ -84,7 +84,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
 }
 `;
 
-/** The script of a report: a click on a column's name sorts its table. Without it everything can be read all the same. */
+/** The script of a report: a click on the name of a column sorts its table. The page is readable without it. */
 export const script = `
 for (const table of document.querySelectorAll('table.sortable')) {
   const heads = [...table.tHead.rows[0].cells];

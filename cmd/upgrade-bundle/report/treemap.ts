@@ -1,4 +1,4 @@
-/** A rectangle; x to the right, y downward, in whatever unit the caller draws in. */
+/** A rectangle; x to the right, y downward, in the unit of the caller. */
 export interface Rectangle {
   readonly x: number;
   readonly y: number;
@@ -6,14 +6,14 @@ export interface Rectangle {
   readonly height: number;
 }
 
-/** Something with a weight and the rectangle that it was given. */
+/** An item and its rectangle. */
 export interface Tile<T> extends Rectangle {
   readonly item: T;
 }
 
 /**
- * Divides an area among items by their weights, the heaviest first, in rectangles as square as can be (Bruls, Huizing,
- * van Wijk: “Squarified treemaps”). What has no weight gets no tile.
+ * Divides an area among items by their weights, the heaviest first, in rectangles that are as square as possible
+ * (Bruls, Huizing, van Wijk: “Squarified treemaps”). Items without a weight get no tile.
  */
 export function layOutTreemap<T extends { readonly weight: number }>(items: readonly T[], area: Rectangle): Tile<T>[] {
   const heavy = items.filter(({ weight }) => weight > 0).sort((a, b) => b.weight - a.weight);
@@ -34,14 +34,14 @@ export function layOutTreemap<T extends { readonly weight: number }>(items: read
   return tiles;
 }
 
-/** How far the least square tile of a row along `side` is from a square; 1 is one. */
+/** Returns how far the least square tile of a row along `side` is from a square; 1 is a square. */
 function elongation(row: readonly { weight: number }[], side: number, scale: number): number {
   const depth = (weigh(row) * scale) / side;
   const lengths = [row[0], row.at(-1)].map((item) => ((item?.weight ?? 0) * scale) / depth);
   return Math.max(...lengths.map((length) => Math.max(length / depth, depth / length)));
 }
 
-/** Places a row along the shorter side, and returns what is left of the area. */
+/** Places a row along the shorter side. Returns the remaining area. */
 function placeRow<T extends { readonly weight: number }>(
   row: readonly T[],
   { x, y, width, height }: Rectangle,
@@ -49,7 +49,7 @@ function placeRow<T extends { readonly weight: number }>(
   tiles: Tile<T>[],
 ): Rectangle {
   const upright = width >= height;
-  // Rounding may have left less than nothing for the last tiles.
+  // Rounding may leave a negative size for the last tiles.
   const depth = Math.min((weigh(row) * scale) / Math.max(upright ? height : width, 1e-9), upright ? width : height);
   let along = 0;
   for (const item of row) {

@@ -1,4 +1,4 @@
-/** The hook for fish, whose aliases are functions. */
+/** The hook for fish, in which aliases are functions. */
 export const fishHook = `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,
 # and every other command line to the real oc.
 function __oc_plugin

@@ -1,11 +1,11 @@
-/** What bash and zsh say differently. */
+/** The differences between bash and zsh. */
 const dialects = {
-  // What bash prints of an alias is quoted for a shell, with “alias ” before it unless it is in POSIX mode.
+  // bash quotes an alias for a shell when it prints it, with “alias ” before it unless it is in POSIX mode.
   bash: { readAlias: `eval "__oc_text=\${__oc_text#*=}"; read -r -a __oc_words <<<"$__oc_text"`, words: `__oc_words` },
   zsh: { readAlias: `__oc_text=$aliases[oc]; __oc_words=(\${=__oc_text})`, words: `__oc_words` },
 } as const;
 
-/** The hook for a shell of the Bourne family; bash from 3.2 on, which macOS has. */
+/** Returns the hook for bash (since 3.2, which macOS has) or zsh. */
 export function posixHook(shell: keyof typeof dialects): string {
   const { readAlias, words } = dialects[shell];
   return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … --apply-config|--config-to-dir” to the plugins,

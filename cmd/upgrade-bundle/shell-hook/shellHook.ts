@@ -3,7 +3,7 @@ import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
 import { shellArgument } from '../../cli/shells.ts';
 
-/** `shell-hook`: a shell function that sends what `oc` keeps for itself to the plugins. */
+/** `shell-hook`: prints a shell function that sends some command lines of `oc` to the plugins. */
 export const command = defineCommand({
   details:
     'oc never hands a plugin the words “oc adm upgrade create bundle”, because oc adm is built in. The function that is printed sends these ' +
