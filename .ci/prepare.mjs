@@ -1,5 +1,6 @@
-// Makes a fresh clone ready: installs the npm packages. With the word `peers` it also installs the Debian packages of the programs that tests
-// check ours against. Runs on Node 18 or newer with nothing installed, and is quick if there is nothing to do.
+// Prepares a fresh clone: installs the npm packages. With the argument `peers`, also installs the
+// Debian packages of the programs that tests compare ours with. Runs on Node.js 18 or newer without
+// installed packages. Ends quickly if there is nothing to do.
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -7,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
-// Command → Debian packages.
+// Commands, and their Debian packages.
 const peers = {
   'docker-registry': 'docker-registry',
   skopeo: 'skopeo',
@@ -28,11 +29,11 @@ if (process.argv.includes('peers')) installPeers();
 function installPackages() {
   const installed = join(root, 'node_modules', '.package-lock.json');
   const lock = join(root, 'package-lock.json');
-  // npm install writes these two in one go, in either order.
+  // npm install writes these two files at almost the same time, in either order.
   const margin = 10_000;
   if (existsSync(installed) && statSync(installed).mtimeMs + margin >= statSync(lock).mtimeMs) return;
   say('Installing packages (npm ci) …');
-  // The error level leaves out npm’s warning that this Node is older than the one the project brings with it.
+  // The level error hides npm’s warning that this Node.js is older than the one of the project.
   const flags = ['--no-audit', '--no-fund', '--no-progress', '--loglevel=error'];
   const { status } = spawnSync('npm', ['ci', ...flags], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
   if (status !== 0) {
@@ -47,10 +48,11 @@ function installPeers() {
   const wanted = missing.flatMap((command) => peers[command].split(' '));
   if (process.getuid?.() === 0 && onPath('apt-get')) {
     say(`Installing these Debian packages for the tests: ${wanted.join(', ')} (apt-get) …`);
-    // The lists of a fresh machine are absent or too old; where they are good, fetching them again costs most of the time.
+    // The package lists of a fresh machine are missing or too old. If they are good, fetching them
+    // again takes most of the time.
     if (!aptGet('install', wanted)) {
       aptGet('update', []);
-      // One by one, so that a package that cannot be had does not keep the others away.
+      // One by one, so that a package that cannot be installed does not block the others.
       for (const name of wanted) aptGet('install', [name]);
     }
     if (missing.includes('docker-registry')) stopService('docker-registry');
@@ -79,7 +81,8 @@ function aptGet(command, names) {
   return false;
 }
 
-// Debian starts the service of a package that it installs; the tests start registries of their own, and nothing else may listen.
+// Debian starts the service of a package that it installs. The tests start their own registries,
+// and no other process may listen.
 function stopService(name) {
   const stop = existsSync('/run/systemd/system') ? ['systemctl', 'disable', '--now', name] : ['service', name, 'stop'];
   spawnSync(stop[0], stop.slice(1), { stdio: 'ignore' });

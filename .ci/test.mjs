@@ -1,6 +1,7 @@
-// Runs test files from one queue, the longest first, by one process more than there are processors, since many tests only wait:
-// `node .ci/test.mjs` all but those in test/system, `node .ci/test.mjs system` those, `node .ci/test.mjs FILE...` some. Files that use loop
-// devices run one after the other. The last line is the sum of all: `N passed, N failed, N skipped`.
+// Runs test files from one queue, the longest first, in one process more than there are processors,
+// because many tests only wait. `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs
+// system` only those, and `node .ci/test.mjs FILE...` some. Files that use loop devices run one
+// after the other. The last line is the total: `N passed, N failed, N skipped`.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -10,12 +11,15 @@ import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const cache = join(root, 'node_modules/.cache');
-/** How long each file took when it ran last, in milliseconds. */
+/** The duration of the last run of each file, in milliseconds. */
 const timesFile = join(cache, 'test-times.json');
-/** The same for the longest, on a machine where nothing has run yet. */
+/** The durations of the longest files, for a machine without an earlier run. */
 const usualTimes = fileURLToPath(new URL('times.json', import.meta.url));
 const mocha = join(root, 'node_modules/mocha/bin/mocha.js');
-/** To start mocha takes half a second: short files share a process, for so long and no longer. */
+/**
+ * The longest time of a process with several files, in milliseconds. Short files share a process, because starting
+ * mocha takes half a second.
+ */
 const shortest = 10_000;
 
 process.chdir(root);
@@ -37,7 +41,7 @@ function listFiles(words) {
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
 
-/** Gives what each process gets: files, whether no other of its kind may run meanwhile, and the time to expect. */
+/** Returns the jobs for processes: the files, whether they must run alone among their kind, and the expected time. */
 function plan(files) {
   const jobs = [];
   let batch;
@@ -52,11 +56,11 @@ function plan(files) {
     batch.paths.push(path);
     batch.time += time;
   }
-  // What has to run one after the other begins at once.
+  // Serial jobs start first.
   return jobs.sort((a, b) => Number(b.serial) - Number(a.serial) || b.time - a.time);
 }
 
-/** How long a file is likely to take: as the last time, else by its size. */
+/** Estimates the duration of a file: by its last run, else by its size. */
 function estimate(path) {
   return times[path] ?? statSync(path).size / 4;
 }
@@ -81,7 +85,7 @@ async function runNext() {
 
 async function run(paths) {
   const TEST_REPORT = join(reports, `${String(Math.random()).slice(2)}.json`);
-  // What was compiled once is kept.
+  // Compiled code is cached.
   const env = { ...process.env, TEST_REPORT, NODE_COMPILE_CACHE: join(cache, 'compile') };
   const child = spawn(process.execPath, [mocha, ...paths], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';

@@ -1,4 +1,7 @@
-/** Builds the executables into dist/bin, or into bin of the folder that is the argument: each one file that runs anywhere. */
+/**
+ * Builds the executables into dist/bin, or into bin of the folder in the first argument. Each is one file that runs on
+ * every machine with Node.js.
+ */
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { bundle } from './bundle.ts';
@@ -9,7 +12,7 @@ const folder = process.argv[2] ?? `${root}/dist`;
 
 await rm(folder, { recursive: true, force: true });
 await mkdir(`${folder}/bin`, { recursive: true });
-// The package around it says that files without an extension are modules.
+// The package.json of the project makes files without an extension ES modules.
 await writeFile(`${folder}/package.json`, '{ "type": "commonjs" }\n');
 for (const name of executables) {
   const outfile = `${folder}/bin/${name}`;

@@ -1,4 +1,4 @@
-/** Writes docs/reference.md and the golden help texts, which the tests compare with the option records. */
+/** Writes docs/reference.md and the golden help texts, which tests compare with the option records. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { generatedDocs } from '../test/support/project/docs.ts';

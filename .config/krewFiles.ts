@@ -1,4 +1,6 @@
-/** Writes the krew manifests beside archives: `npm run krew FOLDER URL`, with the checksums of SHA256SUMS in the folder. */
+/**
+ * Writes the krew manifests beside archives: `npm run krew FOLDER URL`, with the checksums in SHA256SUMS of the folder.
+ */
 import { readFile, writeFile } from 'node:fs/promises';
 import { krewManifests } from './krew.ts';
 

@@ -1,13 +1,13 @@
-/** The licences of everything that an executable is made of. */
+/** The licences of all parts of an executable. */
 import { readdir, readFile } from 'node:fs/promises';
 
-/** The folders of the packages (`node_modules/tar`) that files of a bundle are from, sorted. */
+/** Returns the folders of the packages (`node_modules/tar`) that the files of a bundle are from, sorted. */
 export function packagesOf(inputs: readonly string[]): string[] {
   const folders = inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []);
   return [...new Set(folders)].sort();
 }
 
-/** The text of THIRD-PARTY-NOTICES. Throws for a package that says nothing about its licence. */
+/** Returns the text of THIRD-PARTY-NOTICES. Throws for a package that does not state its licence. */
 export async function writeNotices(root: string, folders: readonly string[]): Promise<string> {
   const sections = await Promise.all(folders.map((folder) => describePackage(`${root}/${folder}`)));
   return [
@@ -23,7 +23,7 @@ async function describePackage(folder: string): Promise<string> {
   const { name, version, license } = manifest;
   const file = (await readdir(folder)).sort().find((each) => /^(licen[cs]e|copying)/i.test(each));
   if (file === undefined && typeof license !== 'string') throw new Error(`${folder} has no licence`);
-  // Some packages name a well-known licence and leave its text out.
+  // Some packages name a well-known licence, but do not include its text.
   const text =
     file === undefined ? 'The package has no text of its licence.' : await readFile(`${folder}/${file}`, 'utf8');
   return `${String(name)} ${String(version)} (${typeof license === 'string' ? license : 'see below'})\n\n${text.trim()}\n`;

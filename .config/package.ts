@@ -1,7 +1,8 @@
 /**
- * Builds one executable for each platform, which includes Node.js, and packs it with licences into an archive. Writes checksums and krew
- * manifests too, into dist/packages or into the folder of the first argument. Further arguments choose platforms, such as linux-x64. `--fast`
- * only makes the archives a tenth larger. Executables for macOS are built on macOS, those for Linux on Linux.
+ * Builds one executable for each platform, which includes Node.js, and packs it with licences into an archive. Also
+ * writes checksums and krew manifests, into dist/packages or into the folder of the first argument. Further arguments
+ * choose platforms, such as linux-x64. `--fast` makes the archives a tenth larger. Executables for macOS are built on
+ * macOS, and those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
@@ -31,12 +32,12 @@ if (unknown.length > 0) {
 }
 const wanted = platforms.filter(({ os, cpu }) => chosen.length === 0 || chosen.includes(`${os}-${cpu}`));
 const main = 'main.js';
-/** Levels above take twice as long, and save a thousandth. */
+/** Higher levels take twice as long, and save a thousandth. */
 const compression = given.includes('--fast') ? 1 : 7;
 const work = await mkdtemp(join(tmpdir(), 'package-'));
 try {
   await mkdir(`${folder}/krew`, { recursive: true });
-  // What an earlier run wrote, and nothing else: the folder may be any.
+  // Remove only the files of an earlier run, because the folder may have other files.
   for (const platform of platforms) await rm(`${folder}/${archiveOf(platform)}`, { force: true });
   for (const [name] of krewManifests(new Map())) await rm(`${folder}/krew/${name}`, { force: true });
   const inputs = await bundle(`${root}/cmd/oc-disconnected.ts`, join(work, main));
@@ -71,10 +72,11 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   if (platform.pinned) await makeExecutableOfOlder(parts, `${await findRuntime(own())}/bin/node`);
   else await makeExecutable(parts);
   await chmod(executable, 0o755);
-  // Apple's processors run no program without a signature, and putting the program into Node.js broke that of Node.js.
+  // Apple's processors run no program without a signature. Adding the program to Node.js
+  // invalidated its signature.
   if (platform.os === 'darwin')
     execFileSync('codesign', ['--force', '--sign', '-', '--identifier', manifest.name, executable]);
-  // What is for this machine has to run here; with a signature that is wrong, it does not.
+  // The executable for this machine must run here. With a wrong signature, it does not.
   if (platform === own()) execFileSync(executable, ['--version'], { stdio: ['ignore', 'ignore', 'inherit'] });
   await copyFile(`${root}/LICENSE`, join(place, 'LICENSE'));
   const licences = `${notices}\n${'='.repeat(100)}\n\nNode.js\n\n${await readLicence(runtime)}`;
@@ -89,7 +91,7 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
     }));
     await writeFile(archive, makeZip(await Promise.all(entries), compression));
   } else {
-    // Owners, times and the umask of whoever packs stay out of it.
+    // The archive does not depend on the owners, times and umask of this machine.
     await create(
       { cwd: place, file: archive, gzip: { level: compression }, portable: true, mtime: new Date(0) },
       names,
@@ -98,14 +100,17 @@ async function makeArchive(platform: Platform, notices: string): Promise<string>
   return archive;
 }
 
-/** The licence of Node.js, which the package for Windows does not have. */
+/** Returns the licence of Node.js, which the package for Windows lacks. */
 async function readLicence(runtime: string): Promise<string> {
   const [first] = platforms;
   const home = existsSync(`${runtime}/LICENSE`) || !first ? runtime : await findRuntime(first);
   return readFile(`${home}/LICENSE`, 'utf8');
 }
 
-/** The home of a platform’s Node.js, with the digest that is written down here: what is installed, or fetched by npm, once. */
+/**
+ * Returns the folder of a platform’s Node.js with the recorded digest: the installed package, or one that npm downloads
+ * once.
+ */
 async function findRuntime(platform: Platform): Promise<string> {
   const { runtime, pinned } = platform;
   const entries: Readonly<Record<string, { version?: string; integrity?: string } | undefined>> = lock.packages;
@@ -114,7 +119,7 @@ async function findRuntime(platform: Platform): Promise<string> {
   const home = join(work, `${runtime}-${version}`);
   if (existsSync(home)) return home;
   const words = ['pack', '--silent', '--pack-destination', work, `${runtime}@${version}`];
-  // Where npm is a script that only a shell can start, it says itself where its program is.
+  // If npm is a script that only a shell can start, npm_execpath is the path of its program.
   const npm = process.env['npm_execpath'];
   const [file, args] = npm === undefined ? ['npm', words] : [process.execPath, [npm, ...words]];
   const archive = join(work, execFileSync(file, args, { encoding: 'utf8' }).trim());
@@ -126,12 +131,14 @@ async function findRuntime(platform: Platform): Promise<string> {
   return home;
 }
 
-/** The system that a platform's executable has to be built on, if there is one: `codesign` exists on macOS only. */
+/**
+ * Returns the system on which a platform's executable must be built, if there is one. `codesign` exists only on macOS.
+ */
 function systemOf({ os, pinned }: Platform): string | undefined {
   return os === 'darwin' ? 'macOS' : pinned ? 'Linux' : undefined;
 }
 
-/** The platform that this runs on. Throws where it is none that archives are made for. */
+/** Returns the platform of this machine. Throws if there are no archives for it. */
 function own(): Platform {
   const found = platforms.find(({ os, cpu }) => os === process.platform && cpu === process.arch);
   if (!found) throw new Error(`${process.platform}-${process.arch} is no platform that archives are made for`);

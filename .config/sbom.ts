@@ -1,13 +1,14 @@
 /**
- * Prints a software bill of materials, CycloneDX 1.5: what `npm ci --omit=dev` installs by package-lock.json, and the Node.js of each
- * platform. `npm sbom --omit=dev` leaves out what development depends on as well, semver among others.
+ * Prints a software bill of materials, CycloneDX 1.5: the packages that `npm ci --omit=dev` installs by
+ * package-lock.json, and the Node.js of each platform. `npm sbom --omit=dev` leaves out packages that development needs
+ * too, such as semver.
  */
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { platforms } from './krew.ts';
 
 interface Entry {
-  /** Where it is not that of the folder: another package in its place. */
+  /** The name, if it differs from the folder because another package is in its place. */
   readonly name?: string;
   readonly version?: string;
   readonly integrity?: string;

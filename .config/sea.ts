@@ -1,31 +1,31 @@
-/** Puts the program into Node.js, by the support that it has for single executable applications. */
+/** Adds the program to Node.js, as a single executable application. */
 import { execFileSync } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What an executable is made of, and where it goes. */
+/** The parts of an executable, and its path. */
 export interface Parts {
-  /** A folder for what is made on the way. */
+  /** A folder for intermediate files. */
   readonly work: string;
-  /** The program, in one file: its name in that folder, since the path goes into the executable. */
+  /** The program in one file: its name in that folder, because its path becomes part of the executable. */
   readonly main: string;
-  /** The Node.js of the platform that it is for. */
+  /** The path of the Node.js for the target platform. */
   readonly node: string;
-  /** Whether compiled code goes in: it is for the platform that compiled it, and for none other. */
+  /** Whether to include compiled code, which works only on the platform that compiled it. */
   readonly codeCache: boolean;
   readonly executable: string;
 }
 
-/** Makes an executable of the Node.js that this runs under, or of its like for another platform. */
+/** Creates an executable from the running Node.js, or from the same version for another platform. */
 export async function makeExecutable({ main, node, codeCache, executable, work }: Parts): Promise<void> {
   const config = { ...configure(main, executable, codeCache), executable: node };
   await runNode(process.execPath, '--build-sea', config, work);
 }
 
 /**
- * Makes an executable of a Node.js that came before `--build-sea`: `native` is the same version for this platform. The Node.js that this
- * runs under puts something of the same length in, whose place is then taken by what the other makes of the program, since the two
- * versions have it in different forms.
+ * Creates an executable from a Node.js without `--build-sea`. `native` is the same version for this platform. The
+ * running Node.js inserts a blank of the same length. It is then replaced with the output of `native`, because the two
+ * versions use different formats.
  */
 export async function makeExecutableOfOlder(parts: Parts, native: string): Promise<void> {
   const { node, executable, work } = parts;
@@ -56,6 +56,7 @@ function configure(main: string, output: string, useCodeCache: boolean): object 
 
 async function runNode(node: string, option: string, config: object, work: string): Promise<void> {
   await writeFile(join(work, 'sea.json'), JSON.stringify(config));
-  // Compiled code depends on random numbers, and would be other bytes each time; this option, alone of those that can, is no part of what it is checked against.
+  // Compiled code depends on random numbers, so its bytes would differ each time. This option fixes
+  // them, and is the only one that V8 does not check when it loads the code.
   execFileSync(node, ['--random-seed=1', option, 'sea.json'], { cwd: work, stdio: ['ignore', 'ignore', 'pipe'] });
 }

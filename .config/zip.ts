@@ -1,15 +1,18 @@
-/** Zip archives, for Windows: the same files give the same bytes. */
+/** Zip archives for Windows. The same files give the same bytes. */
 import { crc32, deflateRawSync } from 'node:zlib';
 
 /** A file of an archive. */
 export interface ZipEntry {
   readonly name: string;
   readonly content: Buffer;
-  /** Permissions where there are any: 0o755. */
+  /** The permissions, if there are any: 0o755. */
   readonly mode: number;
 }
 
-/** Makes an archive of files, each smaller than 4 GiB, in their order and without their times; `level` is how much work to put in, up to 9. */
+/**
+ * Creates an archive of files, each smaller than 4 GiB, in their order and without their times. `level` is the
+ * compression level, at most 9.
+ */
 export function makeZip(entries: readonly ZipEntry[], level = 9): Buffer {
   const parts: Buffer[] = [];
   const directory: Buffer[] = [];
@@ -17,7 +20,8 @@ export function makeZip(entries: readonly ZipEntry[], level = 9): Buffer {
   for (const { name, content, mode } of entries) {
     const packed = deflateRawSync(content, { level });
     const label = Buffer.from(name);
-    // What the local header and the directory have in common, from “version needed” on; 1980-01-01 is where time begins.
+    // The common part of the local header and the directory, from “version needed” on. 1980-01-01
+    // is the earliest date.
     const common = Buffer.alloc(26);
     common.writeUInt16LE(20, 0);
     common.writeUInt16LE(8, 4);
@@ -28,7 +32,7 @@ export function makeZip(entries: readonly ZipEntry[], level = 9): Buffer {
     common.writeUInt16LE(label.length, 22);
     parts.push(Buffer.from('PK\x03\x04'), common, label, packed);
     const rest = Buffer.alloc(14);
-    // Made on Unix, so that the permissions are believed.
+    // Marked as created on Unix, so that the permissions are used.
     rest.writeUInt32LE(((0o100000 | mode) << 16) >>> 0, 6);
     rest.writeUInt32LE(offset, 10);
     directory.push(Buffer.from('PK\x01\x02'), Buffer.from([20, 3]), common, rest, label);

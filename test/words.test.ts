@@ -182,7 +182,7 @@ describe('the words of the pages', () => {
 });
 
 /** The folders whose comments are checked; in the end all of them. */
-const checked = ['lib', 'cmd'];
+const checked = ['lib', 'cmd', '.config', '.ci'];
 
 describe('the words of comments', () => {
   it('are plain, in sentences of at most 30 words', () => {
