@@ -71,6 +71,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/mirror-registry/change',
     'certificateChange checkTimer plan restart rollback survey unifiedDiff uninstall upgrade upgradeJournal upgradeRecords',
   ],
+  ['lib/mirror-registry/backup', 'backup restore'],
   ['cmd/cli', ''],
   ['cmd/cli/completion', ''],
   ['cmd/cli/commands', ''],
@@ -156,13 +157,14 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/node\/(images\/(copyImage|recount)|media\/(deviceEvents|media|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount',
   ],
-  [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm'],
+  [/^lib\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
+  [/^lib\/mirror-registry\/backup\/imageStorage\.ts$/, 'podman, find, tar'],
   [
     /^lib\/mirror-registry\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
   [
-    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|restart|plan|readiness|unifiedDiff|secrets)\.ts$/,
+    /^lib\/mirror-registry\/change\/(checkTimer|uninstall|database|restart|plan|readiness|unifiedDiff|secrets|stop)\.ts$/,
     'podman, systemctl',
   ],
   [

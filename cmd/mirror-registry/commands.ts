@@ -32,6 +32,16 @@ export const mirrorRegistry: Program = {
       load: () => import('./rollback.ts'),
     },
     {
+      usage: 'backup',
+      describe: 'Back up the mirror registry of this host to a file',
+      load: () => import('./backup.ts'),
+    },
+    {
+      usage: 'restore <file>',
+      describe: 'Restore a backup, on the same host or on another one',
+      load: () => import('./restore.ts'),
+    },
+    {
       usage: 'status',
       describe: 'Show the mirror registry of this host and the source of each setting',
       load: () => import('./status.ts'),

@@ -41,7 +41,7 @@ export async function writeAtomically(
 /** Writes a new file durably, and replaces any file or link of that name. Throws the system’s errors. */
 export async function writeDurably(
   path: string,
-  content: Buffer | string,
+  content: Buffer | string | AsyncIterable<Buffer>,
   { mode = 0o666, prepare }: { mode?: number | undefined; prepare?: AtomicWriteOptions['prepare'] | undefined } = {},
 ): Promise<void> {
   // Another user may have created a link there, and writing must not follow it.

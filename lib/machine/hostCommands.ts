@@ -1,5 +1,5 @@
 import { isPluginError, messageOf, PluginError } from '../errors.ts';
-import { runCommand, type RunOptions } from './programs.ts';
+import { readCommand, runCommand, type RunOptions } from './programs.ts';
 
 /** The programs of a host, by name or path, and their environment. */
 export interface HostPrograms {
@@ -68,10 +68,55 @@ export class HostCommands {
     });
   }
 
+  /** Gives a file an owner and group, as containers see them, and a mode. Throws `command-failed`. */
+  async setAttributes(path: string, owner: string, mode: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['chown', '--no-dereference', owner, path], signal);
+    await this.#act(['chmod', mode, path], signal);
+  }
+
+  /** Gives a file the owner, group and mode of another. Throws `command-failed`. */
+  async copyAttributes(from: string, to: string, signal: AbortSignal): Promise<void> {
+    await this.#act(['chown', `--reference=${from}`, to], signal);
+    await this.#act(['chmod', `--reference=${from}`, to], signal);
+  }
+
+  /**
+   * Runs a program in a folder with the rights of the user in Quay’s container, and returns its output. Throws
+   * `command-failed`, `interrupted`, and as `input`.
+   */
+  runAsQuay(
+    folder: string,
+    words: readonly string[],
+    signal: AbortSignal,
+    input?: AsyncIterable<Buffer>,
+  ): Promise<string> {
+    return this.#act([...asQuay, folder, ...words], signal, input);
+  }
+
+  /** Runs a program as `runAsQuay` does, and yields its output. Exit codes other than `codes` are errors. */
+  readAsQuay(
+    folder: string,
+    words: readonly string[],
+    signal: AbortSignal,
+    codes?: readonly number[],
+  ): AsyncIterable<Buffer> {
+    const act = this.scope === 'user' ? [this.#programs.podman, 'unshare'] : [];
+    return readCommand([...act, ...asQuay, folder, ...words], { environment: this.#environment, signal }, codes);
+  }
+
   /** Runs a program as the user that owns the containers. */
-  #act(words: readonly [string, ...string[]], signal: AbortSignal): Promise<string> {
+  #act(words: readonly [string, ...string[]], signal: AbortSignal, input?: AsyncIterable<Buffer>): Promise<string> {
     const [program, ...args] = words;
-    return this.scope === 'user' ? this.podman(['unshare', ...words], signal) : this.#run(program, args, signal);
+    return this.scope === 'user'
+      ? this.podman(['unshare', ...words], signal, input)
+      : this.#run(program, args, signal, input);
+  }
+
+  get #environment(): NodeJS.ProcessEnv {
+    const { environment } = this.#programs;
+    // cron and su do not set the runtime folder of the user’s systemd.
+    const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
+    return this.scope === 'user' ? { ...bus, ...environment } : environment;
   }
 
   async #run(
@@ -80,16 +125,19 @@ export class HostCommands {
     signal: AbortSignal,
     input?: AsyncIterable<Buffer>,
   ): Promise<string> {
-    const { environment } = this.#programs;
-    // cron and su do not set the runtime folder of the user’s systemd.
-    const bus = { XDG_RUNTIME_DIR: `/run/user/${process.getuid?.() ?? 0}` };
-    return run(program, args, {
-      environment: this.scope === 'user' ? { ...bus, ...environment } : environment,
-      signal,
-      input,
-    });
+    return run(program, args, { environment: this.#environment, signal, input });
   }
 }
+
+/**
+ * Words that run a program in a folder as the user of Quay’s image, 1001 with the group 0. Quay can plant links in that
+ * folder; a program with more rights would follow them.
+ */
+const asQuay = [
+  'sh',
+  '-c',
+  'cd -- "$0" && exec setpriv --reuid=1001 --regid=0 --clear-groups -- "$@"',
+] as const satisfies readonly [string, ...string[]];
 
 async function run(program: string, args: readonly string[], options: RunOptions): Promise<string> {
   const title = `${program} ${args.slice(0, 2).join(' ')} failed`;

@@ -116,6 +116,39 @@ export async function runCommand(
   return { code, stdout: stdout(), stderr: stderr() };
 }
 
+/**
+ * Runs a program of this machine, by name or path, and yields its output. Ends it if the reader stops earlier. Throws
+ * `command-failed` if its exit code is not among `codes`, `interrupted`, and the system’s error if it cannot be started.
+ */
+export async function* readCommand(
+  [command = '', ...args]: readonly string[],
+  { environment, signal }: RunOptions,
+  codes: readonly number[] = [0],
+): AsyncGenerator<Buffer> {
+  checkInterrupted(signal);
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...environment }, signal });
+  const stderr = collect(child.stderr);
+  const ended = new Promise<number>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (status) => {
+      resolve(status ?? -1);
+    });
+  });
+  ended.catch(() => undefined);
+  try {
+    yield* child.stdout as AsyncIterable<Buffer>;
+    const code = await ended;
+    if (codes.includes(code)) return;
+    const why = stderr().trim().split('\n').at(-1) || `exit status ${code}`;
+    throw new PluginError('command-failed', `${command} failed: ${why}`);
+  } catch (error) {
+    checkInterrupted(signal);
+    throw error;
+  } finally {
+    child.kill();
+  }
+}
+
 async function firstExecutable(
   paths: readonly string[],
   locate: (path: string) => string,

@@ -13,7 +13,8 @@ export interface FileChange {
   readonly path: string;
   /** The old content; undefined if the file does not exist. */
   readonly before: Buffer | undefined;
-  readonly after: Buffer;
+  /** Undefined if the file is removed. */
+  readonly after: Buffer | undefined;
   /** Permissions of a new file; an existing file keeps its own. */
   readonly mode?: number;
 }

@@ -7,7 +7,7 @@ import { HostFolder } from '../hostFolder.ts';
 import type { Installation } from '../installation.ts';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */
-const databaseName = /^quay_sqlite\.db(?:-wal|-shm)?$/;
+const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;
 
 const mainName = 'quay_sqlite.db';
 
@@ -57,21 +57,52 @@ export async function requireDatabaseCopy(folder: string): Promise<void> {
  */
 export async function checkDatabase(commands: HostCommands, folder: string, signal: AbortSignal): Promise<void> {
   const scratch = join(folder, 'check');
-  await rm(scratch, { recursive: true, force: true });
-  await mkdir(scratch, { mode: 0o700 });
   try {
-    const names = (await readdir(folder)).filter((name) => databaseName.test(name));
-    if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names, signal);
-    else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
-    const [database] = names;
-    const found = database === undefined ? 'it is missing' : await findDamage(join(scratch, database));
-    if (found === undefined) return;
-    throw new PluginError('invalid-file', `the database of the registry is damaged: ${found}`, {
-      hint: 'Repair it with sqlite3, or restore it from a backup, before the upgrade.',
-    });
+    await recoverDatabase(commands, folder, scratch, signal);
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }
+}
+
+/**
+ * Puts a database in place of the present one, with the owner and mode that the copy of that in `backup` has. Quay must
+ * be stopped. Throws `command-failed` and `invalid-file`.
+ */
+export async function replaceDatabase(
+  commands: HostCommands,
+  { replacement, backup, database }: Readonly<Record<'replacement' | 'backup' | 'database', string>>,
+  signal: AbortSignal,
+): Promise<void> {
+  await requireDatabaseCopy(replacement);
+  const fresh = join(replacement, mainName);
+  if ((await readdir(backup)).includes(mainName)) await commands.copyAttributes(join(backup, mainName), fresh, signal);
+  // The user and the group of Quay’s image.
+  else await commands.setAttributes(fresh, '1001:0', '0664', signal);
+  await restoreDatabase(commands, replacement, database, signal);
+}
+
+/**
+ * Copies a database from a folder, as the current user, and completes what its log began. Returns the path of the copy,
+ * which is one file. Throws `invalid-file` for a damaged or missing one, and `command-failed`.
+ */
+export async function recoverDatabase(
+  commands: HostCommands,
+  folder: string,
+  scratch: string,
+  signal: AbortSignal,
+  what = 'the database of the registry',
+): Promise<string> {
+  await rm(scratch, { recursive: true, force: true });
+  await mkdir(scratch, { mode: 0o700 });
+  const names = (await readdir(folder)).filter((name) => databaseName.test(name));
+  if (commands.scope === 'system') await copyFiles(commands, folder, scratch, names, signal);
+  else for (const name of names) await commands.copyAsOwn(join(folder, name), join(scratch, name), signal);
+  const path = join(scratch, mainName);
+  const found = names.includes(mainName) ? await findDamage(path) : 'it is missing';
+  if (found === undefined) return path;
+  throw new PluginError('invalid-file', `${what} is damaged: ${found}`, {
+    hint: 'Repair it with sqlite3, or restore it from a backup.',
+  });
 }
 
 async function findDamage(path: string): Promise<string | undefined> {
@@ -79,6 +110,8 @@ async function findDamage(path: string): Promise<string | undefined> {
   try {
     using database = new DatabaseSync(path);
     const rows = database.prepare('PRAGMA integrity_check').all();
+    // SQLite takes a file of a few bytes for a new database.
+    if (database.prepare('SELECT 1 FROM sqlite_schema').get() === undefined) return 'it has no tables';
     const lines = rows.map(({ integrity_check: line }) => String(line));
     return lines.length === 1 && lines[0] === 'ok' ? undefined : (lines[0] ?? 'the check printed nothing');
   } catch (error) {

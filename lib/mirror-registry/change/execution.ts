@@ -1,12 +1,13 @@
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
-import { checkDatabase, copyDatabase } from './database.ts';
+import { checkDatabase, copyDatabase, replaceDatabase } from './database.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
 import type { FileChange } from '../fileChange.ts';
 import { tagReplaced, untagReplaced } from './replacedImages.ts';
 import { type ExecutionRequest, requireContainers, restartUnits, waitForRegistry } from './restart.ts';
 import { restoreRegistry } from './restoration.ts';
-import type { UpgradeJournal } from './upgradeJournal.ts';
+import { startStopped } from './stop.ts';
+import { isForward, replacementName, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** Opens the journal and the backups of the registry that a request is about. */
@@ -24,10 +25,11 @@ export async function resumeUnfinished(
   records: UpgradeRecords,
   context: Context,
 ): Promise<DetectedInstallation | undefined> {
+  await startStopped(request.commands, records.state, context);
   const unfinished = await records.current();
   if (!unfinished) return undefined;
   context.log('warn', `${unfinished.title} of an earlier run is unfinished: resuming`);
-  if (unfinished.phase !== 'writing' && unfinished.phase !== 'restarting') {
+  if (!isForward(unfinished)) {
     await rollBack(request, records, unfinished, true, context, 'an earlier run began the rollback');
   }
   await requireUntouched(request, records, unfinished);
@@ -81,8 +83,17 @@ async function executeChange(
         await commands.systemctl(['stop', 'quay-app.service'], signal);
         const backup = await records.folderOf(journal);
         await copyDatabase(commands, journal.database, backup, signal);
-        await checkDatabase(commands, backup, signal);
+        // A damaged database may be the reason for its replacement.
+        if (!journal.replacesDatabase) await checkDatabase(commands, backup, signal);
       }
+      journal = await records.advance(journal, journal.replacesDatabase ? 'replacing' : 'restarting');
+    }
+    if (journal.phase === 'replacing' && journal.database !== undefined) {
+      // A restart of the host may have started it since.
+      await commands.systemctl(['stop', 'quay-app.service'], signal);
+      const [replacement, backup] = [await records.state.locate(replacementName), await records.folderOf(journal)];
+      await replaceDatabase(commands, { replacement, backup, database: journal.database }, signal);
+      await records.apply(journal);
       journal = await records.advance(journal, 'restarting');
     }
     await records.apply(journal);

@@ -32,7 +32,8 @@ export async function requireRestorable(
       hint: 'The backup is of another database. Restore the /sqlite volume in the unit of Quay.',
     });
   }
-  await requireDatabaseCopy(await records.folderOf(journal));
+  // The replaced database may have been missing.
+  if (!journal.replacesDatabase) await requireDatabaseCopy(await records.folderOf(journal));
   if (force || !isSaved(journal, keepNewer)) return;
   await checkSpace(await records.state.locate(newerName), await sizeOfDatabase(commands, journal.database, signal));
 }

@@ -3,7 +3,8 @@ import { PluginError } from '../../errors.ts';
 import { openRecords, requireUntouched } from './execution.ts';
 import { type ExecutionRequest } from './restart.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
-import { timeOf, type UpgradeJournal } from './upgradeJournal.ts';
+import { startStopped } from './stop.ts';
+import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The content of a rollback. */
@@ -52,6 +53,7 @@ export async function rollBackRegistry(request: ExecutionRequest, context: Conte
   const plan = await planRollback(request, context);
   if (!plan) return undefined;
   const records = openRecords(request);
+  await startStopped(request.commands, records.state, context);
   const journal = await findChange(request, records);
   if (journal) await restoreRegistry(request, records, journal, true, context);
   return plan;
@@ -72,7 +74,7 @@ export async function abandonChange(
 async function findChange(request: ExecutionRequest, records: UpgradeRecords): Promise<UpgradeJournal | undefined> {
   const journal = (await records.current()) ?? (await records.last());
   if (!journal) return undefined;
-  if (journal.phase === 'writing' || journal.phase === 'restarting') await requireUntouched(request, records, journal);
+  if (isForward(journal)) await requireUntouched(request, records, journal);
   if (request.noRestart && journal.database !== undefined) {
     throw new PluginError('usage', 'a rollback that restores the database must restart the registry', {
       hint: 'Quay is stopped for that. Allow the restart.',

@@ -8,13 +8,18 @@ import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
 
 /**
- * The phase of a change. Forward: `writing` until the database is copied, then `restarting`. Back: `saving` until the
- * newer database is copied, `restoring` until everything is restored, and `starting` until the old registry has
- * started. Before `writing`, nothing is changed and there is no journal.
+ * The phase of a change. Forward: `writing` until the database is copied, `replacing` until another one has its place
+ * (only if the change replaces it), then `restarting`. Back: `saving` until the newer database is copied, `restoring`
+ * until everything is restored, and `starting` until the old registry has started. Before `writing`, nothing is changed
+ * and there is no journal.
  */
-export type UpgradePhase = 'writing' | 'restarting' | 'saving' | 'restoring' | 'starting';
+export type UpgradePhase = 'writing' | 'replacing' | 'restarting' | 'saving' | 'restoring' | 'starting';
 
-const phases: readonly string[] = ['writing', 'restarting', 'saving', 'restoring', 'starting'];
+const forwardPhases: readonly string[] = ['writing', 'replacing', 'restarting'];
+const phases: readonly string[] = [...forwardPhases, 'saving', 'restoring', 'starting'];
+
+/** The folder of this program with the database that a change puts in place of the present one. */
+export const replacementName = 'replacement';
 
 /** Locations of an installation’s files. */
 export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
@@ -30,6 +35,8 @@ export interface UpgradeJournal {
   readonly restart: readonly string[];
   /** The folder of the database on this machine, if a new Quay may change the database. */
   readonly database: string | undefined;
+  /** The database is replaced by the one in the folder `replacement` of this program. */
+  readonly replacesDatabase?: boolean;
   /** Expected images by the names of containers. */
   readonly containers: readonly { readonly name: string; readonly image: string }[];
   readonly names: readonly ImageRename[];
@@ -51,6 +58,13 @@ export interface JournaledFile {
   /** The old file; undefined if it did not exist. `sha256` is the SHA-256 of its bytes, in hex. */
   readonly old: (FileAttributes & { readonly sha256: string }) | undefined;
   readonly mode?: number;
+  /** The change removes it. */
+  readonly isRemoved?: boolean;
+}
+
+/** Tells whether a change goes forward: its rollback has not begun. */
+export function isForward({ phase }: Pick<UpgradeJournal, 'phase'>): boolean {
+  return forwardPhases.includes(phase);
 }
 
 /** Returns the folder that a file of the installation must not leave; undefined for any other file. */
@@ -59,6 +73,9 @@ export function folderOfFile(installation: InstallationPaths, path: string): str
   const state = stateFolderOf(installation);
   if (path === join(state, 'state.json')) return state;
   if (Object.values(certificatePathsOf(installation)).includes(path)) return quayRoot.value;
+  const configuration = join(quayRoot.value, 'quay-config');
+  const isCertificate = dirname(path) === join(configuration, 'extra_ca_certs') && join(path) === path;
+  if (isCertificate || path === join(configuration, 'config.yaml')) return quayRoot.value;
   const isUnit = unitNames.some((name) => {
     const unit = join(unitFolder, `${name}.service`);
     return path === unit || (dirname(path) === `${unit}.d` && path.endsWith('.conf'));

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import { checkWritable, readWithAttributes, removeFile, replaceFile, type FileChange } from '../fileChange.ts';
@@ -8,17 +7,15 @@ import { StateFolder } from '../stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,
+  replacementName,
   type InstallationPaths,
   type JournaledFile,
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
+import { noteWritten, readWritten, sha256Of } from './writtenFiles.ts';
 
 const journalName = 'journal.json';
-
-/** The digests of files that this program wrote. Their backups may be removed already. */
-const writtenName = 'written.json';
-const writtenLimit = 200;
 
 /** The bytes that are kept free for a rollback. */
 const reserveSize = 64 * 1024;
@@ -78,7 +75,7 @@ export class UpgradeRecords {
         files: await this.#stage(nameOf({ id }), changes),
         ...rest,
       };
-      await this.#noteWritten(changes);
+      await noteWritten(this.state, changes);
       await this.#note(journal);
       return journal;
     } catch (error) {
@@ -100,9 +97,9 @@ export class UpgradeRecords {
         });
       }
       if (found) await this.state.write(join(folder, `${index}.old`), found.content);
-      await this.state.write(join(folder, `${index}.new`), after);
+      if (after) await this.state.write(join(folder, `${index}.new`), after);
       const old = found && { mode: found.mode, uid: found.uid, gid: found.gid, sha256: sha256Of(found.content) };
-      files.push({ path, old, ...(mode !== undefined && { mode }) });
+      files.push({ path, old, ...(mode !== undefined && { mode }), ...(!after && { isRemoved: true }) });
     }
     await this.state.write(join(folder, 'reserve'), Buffer.alloc(reserveSize, 1));
     return files;
@@ -115,12 +112,12 @@ export class UpgradeRecords {
 
   /** Lists files whose content is neither the old content nor content that this program wrote. */
   async listModified(journal: UpgradeJournal): Promise<string[]> {
-    const written = await this.#readWritten();
+    const written = await readWritten(this.state);
     const modified: string[] = [];
-    for (const { path, old } of journal.files) {
+    for (const { path, old, isRemoved } of journal.files) {
       const present = await this.#files.read(path);
       const digest = present && sha256Of(present);
-      const isKnown = digest === undefined ? !old : digest === old?.sha256 || written.includes(digest);
+      const isKnown = digest === undefined ? !old || isRemoved : digest === old?.sha256 || written.includes(digest);
       if (!isKnown) modified.push(path);
     }
     return modified;
@@ -154,16 +151,18 @@ export class UpgradeRecords {
     return next;
   }
 
-  /** Writes the new content of all files. */
+  /** Writes and removes files as the change says. */
   async apply(journal: UpgradeJournal): Promise<void> {
-    for (const [index, { path, mode }] of journal.files.entries()) {
-      await replaceFile(this.#files, this.#confine(path), await this.#read(journal, `${index}.new`), { mode });
+    for (const [index, { path, mode, isRemoved }] of journal.files.entries()) {
+      const target = this.#confine(path);
+      if (isRemoved) await removeFile(this.#files, target);
+      else await replaceFile(this.#files, target, await this.#read(journal, `${index}.new`), { mode });
     }
   }
 
   /** Restores changed files with their modes and owners, and removes files that this program created. */
   async restore(journal: UpgradeJournal): Promise<void> {
-    const written = await this.#readWritten();
+    const written = await readWritten(this.state);
     for (const [index, file] of journal.files.entries()) {
       const target = this.#confine(file.path);
       if (!file.old) {
@@ -188,6 +187,7 @@ export class UpgradeRecords {
     }
     await this.state.remove(journalName);
     if (!isGood) await this.state.remove(folder);
+    if (journal.replacesDatabase) await this.state.remove(replacementName);
   }
 
   /** Abandons an unfinished change. Returns the path of its backup on this machine, which later runs keep. */
@@ -262,16 +262,6 @@ export class UpgradeRecords {
     }
   }
 
-  async #noteWritten(changes: readonly FileChange[]): Promise<void> {
-    const written = [...(await this.#readWritten()), ...changes.map(({ after }) => sha256Of(after))];
-    await this.state.write(writtenName, JSON.stringify(written.slice(-writtenLimit)));
-  }
-
-  async #readWritten(): Promise<string[]> {
-    const text = (await this.state.read(writtenName))?.toString() ?? '[]';
-    return JSON.parse(text) as string[];
-  }
-
   async #note(journal: UpgradeJournal): Promise<void> {
     await this.state.write(journalName, JSON.stringify(journal));
   }
@@ -289,8 +279,4 @@ export class UpgradeRecords {
 
 function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return join('backups', id);
-}
-
-function sha256Of(content: Buffer): string {
-  return createHash('sha256').update(content).digest('hex');
 }

@@ -1,6 +1,7 @@
 import { isScalar, LineCounter, parseDocument } from 'yaml';
 import { PluginError } from '../../errors.ts';
 import type { Inherited } from '../installation.ts';
+import { splice } from './units.ts';
 
 /** The configuration of Quay: values by path, each with its line number. */
 export interface Configuration {
@@ -33,6 +34,26 @@ export function readQuayConfiguration(path: string, text: string): Configuration
       return typeof text === 'string' ? { value: text, file: path, line } : undefined;
     },
   };
+}
+
+/**
+ * Replaces values of config.yaml at paths of keys; the rest stays byte for byte. Values that are missing are not added.
+ * Throws `invalid-file`.
+ */
+export function editQuayConfiguration(
+  path: string,
+  text: string,
+  values: readonly (readonly [keys: readonly string[], value: string])[],
+): string {
+  readQuayConfiguration(path, text);
+  const document = parseDocument(text);
+  const edits = values.flatMap(([keys, value]) => {
+    const node = document.getIn(keys, true);
+    if (!isScalar(node) || !node.range || String(node.value) === value) return [];
+    // A JSON string is a YAML string.
+    return [{ start: node.range[0], end: node.range[1], text: JSON.stringify(value) }];
+  });
+  return splice(text, edits);
 }
 
 /**

@@ -104,7 +104,8 @@ async function recordCertificate(
 ): Promise<RecordedCertificate | undefined> {
   const paths = certificatePathsOf(installation);
   const read = async (path: string): Promise<X509Certificate | undefined> => {
-    const bytes = changes.find((each) => each.path === path)?.after ?? (await files.read(path));
+    const change = changes.find((each) => each.path === path);
+    const bytes = change ? change.after : await files.read(path);
     return bytes && new X509Certificate(bytes);
   };
   const leaf = await read(paths.server);

@@ -122,6 +122,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     if (name === 'systemctl') {
       if (words[0] === 'daemon-reload') await this.#readUnits();
       if (words[0] === 'stop' || (words[0] === 'disable' && last === 'quay-app.service')) await this.#stopFront();
+      if (words[0] === 'show') return { code: 0, text: this.#front ? 'active\n' : 'inactive\n' };
       if (words[0] !== 'restart') return done;
       if (this.isBroken) return fail('Job for the unit failed.');
       if (last === 'quay-app.service') await this.#startFront();

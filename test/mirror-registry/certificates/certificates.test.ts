@@ -61,7 +61,7 @@ describe('certificates', function () {
       at: (path) => join(fixture.root, fixture.quayRoot, path),
       renew: async (changed = {}) => {
         const renewal = await renewCertificates(files, await read(), installation, { ...options, ...changed });
-        for (const { path, after, mode } of renewal.changes)
+        for (const { path, after = '', mode } of renewal.changes)
           await replaceFile(files, { path, within: fixture.quayRoot }, after, { mode });
         return renewal;
       },

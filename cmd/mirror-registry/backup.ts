@@ -1,0 +1,58 @@
+import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/mirror-registry/backup/backup.ts';
+import { takeStateLock } from '../../lib/mirror-registry/stateFolder.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatBytes } from '../cli/format.ts';
+import { executionOptions, registryHostOptions, requestOf } from './options.ts';
+
+/** `backup`: writes the state of a mirror registry to a file. */
+export const command = defineCommand({
+  details:
+    'Writes the configuration, the certificates with their keys, the units and the database to one tar that only you can read, with a manifest ' +
+    'of SHA-256 digests. Stops Quay while its database is copied, and starts it again: usually for less than a minute. --images adds ' +
+    'the content of images, which is read while the registry runs. The file gets its name when it is complete. An interrupted run starts over.\n\n' +
+    'The file has all secrets of the registry. restore reads it.',
+  options: {
+    output: { type: 'string', required: true, describe: 'File to write', suggest: 'files' },
+    images: { type: 'boolean', describe: 'Include the content of images' },
+    'dry-run': { type: 'boolean', describe: 'Print the parts of the backup and their sizes, without changes' },
+    'health-timeout': { ...executionOptions['health-timeout'], describe: 'Seconds to wait for a healthy registry' },
+    podman: executionOptions.podman,
+    systemctl: executionOptions.systemctl,
+    ...registryHostOptions,
+  },
+  examples: [
+    ['--output=registry.tar', 'Back up the configuration, the certificates and the database'],
+    ['--output=/media/usb/registry.tar --images', 'Back up everything, to move the registry to another host'],
+  ],
+  async run(args, { context, terminal, environment }) {
+    const { output, images: withImages, dryRun } = args;
+    const execution = { ...args, restart: true, force: false, keepBackups: 3 };
+    const request = { ...(await requestOf(execution, environment)), output, withImages };
+    if (dryRun) {
+      terminal.print(describePlan(await planBackup(request, context.signal)));
+      return;
+    }
+    const unlock = await takeStateLock(request.files, request.detected.installation);
+    try {
+      const { files } = await backUpRegistry(request, context);
+      const size = files.reduce((sum, each) => sum + each.size, 0);
+      terminal.print(
+        `Wrote ${output}: ${files.length} files, ${formatBytes(size)}. It has all secrets of the registry.`,
+      );
+    } finally {
+      await unlock();
+    }
+  },
+});
+
+function describePlan({ output, files, database, databaseSize, images, imagesSize }: BackupPlan): string {
+  return [
+    `Would write ${output}`,
+    '',
+    ...files.map((path) => `file ${path}`),
+    `database in ${database}, ${formatBytes(databaseSize)}`,
+    images === undefined ? 'no content of images' : `content of images in ${images}, ${formatBytes(imagesSize)}`,
+    '',
+    'Quay would be stopped while its database is copied.',
+  ].join('\n');
+}

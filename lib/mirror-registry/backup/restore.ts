@@ -1,0 +1,167 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Context } from '../../context.ts';
+import { PluginError } from '../../errors.ts';
+import { checkSpace } from '../../files/disk.ts';
+import { writeDurably } from '../../files/atomicWrite.ts';
+import { readCertificates } from '../certificates/certificates.ts';
+import type { RenewalOptions } from '../certificates/renewal.ts';
+import { findDatabase, recoverDatabase, sizeOfDatabase } from '../change/database.ts';
+import { changeRegistry, openRecords, resumeUnfinished } from '../change/execution.ts';
+import { requireHealth } from '../change/health.ts';
+import type { ExecutionRequest } from '../change/restart.ts';
+import { replacementName } from '../change/upgradeJournal.ts';
+import type { UpgradeRecords } from '../change/upgradeRecords.ts';
+import type { Installation } from '../installation.ts';
+import { compareTags, quayVersionOf } from '../versions.ts';
+import { databaseEntry, type BackupEntry, type BackupFacts } from './backupFormat.ts';
+import { Backup } from './backupReader.ts';
+import { addContent, findImageStorage, listMissingContent } from './imageStorage.ts';
+import { planFiles, type RestoredFiles } from './restoredFiles.ts';
+
+/** Input of a restore. */
+export interface RestoreRequest extends ExecutionRequest {
+  /** The backup. */
+  readonly input: string;
+  /** The new name of the registry, without a port; that of the backup if undefined. */
+  readonly hostname: string | undefined;
+  readonly renewal: RenewalOptions;
+}
+
+/** The parts that a restore changes. Sizes are in bytes. */
+export interface RestorePlan extends BackupFacts {
+  /** The name of the registry afterwards. */
+  readonly host: string;
+  /** The files that it writes or removes, as the host has them. */
+  readonly files: readonly string[];
+  /** Reasons for a new certificate of the server; empty if that of the backup is restored. */
+  readonly renewals: readonly string[];
+  /** The folder of the database that it replaces, on this machine. */
+  readonly database: string;
+  /** Files of images that it adds, and their size. */
+  readonly addedFiles: number;
+  readonly addedSize: number;
+}
+
+interface Survey {
+  readonly plan: RestorePlan;
+  readonly files: RestoredFiles;
+  readonly storage: string;
+  readonly missing: readonly BackupEntry[];
+}
+
+/**
+ * Reads and verifies a whole backup, and plans its restore. Changes nothing. Throws as `Backup.open`, `digest-mismatch`,
+ * `unsupported` for a backup of a newer Quay, `conflict` for another port, `disk-full`, `command-failed`.
+ */
+export async function planRestore(request: RestoreRequest, context: Context): Promise<RestorePlan> {
+  await using backup = await Backup.open(request.input, context.signal);
+  return (await survey(backup, request, context)).plan;
+}
+
+/**
+ * Restores a backup into the registry of a host, whose units stay. Adds content of images while the registry runs. Then
+ * stops Quay, and replaces configuration, certificates and database. Keeps the replaced ones as the backup
+ * of a change, which `rollBackRegistry` reverts. Restores them if the registry does not become healthy. Resumes an
+ * interrupted change first, and returns undefined if that was this restore. The caller has the lock. Throws as
+ * `planRestore` before any change, then as `changeRegistry`.
+ */
+export async function restoreBackup(request: RestoreRequest, context: Context): Promise<RestorePlan | undefined> {
+  const { commands, files, now } = request;
+  const { signal } = context;
+  await using backup = await Backup.open(request.input, signal);
+  const records = openRecords(request);
+  const title = `the restore of the backup of ${backup.manifest.created}`;
+  const unfinished = await records.current();
+  const detected = (await resumeUnfinished(request, records, context)) ?? request.detected;
+  if (unfinished?.title === title) return undefined;
+  const { plan, files: restored, storage, missing } = await survey(backup, { ...request, detected }, context);
+  const certificates = await readCertificates(files, detected.installation, now);
+  const wasHealthy = await requireHealth(detected, certificates, true, context);
+  await addContent(backup, missing, commands, storage, signal);
+  await unpackDatabase(backup, records, request, signal);
+  const change = {
+    title,
+    changes: restored.changes,
+    restart: ['quay-app'],
+    database: plan.database,
+    replacesDatabase: true,
+    containers: [],
+    names: [],
+    replaced: [],
+    wasHealthy,
+  };
+  await changeRegistry({ ...request, detected }, records, change, context);
+  return plan;
+}
+
+async function survey(backup: Backup, request: RestoreRequest, context: Context): Promise<Survey> {
+  const { files, commands, detected } = request;
+  const { signal, log } = context;
+  const { installation } = detected;
+  const { files: entries, ...facts } = backup.manifest;
+  requireVersion(facts, installation, context);
+  const database = await findDatabase(files, commands, installation, signal);
+  if (installation.database !== 'sqlite' || database === undefined) {
+    throw new PluginError('unsupported', 'the database of this registry is not a file of SQLite', {
+      hint: 'Upgrade the registry of this host first.',
+    });
+  }
+  log('info', `verifying ${backup.path}`);
+  await backup.verify(signal);
+  const restored = await planFiles({ ...request, small: await backup.readSmall(signal) });
+  const storage = await findImageStorage(files, commands, installation, signal);
+  const missing = facts.hasImages ? await listMissingContent(backup, commands, storage, signal) : [];
+  const addedSize = missing.reduce((sum, { size }) => sum + size, 0);
+  if (missing.length > 0) await checkSpace(join(storage, 'each'), addedSize);
+  const fresh = entries.find(({ path }) => path === databaseEntry)?.size ?? 0;
+  const present = await sizeOfDatabase(commands, database, signal);
+  const state = files.locate(await files.resolve(installation.quayRoot.value));
+  // The new database and a copy that is checked, and the present one.
+  await checkSpace(join(state, replacementName), 2.2 * fresh + present);
+  await checkSpace(join(database, 'each'), Math.max(0, fresh - present));
+  const plan = {
+    ...facts,
+    host: restored.installation.host.value,
+    files: restored.changes.map(({ path }) => path),
+    renewals: restored.renewal?.server ?? [],
+    ...{ database, addedFiles: missing.length, addedSize },
+  };
+  return { plan, files: restored, storage, missing };
+}
+
+/** Quay migrates an older database as it starts, and cannot use a newer one. */
+function requireVersion({ quay, version }: BackupFacts, { images }: Installation, { log }: Context): void {
+  const present = images.quay?.value ?? '';
+  const [old, fresh] = [quayVersionOf(quay), quayVersionOf(present)];
+  if (old === undefined || fresh === undefined) {
+    if (quay !== present)
+      log('warn', `the backup is of ${quay}, and this host runs ${present}: which is newer is unknown`);
+    return;
+  }
+  if (compareTags(old, fresh) <= 0) return;
+  throw new PluginError('unsupported', `the backup is of Quay ${old}, which is newer than ${fresh} of this host`, {
+    hint: `Upgrade the registry of this host to ${version ?? `Quay ${old}`} first.`,
+  });
+}
+
+/** Writes the database of a backup into the folder of this program, and checks it with SQLite. */
+async function unpackDatabase(
+  backup: Backup,
+  { state }: UpgradeRecords,
+  { commands }: RestoreRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const entry = backup.manifest.files.find(({ path }) => path === databaseEntry);
+  if (!entry) throw new PluginError('internal', 'the backup has no database');
+  await state.remove(replacementName);
+  await state.makeFolder(replacementName);
+  const folder = await state.locate(replacementName);
+  await writeDurably(join(folder, 'quay_sqlite.db'), backup.content(entry, signal), { mode: 0o600 });
+  const scratch = join(folder, 'check');
+  try {
+    await recoverDatabase(commands, folder, scratch, signal, 'the database in the backup');
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,25 @@
+import { createHash } from 'node:crypto';
+import type { FileChange } from '../fileChange.ts';
+import type { StateFolder } from '../stateFolder.ts';
+
+/** The digests of files that this program wrote. Their backups may be removed already. */
+const writtenName = 'written.json';
+const writtenLimit = 200;
+
+/** Records the digests of the new content of files. Throws `disk-full` and `not-writable`. */
+export async function noteWritten(state: StateFolder, changes: readonly FileChange[]): Promise<void> {
+  const digests = changes.flatMap(({ after }) => (after ? [sha256Of(after)] : []));
+  const written = [...(await readWritten(state)), ...digests];
+  await state.write(writtenName, JSON.stringify(written.slice(-writtenLimit)));
+}
+
+/** Reads the recorded digests. Throws `not-readable`. */
+export async function readWritten(state: StateFolder): Promise<string[]> {
+  const text = (await state.read(writtenName))?.toString() ?? '[]';
+  return JSON.parse(text) as string[];
+}
+
+/** Returns the SHA-256 of bytes, in hex. */
+export function sha256Of(content: Buffer): string {
+  return createHash('sha256').update(content).digest('hex');
+}

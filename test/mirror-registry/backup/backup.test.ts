@@ -1,0 +1,347 @@
+import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { expect } from 'chai';
+import { layOutTar } from '../../../lib/archive/tarLayout.ts';
+import type { BackupManifest } from '../../../lib/mirror-registry/backup/backupFormat.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+
+describe('backup and restore', function () {
+  this.timeout(240_000);
+  let folder: string;
+  let file: string;
+  let registry: RunningRegistry;
+  const database = (of = registry): string => join(of.fixture.root, 'srv/db/quay_sqlite.db');
+
+  before(function () {
+    requirePeer(this, 'docker-registry', 'openssl', 'curl', 'tar');
+  });
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'backup-'));
+    file = join(folder, 'registry.tar');
+    registry = await startMirrorRegistry();
+    push('before');
+  });
+  afterEach(async () => {
+    await registry.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Does what clients do: changes the database. */
+  function push(name: string, of = registry): void {
+    using open = new DatabaseSync(database(of));
+    open.prepare('INSERT INTO migration VALUES (?)').run(name);
+  }
+
+  function pushed(path = database()): unknown[] {
+    using open = new DatabaseSync(path, { readOnly: true });
+    return open
+      .prepare('SELECT image FROM migration')
+      .all()
+      .map(({ image }) => image);
+  }
+
+  async function backUp(...args: string[]): Promise<void> {
+    const { code, stderr } = await registry.call('backup', [`--output=${file}`, ...args]);
+    expect(code, stderr).to.equal(0);
+  }
+
+  const systemctl = (of = registry): string[] => of.host.calls.filter((line) => /^systemctl (?!show)/.test(line));
+
+  it('writes a private tar with digests, of what was committed, while Quay is stopped only for the copy', async () => {
+    // As after Quay was killed in the middle of a transaction: what that wrote has to be taken back by the log.
+    using open = new DatabaseSync(database());
+    open.exec("PRAGMA cache_size = 1; BEGIN; UPDATE migration SET image = 'lost'; CREATE TABLE filler (x)");
+    open.exec(
+      'WITH RECURSIVE n(i) AS (SELECT 1 UNION SELECT i + 1 FROM n WHERE i < 9999) INSERT INTO filler SELECT i FROM n',
+    );
+    for (const suffix of ['', '-journal']) await copyFile(database() + suffix, join(folder, `db${suffix}`));
+    open.exec('ROLLBACK');
+    for (const suffix of ['', '-journal']) await copyFile(join(folder, `db${suffix}`), database() + suffix);
+    const before = await registry.snapshot();
+    const planned = await registry.call('backup', [`--output=${file}`, '--dry-run']);
+    expect([planned.code, planned.stdout.includes('quay-config/config.yaml')], planned.stderr).to.deep.equal([0, true]);
+    expect([systemctl(), await readdir(folder)]).to.deep.equal([[], ['db', 'db-journal']]);
+
+    await backUp();
+    expect(systemctl()).to.deep.equal(['systemctl stop quay-app.service', 'systemctl restart quay-app.service']);
+    expect([(await stat(file)).mode & 0o777, await registry.snapshot()]).to.deep.equal([0o600, before]);
+    expect(await readdir(registry.at('.oc-mirror-registry'))).to.deep.equal([]);
+    const unpacked = join(folder, 'unpacked');
+    await mkdir(unpacked);
+    await runSuccessfully('tar', ['-xf', file, '-C', unpacked]);
+    expect(pushed(join(unpacked, 'database/quay_sqlite.db'))).to.deep.equal(['before']);
+    const { files } = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as {
+      files: { path: string; sha256: string }[];
+    };
+    for (const { path, sha256 } of files) {
+      expect(
+        createHash('sha256')
+          .update(await readFile(join(unpacked, path)))
+          .digest('hex'),
+        path,
+      ).to.equal(sha256);
+    }
+    expect(files.map(({ path }) => path)).to.include.members(['units/quay-app.service', 'quay-rootCA/rootCA.key']);
+    const again = await registry.call('backup', [`--output=${file}`]);
+    expect([again.code, again.stderr.includes('exists already')], again.stderr).to.deep.equal([1, true]);
+  });
+
+  it('does not start a registry that was stopped, and fails on a damaged database', async () => {
+    await runSuccessfully(join(registry.fixture.root, 'programs/systemctl'), ['stop', 'quay-app.service']);
+    await backUp();
+    expect(systemctl()).to.deep.equal(['systemctl stop quay-app.service']);
+    await runSuccessfully(join(registry.fixture.root, 'programs/systemctl'), ['restart', 'quay-app.service']);
+    await rm(file);
+    await writeFile(database(), 'x');
+    const { code, stderr } = await registry.call('backup', [`--output=${file}`]);
+    expect([code, stderr.includes('is damaged')], stderr).to.deep.equal([1, true]);
+    expect(await readdir(folder)).to.deep.equal([]);
+    expect(systemctl().at(-1)).to.equal('systemctl restart quay-app.service');
+  });
+
+  // Before Quay stops, while it is stopped, and while the file is written.
+  for (const step of [5, 6, 10]) {
+    it(`backup leaves no file when it is killed at its ${step}th change of a name, and the next run starts Quay`, async () => {
+      const killed = await registry.call('backup', [`--output=${file}`], step);
+      expect(killed.code, killed.stderr).to.equal(-1);
+      await rm(file, { force: true });
+      await backUp();
+      expect(await readdir(folder)).to.deep.equal(['registry.tar']);
+      expect(systemctl().at(-1)).to.equal('systemctl restart quay-app.service');
+      expect(await readdir(registry.at('.oc-mirror-registry'))).to.deep.equal([]);
+    });
+  }
+
+  it('restores what was lost, and rollback takes that back', async () => {
+    await backUp();
+    const before = await registry.snapshot();
+    push('after');
+    expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
+    const changed = await registry.snapshot();
+    const planned = await registry.call('restore', [file, '--dry-run']);
+    expect(
+      [planned.code, planned.stdout.includes('write '), planned.stderr.includes('error')],
+      planned.stderr,
+    ).to.deep.equal([0, true, false]);
+    expect(await registry.snapshot()).to.deep.equal(changed);
+    const { code, stderr, stdout } = await registry.call('restore', [file]);
+    expect([code, stdout.includes('is healthy as localhost')], stderr).to.deep.equal([0, true]);
+    expect([await registry.snapshot(), pushed()]).to.deep.equal([before, ['before']]);
+    const back = await registry.call('rollback');
+    expect(back.code, back.stderr).to.equal(0);
+    expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
+  });
+
+  // Before the journal, among the files, while the database is replaced, and at the end.
+  for (const step of [70, 84, 96]) {
+    it(`restore goes on when it is killed at its ${step}th change of a name, and can still be taken back`, async () => {
+      await backUp();
+      const before = await registry.snapshot();
+      push('after');
+      expect((await registry.call('certs renew', ['--force'])).code).to.equal(0);
+      const changed = await registry.snapshot();
+      const killed = await registry.call('restore', [file], step);
+      expect(killed.code, killed.stderr).to.equal(-1);
+      const { code, stderr } = await registry.call('restore', [file]);
+      expect([code, await registry.snapshot()], stderr).to.deep.equal([0, before]);
+      expect((await registry.call('rollback')).code).to.equal(0);
+      expect(await registry.snapshot()).to.deep.equal(changed);
+      expect(await readdir(registry.at('.oc-mirror-registry'))).not.to.include('replacement');
+    });
+  }
+
+  it('puts everything back when the restored registry is not healthy', async () => {
+    await backUp();
+    push('after');
+    const changed = await registry.snapshot();
+    registry.host.healthOf = () => (pushed().includes('after') ? healthy : { ...healthy, status: 503 });
+    const { code, stderr } = await registry.call('restore', [file]);
+    expect([code, stderr.includes('was rolled back')], stderr).to.deep.equal([3, true]);
+    expect([await registry.snapshot(), pushed()]).to.deep.equal([changed, ['before', 'after']]);
+    expect(await readdir(registry.at('.oc-mirror-registry'))).not.to.include('replacement');
+  });
+
+  for (const what of ['damaged', 'missing']) {
+    it(`replaces a database that is ${what}, and certificates that are lost`, async () => {
+      await backUp();
+      const before = await registry.snapshot();
+      await rm(database());
+      if (what === 'damaged') await writeFile(database(), 'not a database, but longer than that'.repeat(99));
+      await rm(registry.at('quay-rootCA/rootCA.key'));
+      await rm(registry.at('quay-config/ssl.cert'));
+      const { code, stderr } = await registry.call('restore', [file]);
+      expect(code, stderr).to.equal(0);
+      const digests = (files: Record<string, string>): string[] =>
+        Object.values(files).map((line) => line.split(' ')[3] ?? '');
+      expect(digests(await registry.snapshot())).to.deep.equal(digests(before));
+    });
+  }
+
+  it('moves a registry to another host: its name, on the same CA, its secrets, and the content of its images', async function () {
+    await requireRoot(this);
+    const content = { 'sha256/aa/one': 'one', 'sha256/bb/two': 'two', 'uploads/unfinished': 'x' };
+    for (const [path, text] of Object.entries(content)) await registry.fixture.write(`/srv/images/${path}`, text);
+    await runSuccessfully('chown', ['-R', '1001:0', join(registry.fixture.root, 'srv/images')]);
+    await chmod(registry.fixture.root, 0o711);
+    await backUp('--images');
+    const other = await startMirrorRegistry({ configuration: 'ADDED: true\n' });
+    try {
+      const { fixture, host } = other;
+      await chmod(fixture.root, 0o711);
+      const config = join(fixture.root, fixture.quayRoot, 'quay-config/config.yaml');
+      const own = (await readFile(config, 'utf8')).replace('strongpassword', 'another').replace('8154', '9999');
+      await writeFile(config, own);
+      // Certificates that the backup does not have are removed.
+      expect((await other.call('certs renew', ['--new-ca=prepare'])).code).to.equal(0);
+      await fixture.write('/srv/images/sha256/aa/one', 'one');
+      await fixture.write('/srv/images/sha256/cc/three', 'three');
+      await runSuccessfully('chown', ['-R', '1001:0', join(fixture.root, 'srv/images')]);
+      const before = await other.snapshot();
+      const refused = await other.call('restore', [file]);
+      expect([refused.code, /publishes port \d+.*--hostname/s.test(refused.stderr)], refused.stderr).to.deep.equal([
+        1,
+        true,
+      ]);
+      expect([await other.snapshot(), systemctl(other)]).to.deep.equal([before, []]);
+
+      const { code, stderr, stdout } = await other.call('restore', [file, '--hostname=new.example.com']);
+      expect([code, stdout.includes('1 missing files')], stderr).to.deep.equal([0, true]);
+      const restored = await readFile(config, 'utf8');
+      expect(restored)
+        .to.include(`SERVER_HOSTNAME: "new.example.com:${host.port}"`)
+        .and.to.include('81540163748093725116230911');
+      expect(restored).to.include('"another"').and.not.to.include('ADDED');
+      const verify = ['verify', '-x509_strict', '-verify_hostname', 'new.example.com', '-CAfile'];
+      const root = join(registry.fixture.root, 'old-root.pem');
+      await runSuccessfully('openssl', [...verify, root, other.at('quay-config/ssl.cert')]);
+      expect(await readdir(other.at('quay-rootCA/next'))).to.deep.equal([]);
+      const images = join(fixture.root, 'srv/images');
+      expect((await readdir(images)).sort()).to.deep.equal(['sha256']);
+      expect((await readdir(join(images, 'sha256'))).sort()).to.deep.equal(['aa', 'bb', 'cc']);
+      const { uid, gid, mode } = await stat(join(images, 'sha256/bb/two'));
+      expect([uid, gid, mode & 0o777]).to.deep.equal([1001, 0, 0o644]);
+      await rm(join(images, 'sha256/bb'), { recursive: true });
+      expect((await other.call('rollback')).code).to.equal(0);
+      expect(await other.snapshot()).to.deep.equal(before);
+    } finally {
+      await other.stop();
+    }
+  });
+
+  it('refuses a file that is not as it was written, before anything stops', async () => {
+    await backUp();
+    const before = await registry.snapshot();
+    const bytes = await readFile(file);
+    const unpacked = join(folder, 'unpacked');
+    await mkdir(unpacked);
+    await runSuccessfully('tar', ['-xf', file, '-C', unpacked]);
+    const manifest = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as BackupManifest;
+
+    /** Writes a backup of other files, or with another manifest. */
+    async function write(files: Record<string, string | Buffer>, changed: object = {}): Promise<void> {
+      const entries = Object.entries(files).map(([path, text]) => ({ path, content: Buffer.from(text) }));
+      const listed = entries.map(({ path, content }) => {
+        return { path, size: content.length, sha256: createHash('sha256').update(content).digest('hex') };
+      });
+      const content = Buffer.from(JSON.stringify({ ...manifest, files: listed, ...changed }));
+      const { entries: placed, size } = layOutTar([...entries, { path: 'manifest.json', content }]);
+      const tar = Buffer.alloc(size);
+      for (const { entry, header, position, start } of placed) {
+        header.copy(tar, position);
+        if ('content' in entry) entry.content.copy(tar, start);
+      }
+      await writeFile(file, tar, { mode: 0o600 });
+    }
+    const config = await readFile(join(unpacked, 'quay-config/config.yaml'), 'utf8');
+    const own: Record<string, Buffer | string> = {};
+    for (const { path } of manifest.files) own[path] = await readFile(join(unpacked, path));
+    const pack = (...args: string[]): Promise<string> => runSuccessfully('tar', ['-C', unpacked, '-cf', file, ...args]);
+    const all = manifest.files.map(({ path }) => path);
+
+    const cases: [what: string, make: () => Promise<unknown>, words: string][] = [
+      [
+        'a path outside',
+        () => write({ ...own, 'quay-config/extra_ca_certs/../../../etc/passwd': '' }),
+        'another header',
+      ],
+      ['an absolute path', () => write({ ...own, '/etc/passwd': '' }), 'another header'],
+      ['an unknown file', () => write({ ...own, 'quay-config/run.sh': '' }), 'another header'],
+      [
+        'a link',
+        async () => {
+          await symlink('/etc/passwd', join(unpacked, 'quay-config/extra_ca_certs'));
+          await pack(
+            '--owner=0',
+            '--group=0',
+            '--mtime=@315532800',
+            'quay-config/extra_ca_certs',
+            ...all,
+            'manifest.json',
+          );
+        },
+        'another header',
+      ],
+      [
+        'another owner',
+        () => pack('--format=ustar', '--owner=1001', '--group=0', '--mtime=@315532800', ...all, 'manifest.json'),
+        'another header',
+      ],
+      [
+        'a file that is too large',
+        () => write({ ...own, 'quay-config/ssl.cert': Buffer.alloc(5 << 20) }),
+        'is too large',
+      ],
+      ['no database', () => write({ 'quay-config/config.yaml': config }), 'quay_sqlite.db is missing'],
+      ['another list of files', () => write(own, { files: manifest.files.slice(1) }), 'names other files'],
+      ['a newer format', () => write(own, { format: 2 }), 'newer format'],
+      ['escape sequences', () => write(own, { hostname: '\u001b[2J' }), 'malformed'],
+      ['a newer Quay', () => write(own, { quay: imagesOf('2.0.11').quay }), 'is newer than'],
+      [
+        'a database of PostgreSQL',
+        () => write({ ...own, 'quay-config/config.yaml': config.replace(/sqlite:\S+/, 'postgresql://x/y') }),
+        'PostgreSQL',
+      ],
+      [
+        'a database that is none',
+        () => write({ ...own, 'database/quay_sqlite.db': 'x'.repeat(5000) }),
+        'in the backup is damaged',
+      ],
+      [
+        'a changed byte',
+        () => writeFile(file, Buffer.concat([bytes.subarray(0, 600), Buffer.from('X'), bytes.subarray(601)])),
+        'is corrupt',
+      ],
+      ['a missing end', () => writeFile(file, bytes.subarray(0, -1000)), 'is truncated'],
+      ['more than a backup', () => writeFile(file, Buffer.concat([bytes, Buffer.alloc(512)])), 'more than a backup'],
+      [
+        'a file that others can write',
+        async () => {
+          await writeFile(file, bytes);
+          await chmod(file, 0o620);
+        },
+        'cannot be trusted',
+      ],
+      [
+        'a folder',
+        async () => {
+          await rm(file);
+          await mkdir(file);
+        },
+        'is not a regular file',
+      ],
+    ];
+    for (const [what, make, words] of cases) {
+      await make();
+      const { code, stderr } = await registry.call('restore', [file]);
+      expect([what, code, stderr.includes(words)], stderr).to.deep.equal([what, 1, true]);
+    }
+    expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
+  });
+});
