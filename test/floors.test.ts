@@ -28,7 +28,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry', 'mirrors registries relay transport'],
   ['lib/copy', 'copy copyFailure releaseOrder tally'],
   ['lib/release/signature', 'keyring signature trust'],
-  ['lib/release/sigstore', 'imagePolicy releaseCheck'],
+  ['lib/release/sigstore', 'policyKeys releaseCheck'],
   ['lib/release', 'documents load payload provenance release version'],
   ['lib/release/graph', 'graph graphData'],
   ['lib/release/mirror', 'destination measure mirror mirrorGroup'],

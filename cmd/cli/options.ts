@@ -102,6 +102,18 @@ export const trustOptions = {
   },
 } as const satisfies OptionRecord;
 
+/** The option of commands that name the keys of image policies. */
+export const policyKeyOption = {
+  'trust-key': {
+    type: 'string',
+    repeatable: true,
+    describe: 'PEM file with a public key that image policies of the release may have, in addition to the Red Hat key',
+    suggest: 'files',
+    check: checkFile,
+    group: trust,
+  },
+} as const satisfies OptionRecord;
+
 /** The option of every command that uses the images of a bundle. */
 export const signedImagesOption = {
   'require-signed-images': {

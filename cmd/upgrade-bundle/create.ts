@@ -6,6 +6,7 @@ import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { RegistryOrigin, type Origin } from '../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ReleaseRequest } from '../../lib/release/load.ts';
+import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import {
   isVersion,
   parseArchitecture,
@@ -17,7 +18,7 @@ import { openAccess, tool } from '../cli/access.ts';
 import { checkImage } from '../cli/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatBytes, formatFields, formatVolumes } from '../cli/format.ts';
-import { formatOption, registryOptions, releaseOptions, trustOptions } from '../cli/options.ts';
+import { formatOption, registryOptions, policyKeyOption, releaseOptions, trustOptions } from '../cli/options.ts';
 import { parseSize } from '../cli/size.ts';
 import { trustOf } from '../cli/trust.ts';
 
@@ -56,6 +57,7 @@ const options = {
   ...formatOption(['json']),
   ...registryOptions,
   ...trustOptions,
+  ...policyKeyOption,
 } as const;
 
 const positionals = {
@@ -82,6 +84,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     checkRelease(args);
+    const expectedKeys = await loadExpectedKeys(args.trustKey);
     const access = await openAccess(args, environment);
     const downloading = { ...context, onEvent: terminal.transfer('Downloading') };
     const origin = await (args.fromDir === undefined
@@ -103,7 +106,9 @@ export const command = defineCommand({
         origin,
         downloading,
       );
-      terminal.print(args.format === 'json' ? JSON.stringify(toPlain(result), null, 2) : toWords(result));
+      warnOfOtherKeys(result.policies ?? [], expectedKeys, context);
+      const isJson = args.format === 'json';
+      terminal.print(isJson ? JSON.stringify(toPlain(result, expectedKeys), null, 2) : toWords(result, expectedKeys));
     } finally {
       await origin.close();
     }
@@ -141,16 +146,22 @@ function baseOf(base: string, args: CreateArguments, origin: Origin): BaseReques
   return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
 }
 
-function toPlain({ path, outcome, digest, fetched, metadata, policies }: CreateResult): Record<string, unknown> {
+function toPlain(
+  { path, outcome, digest, fetched, metadata, policies }: CreateResult,
+  expectedKeys: ExpectedKeys,
+): Record<string, unknown> {
   const { version, arch, release, size, images, blobs, signatures } = metadata;
   const counts = { images: images.length, blobs: blobs.length };
   const { volumes, base } = metadata;
-  const sigstore = policies && { sigstore: toPlainPolicies(policies) };
+  const sigstore = policies && { sigstore: toPlainPolicies(policies, expectedKeys) };
   const parts = { ...(base && { base }), ...(volumes && { volumes }) };
   return { path, outcome, version, arch, release, size, digest, fetched, ...counts, ...parts, signatures, ...sigstore };
 }
 
-function toWords({ path, outcome, digest, fetched, metadata, policies }: CreateResult): string {
+function toWords(
+  { path, outcome, digest, fetched, metadata, policies }: CreateResult,
+  expectedKeys: ExpectedKeys,
+): string {
   const signers = Object.values(metadata.signatures).flat();
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
   const title = {
@@ -166,7 +177,7 @@ function toWords({ path, outcome, digest, fetched, metadata, policies }: CreateR
     ['Release', metadata.release],
     ['Version', `${metadata.version} ${metadata.arch}`],
     ['Signed by', signer],
-    ...describePolicies(policies ?? []),
+    ...describePolicies(policies ?? [], expectedKeys),
     ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? 'To fetch' : 'Fetched', formatBytes(fetched)]]),

@@ -7,6 +7,7 @@ import { findDigest } from '../../lib/bundle/sidecars.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { isDigest } from '../../lib/oci/digest.ts';
+import { loadExpectedKeys, warnOfOtherKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { formatAudit } from './report/auditReport.ts';
@@ -16,6 +17,7 @@ import {
   baseOption,
   bundleArgument,
   outputOption,
+  policyKeyOption,
   registryOptions,
   signedImagesOption,
   trustOptions,
@@ -37,6 +39,7 @@ const options = {
   'certificate-authority': authority,
   insecure,
   ...trustOptions,
+  ...policyKeyOption,
   ...signedImagesOption,
 } as const;
 
@@ -55,6 +58,7 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
   ],
   async run(args, { context, terminal, environment }) {
+    const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
     const bundle = await addBases(await openBundle(args.bundle, reading, { tolerant: true }), args.base, reading);
     const registries = new Registries(await openAccess(args, environment), reading);
@@ -65,7 +69,8 @@ export const command = defineCommand({
       }
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
-      terminal.print(format(report, args.output));
+      terminal.print(format(report, expectedKeys, args.output));
+      warnOfOtherKeys(report.policies, expectedKeys, context);
       for (const { message } of report.warnings) context.log('warn', message);
       if (report.problems.length > 0) throw failureOf(report);
     } finally {
@@ -75,9 +80,9 @@ export const command = defineCommand({
   },
 });
 
-function format(report: VerifyReport, form: 'json' | 'html' | undefined): string {
-  if (form === 'html') return formatAudit(report, { date: new Date(), tool }).trimEnd();
-  return form === 'json' ? JSON.stringify(toPlain(report), null, 2) : toWords(report);
+function format(report: VerifyReport, keys: ExpectedKeys, form: 'json' | 'html' | undefined): string {
+  if (form === 'html') return formatAudit(report, { date: new Date(), tool, keys }).trimEnd();
+  return form === 'json' ? JSON.stringify(toPlain(report, keys), null, 2) : toWords(report, keys);
 }
 
 async function readExpected(
@@ -112,7 +117,10 @@ function failureOf({ path, base, problems }: VerifyReport): PluginError {
   return new PluginError('incomplete', message, { hint });
 }
 
-function toPlain({ signatures, policies, provenance, ...report }: VerifyReport): Record<string, unknown> {
+function toPlain(
+  { signatures, policies, provenance, ...report }: VerifyReport,
+  keys: ExpectedKeys,
+): Record<string, unknown> {
   const signers = signatures.map(({ digest, fingerprint, userId, created }) => ({
     digest,
     fingerprint,
@@ -124,11 +132,11 @@ function toPlain({ signatures, policies, provenance, ...report }: VerifyReport):
     ...report,
     ...(provenance && { provenance: { ...provenance, sources: Object.fromEntries(provenance.sources) } }),
     signatures: signers,
-    sigstore: toPlainPolicies(policies),
+    sigstore: toPlainPolicies(policies, keys),
   };
 }
 
-function toWords(report: VerifyReport): string {
+function toWords(report: VerifyReport, keys: ExpectedKeys): string {
   const { path, version, arch, release, digest, confirmedBy, images, attachmentTags, manifests, blobs, problems } =
     report;
   const isGood = problems.length === 0;
@@ -145,7 +153,7 @@ function toWords(report: VerifyReport): string {
     ['Signed by', signers[0] ?? 'no trusted key'],
     ...signers.slice(1).map((signer) => ['', signer]),
     ...(others > 0 ? [['', `and so are ${others} of the images in it`]] : []),
-    ...describePolicies(report.policies),
+    ...describePolicies(report.policies, keys),
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} whole`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),

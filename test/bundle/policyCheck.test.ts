@@ -93,8 +93,9 @@ describe('a bundle of a release with an image policy', () => {
 
   it('is created with an unchecked policy that needs a transparency log', async () => {
     const rootOfTrust = { policyType: 'FulcioCAWithRekor' };
-    const { result } = await make({ files: imagePolicyFiles({ rootOfTrust }), attachments: () => false });
+    const { result, lines } = await make({ files: imagePolicyFiles({ rootOfTrust }), attachments: () => false });
     expect(result.policies?.[0]).to.deep.include({ outcome: 'unchecked' });
+    expect(lines.join('\n')).to.match(/policy openshift .* is not checked for 5 images: .*FulcioCAWithRekor/);
   });
 
   it('is checked again offline, by verify and before it is used', async () => {

@@ -1,6 +1,7 @@
 import { countAttachments } from '../../../lib/oci/attachment.ts';
 import { basename } from 'node:path';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
 import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage } from './page.ts';
@@ -9,10 +10,12 @@ import { formatFacts, formatPage } from './page.ts';
 export interface AuditContext {
   readonly date: Date;
   readonly tool: string;
+  /** The keys that image policies are expected to have. */
+  readonly keys: ExpectedKeys;
 }
 
 /** Formats the result of `verify` as one HTML page for an auditor. The page needs no other file. */
-export function formatAudit(report: VerifyReport, { date, tool }: AuditContext): string {
+export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditContext): string {
   const { version, arch, problems, path } = report;
   const isGood = problems.length === 0;
   const title = `OpenShift ${version} for ${arch}`;
@@ -25,7 +28,7 @@ export function formatAudit(report: VerifyReport, { date, tool }: AuditContext):
         ${isGood ? 'Every check below succeeded.' : `${problems.length} problems were found. Do not use this bundle.`}
         ${date.toISOString()}, by ${tool}.
       </p>`,
-    main: markup`${describeBundle(report, basename(path))} ${describeKeys(report)} ${listProblems(report)}
+    main: markup`${describeBundle(report, basename(path))} ${describeKeys(report, keys)} ${listProblems(report)}
       ${listContents(report)}`,
     footer: `${tool} verified this bundle on ${date.toISOString()}.`,
   });
@@ -48,16 +51,18 @@ function describeBundle(report: VerifyReport, name: string): Markup {
   return formatFacts(rows);
 }
 
-function describeKeys({ signatures, policies }: VerifyReport): Markup {
+function describeKeys({ signatures, policies }: VerifyReport, keys: ExpectedKeys): Markup {
   const signers = signatures.map(({ userId, fingerprint, created, digest }) => [
     'GPG',
     userId,
     fingerprint,
     `${created.toISOString().slice(0, 10)}, ${digest}`,
   ]);
-  const used = [...new Set(policies.map(({ policy }) => policy))].map(({ name, trust, scopes }) => {
+  const used = [...new Set(policies.map(({ policy }) => policy))].map((policy) => {
+    const { name, trust, scopes } = policy;
     const key = trust.kind === 'key' ? `SHA256:${trust.key.fingerprint}` : trust.reason;
-    return ['sigstore', `policy ${name}`, key, scopes.join(', ')];
+    const owner = trust.kind === 'key' ? `, ${nameKey(policy, keys) ?? 'unknown key'}` : '';
+    return ['sigstore', `policy ${name}${owner}`, key, scopes.join(', ')];
   });
   return listTable('Signatures', ['Kind', 'Signer', 'Key', 'Of'], [...signers, ...used]);
 }

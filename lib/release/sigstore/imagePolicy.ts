@@ -1,18 +1,7 @@
-import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { messageOf } from '../../errors.ts';
 import { formatReference, type Reference } from '../../oci/reference.ts';
 import { identityRuleOf, type IdentityRule } from './identity.ts';
-
-/** The SHA-256 fingerprints of the public keys (SPKI) in OpenShift’s own policies: Red Hat’s release key 3 of 2024. */
-export const releaseKeyFingerprints: readonly string[] = [
-  'ba9d26350d78893a20f337e2153a113108bfcf064085afaee60d446e63405576',
-];
-
-/** A public key of a policy, with the SHA-256 of its SPKI form in hex. */
-export interface PolicyKey {
-  readonly key: KeyObject;
-  readonly fingerprint: string;
-}
+import { readPolicyKey, type PolicyKey } from './policyKey.ts';
 
 /** A policy for signatures of the images in some scopes (config.openshift.io ClusterImagePolicy, ImagePolicy). */
 export interface ImagePolicy {
@@ -121,14 +110,4 @@ function trustOf(root: RootOfTrust | undefined): ImagePolicy['trust'] {
   } catch (error) {
     return { kind: 'unsupported', reason: `its key cannot be read: ${messageOf(error)}` };
   }
-}
-
-/** Reads a public key in PEM form. Throws if it is neither RSA, ECDSA nor Ed25519. */
-function readPolicyKey(pem: Buffer): PolicyKey {
-  const key = createPublicKey({ key: pem, format: 'pem' });
-  if (!['rsa', 'ec', 'ed25519'].includes(key.asymmetricKeyType ?? '')) {
-    throw new TypeError(`a key of type ${String(key.asymmetricKeyType)} is not supported`);
-  }
-  const spki = key.export({ type: 'spki', format: 'der' });
-  return { key, fingerprint: createHash('sha256').update(spki).digest('hex') };
 }

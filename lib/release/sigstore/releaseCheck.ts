@@ -101,6 +101,14 @@ export function requireVerified(
 ): void {
   const error = findRefused(results, where);
   if (error && !allowUnsigned) throw error;
+  const unchecked = results.filter(({ outcome }) => outcome === 'unchecked');
+  for (const [{ name }, own] of Map.groupBy(unchecked, ({ policy }) => policy)) {
+    const reasons = [...new Set(own.flatMap((each) => each.reasons))].join('; ');
+    log(
+      'warn',
+      `${where}: the image policy ${name} of the release is not checked for ${own.length} images: ${reasons}`,
+    );
+  }
   if (error) log('warn', `${error.message}; continuing because unsigned releases are allowed`);
 }
 

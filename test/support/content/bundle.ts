@@ -43,6 +43,8 @@ export interface TestBundle {
   readonly result: CreateResult;
   /** The paths that were asked of the registry, in order. */
   readonly requests: readonly string[];
+  /** What was logged. */
+  readonly lines: readonly string[];
   /** The key that signed the release. */
   readonly key: SigningKey;
   /** The key’s armored public half. */
@@ -77,7 +79,16 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
   );
   await writeSignatureStore(folder, signatureStore(signatures, 'signatures/'));
 
-  const { result, requests } = await create({ release, extraImages, folder, keyFile, key, signed, volumeSize, base });
+  const { result, requests, lines } = await create({
+    release,
+    extraImages,
+    folder,
+    keyFile,
+    key,
+    signed,
+    volumeSize,
+    base,
+  });
   let unpacked = 0;
   return {
     path: result.path,
@@ -85,6 +96,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     release,
     result,
     requests,
+    lines,
     key,
     keyFile,
     unpack: async () => {
@@ -107,7 +119,7 @@ async function create(made: {
   signed: boolean;
   volumeSize: number | undefined;
   base: string | undefined;
-}): Promise<Pick<TestBundle, 'result' | 'requests'>> {
+}): Promise<Pick<TestBundle, 'result' | 'requests' | 'lines'>> {
   const { release, extraImages, folder, keyFile, key, signed, volumeSize, base } = made;
   const server = await startRegistry();
   for (const images of [release, ...extraImages]) images.addTo(server.content);
@@ -140,7 +152,7 @@ async function create(made: {
       origin,
       context,
     );
-    return { result, requests: server.requests.map(({ path }) => path) };
+    return { result, requests: server.requests.map(({ path }) => path), lines: context.lines };
   } finally {
     await origin.close();
     await server.stop();

@@ -11,7 +11,7 @@ import { attachmentTag } from '../../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../../support/release/imagePolicy.ts';
 import { believeAll } from '../../../support/release/trust.ts';
 
-const audit = { date: new Date('2026-11-01T12:00:00Z'), tool: 'test/1' };
+const audit = { date: new Date('2026-11-01T12:00:00Z'), tool: 'test/1', keys: new Map() };
 
 describe('formatAudit', () => {
   let made: TestBundle;
@@ -48,7 +48,7 @@ describe('formatAudit', () => {
       made.result.digest,
       made.key.fingerprint,
       fingerprint,
-      'policy openshift',
+      'policy openshift, unknown key',
     ];
     for (const fact of facts) expect(page).to.include(fact);
     expect(page).to.include('href="https://access.redhat.com/errata/RHSA-2023:0769"');
