@@ -12,26 +12,26 @@ export interface Certificate {
   readonly keyFile: string;
 }
 
-/** Who a certificate is for. */
+/** The subject of a certificate. */
 export interface CertificateOptions {
-  /** Names and addresses; the first is the common name too. */
+  /** The names and addresses. The first is also the common name. */
   readonly hosts?: readonly string[];
-  /** It ended yesterday. */
+  /** Whether it expired yesterday. */
   readonly expired?: boolean;
-  /** For a client instead of a server. */
+  /** Whether it is for a client instead of a server. */
   readonly client?: boolean;
 }
 
-/** A certificate authority of one test, in a temporary folder. */
+/** A CA of one test, in a temporary folder. */
 export interface Authority extends Certificate {
   issue(options?: CertificateOptions): Promise<Certificate>;
-  /** Removes the folder and everything issued into it. */
+  /** Removes the folder with all issued certificates. */
   remove(): Promise<void>;
 }
 
 const newKey = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
 
-/** Makes a certificate authority with the openssl command. */
+/** Creates a CA with the openssl command. */
 export async function makeAuthority(name = 'Test authority'): Promise<Authority> {
   const folder = await mkdtemp(join(tmpdir(), 'authority-'));
   const own = files(folder, 'ca');

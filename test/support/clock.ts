@@ -6,7 +6,7 @@ interface Sleeper {
   wake(): void;
 }
 
-/** A clock that tests advance. Whoever sleeps by it wakes when its time comes, or when its signal is aborted. */
+/** A clock that tests advance. A sleeper wakes at its time, or if its signal is aborted. */
 export class TestClock implements Clock {
   #now = 0;
   readonly #sleepers = new Set<Sleeper>();
@@ -39,7 +39,7 @@ export class TestClock implements Clock {
     });
   }
 
-  /** Advances by a number of milliseconds, in steps in which requests to a server of this process can be answered. */
+  /** Advances by a number of milliseconds, in steps in which a server of this process can respond. */
   async advance(time: number, step = 20): Promise<void> {
     for (const end = this.#now + time; this.#now < end;) {
       this.#now = Math.min(end, this.#now + step);
@@ -48,7 +48,7 @@ export class TestClock implements Clock {
     }
   }
 
-  /** Advances until something holds. */
+  /** Advances until a condition is true. */
   async advanceUntil(holds: () => boolean): Promise<void> {
     while (!holds()) await this.advance(20);
   }

@@ -3,14 +3,14 @@ import { makeContext, type TestContext } from './context.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
 
-/** A cluster that a test talks to: through a real kubeconfig file, and without long pauses. */
+/** A connection of a test to a cluster, through a real kubeconfig file and without long pauses. */
 export interface ConnectedCluster {
   readonly cluster: Cluster;
   readonly context: TestContext;
   close(): Promise<void>;
 }
 
-/** Short waits, so that a test of a fault does not take its time. */
+/** Short waits, so that a test of a fault is fast. */
 export const hasty = { attempts: 3, baseDelay: 5, longestDelay: 20, longestWait: 5000 };
 
 /** Connects to a server in this process. */

@@ -1,13 +1,13 @@
 import type { Context, TransferEvent } from '../../lib/context.ts';
 
-/** A context that keeps what it is told, and can be interrupted. */
+/** A context that records log lines and events, and can be interrupted. */
 export interface TestContext extends Context {
   readonly events: TransferEvent[];
   readonly lines: string[];
   interrupt(): void;
 }
 
-/** Makes a context; `onEvent` hears each event too. */
+/** Creates a context. `onEvent` also gets each event. */
 export function makeContext(onEvent: (event: TransferEvent) => void = () => undefined): TestContext {
   const controller = new AbortController();
   const events: TransferEvent[] = [];

@@ -10,34 +10,37 @@ import type { DockerTokens } from './dockerTokens.ts';
 /** The only user of a registry with Basic authentication. */
 export const basicUser = { username: 'admin', password: 'secret' };
 
-// The registry takes bcrypt only. This is basicUser's password, at the lowest cost so that tests do not wait.
+// The registry accepts only bcrypt. This is basicUser's password, at the lowest cost so that tests are fast.
 const basicHash = '$2b$04$14jDOeqI3/Ky896a2l7Z7eUvqqL25kUcQzxIfY/ThuoKjTylnbdSe';
 
 const logSize = 64 * 1024;
 
-/** Which variant of the registry to start; plain HTTP, open to all, by default. */
+/** The variant of the registry to start; by default plain HTTP without a login. */
 export interface DockerRegistryOptions {
-  /** A folder of an earlier registry whose content this one serves too; it is then not removed by stop(). */
+  /** A folder of an earlier registry whose content this one serves too. stop() then keeps it. */
   readonly storage?: string;
   readonly certificate?: Pick<Certificate, 'certificateFile' | 'keyFile'>;
-  /** `basic` for basicUser, or the token server to send everybody to. */
+  /** `basic` for basicUser, or the token server. */
   readonly authentication?: 'basic' | DockerTokens;
   readonly readOnly?: boolean;
 }
 
-/** A running docker-registry of Debian's. */
+/** A running docker-registry of Debian. */
 export interface DockerRegistry {
   /** `127.0.0.1:<port>`. */
   readonly host: string;
-  /** `http://…` or `https://…`, without a slash at the end. */
+  /** `http://…` or `https://…`, without a trailing slash. */
   readonly url: string;
   readonly storage: string;
-  /** The end of what it has logged, at most 64 KiB. */
+  /** Returns the end of its log, at most 64 KiB. */
   log(): string;
   stop(): Promise<void>;
 }
 
-/** Starts `docker-registry serve` on a free loopback port, and waits until it listens. Throws with its log when it does not. */
+/**
+ * Starts `docker-registry serve` on a free loopback port, and waits until it listens. Throws with its log if it does
+ * not.
+ */
 export async function startDockerRegistry(options: DockerRegistryOptions = {}): Promise<DockerRegistry> {
   const folder = await mkdtemp(join(tmpdir(), 'docker-registry-'));
   const storage = options.storage ?? join(folder, 'storage');
@@ -85,7 +88,7 @@ function configurationOf(options: DockerRegistryOptions, folder: string, storage
       maintenance: { uploadpurging: { enabled: false }, readonly: { enabled: readOnly } },
     },
     http: {
-      // The registry logs the port that it got for 0.
+      // The registry logs its port if the port is 0.
       addr: '127.0.0.1:0',
       secret: 'test',
       ...(certificate && { tls: { certificate: certificate.certificateFile, key: certificate.keyFile } }),

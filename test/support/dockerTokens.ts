@@ -3,30 +3,33 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { makeAuthority } from './certificates.ts';
 
-/** A server of bearer tokens that Debian's docker-registry believes. */
+/** A server of bearer tokens that Debian's docker-registry trusts. */
 export interface DockerTokens {
-  /** The realm that the registry names in its challenges. */
+  /** The realm in the registry’s challenges. */
   readonly url: string;
   readonly service: string;
   readonly issuer: string;
-  /** The certificate that the registry checks tokens with. */
+  /** The certificate with which the registry checks tokens. */
   readonly certificateFile: string;
   /** Every request so far: method, scopes and user (undefined for an anonymous one). */
   readonly requests: { method: string; scopes: string[]; user: string | undefined }[];
-  /** Makes an Authorization header without asking the server. */
+  /** Returns an Authorization header without a request to the server. */
   readonly authorization: (scope: string) => string;
   stop(): Promise<void>;
 }
 
-/** Who may have tokens, and for how long. */
+/** The users, and the lifetime of their tokens. */
 export interface DockerTokensOptions {
-  /** User → password; anonymous requests may pull where this is absent. */
+  /** Passwords by user. If undefined, anonymous requests may pull. */
   readonly users?: Readonly<Record<string, string>>;
-  /** How long a token is valid, in seconds (default 300). The registry allows a minute more. */
+  /** The lifetime of a token in seconds (default 300). The registry allows a minute more. */
   readonly lifetime?: number;
 }
 
-/** Starts a token server on loopback: GET with Basic credentials, and OAuth2 POST with a password or a refresh token (`refresh-<user>`). */
+/**
+ * Starts a token server on loopback: GET with Basic credentials, and OAuth2 POST with a password or a refresh token
+ * (`refresh-<user>`).
+ */
 export async function startDockerTokens(options: DockerTokensOptions = {}): Promise<DockerTokens> {
   const { users, lifetime = 300 } = options;
   const authority = await makeAuthority('Test tokens');
@@ -83,7 +86,8 @@ export async function startDockerTokens(options: DockerTokensOptions = {}): Prom
   };
 }
 
-// An x5c header carries the certificate, which the registry finds in its root bundle (distribution, registry/auth/token).
+// The x5c header has the certificate, which the registry finds in its root bundle (distribution,
+// registry/auth/token).
 function makeToken(authority: { certificate: string; key: string }, claims: object, lifetime: number): string {
   const now = Math.floor(Date.now() / 1000);
   const x5c = [new X509Certificate(authority.certificate).raw.toString('base64')];

@@ -3,29 +3,29 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 
-/** A temporary folder with kubeconfig files and what they name. */
+/** A temporary folder with kubeconfig files and the files that they name. */
 export interface KubeconfigFolder {
   readonly folder: string;
-  /** Writes a kubeconfig with one cluster (`here`), one user (`me`) and one context (`test`), and gives its path. */
+  /** Writes a kubeconfig with one cluster (`here`), one user (`me`) and one context (`test`), and returns its path. */
   write(content: KubeconfigContent): Promise<string>;
-  /** Writes any file, executable with `mode` 0o755, and gives its path. */
+  /** Writes any file, executable with `mode` 0o755, and returns its path. */
   file(name: string, text: string, mode?: number): Promise<string>;
   remove(): Promise<void>;
 }
 
-/** What a kubeconfig says, by the names that its fields have there. */
+/** The content of a kubeconfig, by the names of its fields. */
 export interface KubeconfigContent {
   readonly file?: string;
   readonly cluster: Readonly<Record<string, unknown>>;
   readonly user?: Readonly<Record<string, unknown>>;
   readonly context?: Readonly<Record<string, unknown>>;
-  /** Default `test`; '' for none. */
+  /** The current context; default `test`, '' for none. */
   readonly current?: string;
   /** Prefix of the names, for several files. */
   readonly prefix?: string;
 }
 
-/** Makes a folder for kubeconfig files. */
+/** Creates a folder for kubeconfig files. */
 export async function makeKubeconfigFolder(): Promise<KubeconfigFolder> {
   const folder = await mkdtemp(join(tmpdir(), 'kubeconfig-'));
   const file = async (name: string, text: string, mode = 0o600): Promise<string> => {

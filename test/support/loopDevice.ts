@@ -10,7 +10,7 @@ export function skipLoudly(context: Context, reason: string): never {
   return context.skip();
 }
 
-/** Skips a suite where this process cannot make loop devices and mount them. */
+/** Skips a suite if this process cannot create and mount loop devices. */
 export async function requireLoopDevices(context: Context): Promise<void> {
   const tools = await Promise.all(['losetup', 'lsblk', 'blkid'].map((tool) => run(tool, ['--version'])));
   if (process.getuid?.() !== 0) skipLoudly(context, 'only root can make loop devices');
@@ -19,19 +19,19 @@ export async function requireLoopDevices(context: Context): Promise<void> {
   }
 }
 
-/** A stick: an image file with a loop device on it, which is listed as removable. */
+/** A USB drive: an image file on a loop device, which is listed as removable. */
 export interface Stick {
   readonly device: string;
   readonly image: string;
-  /** Makes everything behind so many bytes unreadable, as on a worn stick. */
+  /** Makes everything after an offset unreadable, as on a worn USB drive. */
   spoil(from: number): Promise<void>;
-  /** Pulls it out, whatever is mounted of it. */
+  /** Removes it, even if it is mounted. */
   pull(): Promise<void>;
 }
 
 /**
- * The sticks that this test has, and nothing else that the machine has or other tests make. A folder for PATH has an lsblk that lists
- * them, with all that it says of a stick but that they are removable; devices that are mounted cannot be taken away otherwise.
+ * The USB drives of this test, without other devices of the machine or of other tests. A folder for PATH has an lsblk
+ * that lists them as removable. Mounted devices could not be removed otherwise.
  */
 export class Sticks {
   readonly #folder: string;
@@ -43,7 +43,7 @@ export class Sticks {
     this.#folder = folder;
   }
 
-  /** Puts everything into a folder, which has to be there. */
+  /** Creates all files in an existing folder. */
   static async open(folder: string): Promise<Sticks> {
     const sticks = new Sticks(folder);
     await mkdir(join(folder, 'bin'));
@@ -55,19 +55,20 @@ export class Sticks {
     return sticks;
   }
 
-  /** What PATH has to be. */
+  /** The PATH for programs. */
   get path(): string {
     return `${join(this.#folder, 'bin')}:${process.env['PATH'] ?? ''}`;
   }
 
-  /** Puts an image in, of which so many bytes can be read. */
+  /** Inserts an image of which only `readable` bytes can be read. */
   async plug(image: string, removable = true, readable = Infinity): Promise<Stick> {
     const device = (await runSuccessfully('losetup', ['--find', '--show', image])).trim();
     this.#devices.add(device);
     this.#sticks.set(device, { removable });
-    // What lies behind the end of the file is an error for the device, which has the size from before.
+    // Reading after the end of the file is an error, because the device keeps its size.
     const spoil = async (from: number): Promise<void> => {
-      // A request that begins before the end of the image and ends behind it gets zeros, and no error: have requests of one page only.
+      // A request that begins before the end of the image and ends after it gets zeros without an
+      // error. So requests have one page only.
       await writeFile(`/sys/block/${basename(device)}/queue/max_sectors_kb`, '4');
       await truncate(image, from - (from % 4096));
       await runSuccessfully('blockdev', ['--flushbufs', device]);
@@ -82,7 +83,7 @@ export class Sticks {
     return { device, image, spoil, pull };
   }
 
-  /** Makes an empty image file of so many megabytes. */
+  /** Creates an empty image file of some megabytes. */
   async makeImage(megabytes: number): Promise<string> {
     const image = join(this.#folder, `stick-${(this.#count += 1)}.img`);
     await rm(image, { force: true });
@@ -91,14 +92,14 @@ export class Sticks {
     return image;
   }
 
-  /** Makes a stick with ext4, a label and the files of a folder. */
+  /** Creates an ext4 image with a label and the files of a folder. */
   async makeExt4(files: string, label = '', megabytes = 8): Promise<string> {
     const image = await this.makeImage(megabytes);
     await runSuccessfully('mkfs.ext4', ['-q', '-L', label, '-d', files, image]);
     return image;
   }
 
-  /** Makes a stick with another file system, and copies the files in through the kernel. */
+  /** Creates an image with another file system, and copies the files through the kernel. */
   async makeMounted(mkfs: readonly string[], megabytes: number, files: string): Promise<string> {
     const image = await this.makeImage(megabytes);
     const [command = '', ...args] = mkfs;
@@ -114,7 +115,7 @@ export class Sticks {
     return image;
   }
 
-  /** Writes the list anew, as after something was mounted. */
+  /** Writes the list again, for example after a mount. */
   async list(): Promise<void> {
     const mounts = await readFile('/proc/mounts', 'utf8');
     const blockdevices = await Promise.all(
@@ -133,16 +134,16 @@ export class Sticks {
             ?.split(' ')[1] ?? null,
       })),
     );
-    // Whoever reads it meanwhile gets the old list or the new one.
+    // A reader meanwhile gets the old list or the new one.
     const path = join(this.#folder, 'devices.json');
     await writeFile(`${path}.new`, JSON.stringify({ blockdevices }));
     await rename(`${path}.new`, path);
   }
 
-  /** Takes every loop device away. */
+  /** Removes every loop device. */
   async close(): Promise<void> {
     for (const device of this.#devices) {
-      // One that was pulled may be somebody else’s by now.
+      // The number of a removed device may belong to another test by now.
       const { stdout } = await run('losetup', ['--noheadings', '--output', 'BACK-FILE', device]);
       if (stdout.trim() !== '' && !stdout.includes(this.#folder)) continue;
       while ((await run('umount', [device])).code === 0);
@@ -151,7 +152,7 @@ export class Sticks {
   }
 }
 
-/** Whether the kernel has a file system, as far as it can be known without trying. */
+/** Returns whether the kernel supports a file system, without mounting one. */
 export async function kernelHas(filesystem: string): Promise<boolean> {
   await run('modprobe', [filesystem]);
   const known = await readFile('/proc/filesystems', 'utf8').catch(() => '');

@@ -3,7 +3,7 @@ import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import type { Context } from 'mocha';
 
-/** A program of somebody else's that tests check ours against. */
+/** A program of another project that tests compare ours with. */
 export type Peer =
   | 'skopeo'
   | 'docker-registry'
@@ -28,14 +28,14 @@ export type Peer =
   | 'unshare'
   | 'udevadm';
 
-/** How a command ended; `code` is -1 when it was killed or did not start. */
+/** The result of a command. `code` is -1 if it was killed or did not start. */
 export interface RunResult {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Where and with what a command runs; `input` goes to its standard input, `timeout` is in ms (default three minutes). */
+/** The environment of a command. `input` is its standard input, `timeout` is in ms (default three minutes). */
 export interface RunOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
@@ -43,10 +43,10 @@ export interface RunOptions {
   readonly timeout?: number;
 }
 
-/** The suites that were skipped because a peer is absent: peer → suite titles. */
+/** The suites that were skipped because of a missing peer: suite titles by peer. */
 export const skippedSuites = new Map<Peer, string[]>();
 
-/** Tells whether a program is on the path. */
+/** Returns whether a program is on the PATH. */
 export function hasPeer(peer: Peer): boolean {
   return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
     try {
@@ -59,7 +59,7 @@ export function hasPeer(peer: Peer): boolean {
 }
 
 /**
- * Skips the suite whose `before` calls this, with a line on standard error, when a peer is not installed:
+ * Skips the suite whose `before` calls this, with a line on standard error, if a peer is not installed:
  * `before(function () { requirePeer(this, 'skopeo'); })`.
  */
 export function requirePeer(context: Context, ...peers: Peer[]): void {
@@ -72,7 +72,7 @@ export function requirePeer(context: Context, ...peers: Peer[]): void {
   context.skip();
 }
 
-/** Runs a command to its end and gives its exit code and output, whatever they are. */
+/** Runs a command to its end. Returns any exit code, and the output. */
 export function run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
   const { input, cwd, env, timeout = 180_000 } = options;
   return new Promise((resolve) => {
@@ -81,13 +81,13 @@ export function run(command: string, args: readonly string[], options: RunOption
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : -1;
       resolve({ code, stdout, stderr: code === -1 ? `${stderr}${error?.message ?? ''}` : stderr });
     });
-    // A command that ends before it has read everything breaks the pipe: its exit code tells what matters.
+    // A command that ends before it has read everything breaks the pipe. Its exit code shows the result.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(input);
   });
 }
 
-/** As `run`, for a command that must succeed: gives its standard output, else throws what it said. */
+/** Does the same as `run`, for a command that must succeed. Returns its standard output, or throws its error output. */
 export async function runSuccessfully(
   command: string,
   args: readonly string[],

@@ -5,7 +5,10 @@ import Mocha, { type MochaOptions, type Runner, type Suite, type Test } from 'mo
 const { Base } = Mocha.reporters;
 const { EVENT_RUN_END, EVENT_SUITE_END, EVENT_TEST_FAIL, EVENT_TEST_PASS, EVENT_TEST_PENDING } = Mocha.Runner.constants;
 
-/** A line for each suite, each failure as it happens, what was skipped, and `N passed, N failed, N skipped` as the last line. */
+/**
+ * Prints a line for each suite, each failure as it happens, the skipped tests, and `N passed, N failed, N skipped` as
+ * the last line.
+ */
 export default class Reporter extends Base {
   readonly #skipped: string[] = [];
   readonly #times = new Map<string, number>();
@@ -38,7 +41,10 @@ export default class Reporter extends Base {
     });
   }
 
-  /** What .ci/test.mjs adds up: the counts, the titles of what was skipped, and how long each file took, in milliseconds. */
+  /**
+   * Returns the report for .ci/test.mjs: the counts, the titles of skipped tests, and the duration of each file in
+   * milliseconds.
+   */
   #report(): object {
     const times = Object.fromEntries([...this.#times].map(([file, time]) => [relative(process.cwd(), file), time]));
     return { passed: this.stats.passes, failed: this.failures.length, skipped: this.#skipped, times };

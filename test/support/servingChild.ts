@@ -3,7 +3,7 @@ import { readChunks } from '../../lib/files/fileRange.ts';
 import { serveContent } from '../../lib/server/server.ts';
 import { makeContext } from './context.ts';
 
-/** Serves a file of a given size as `/file`, says at which port, and how much memory it takes when it is asked. */
+/** Serves a file of a given size as `/file`. Prints its port and, if asked, its memory. */
 const [, , path = '', size = ''] = process.argv;
 const context = makeContext();
 const handle = await open(path);

@@ -1,13 +1,13 @@
 import { join } from 'node:path';
 import type { Json } from '../kubernetes/apiPatch.ts';
 
-/** What a pod gives to its program: arguments, and what the pod itself says in files, by their paths. */
+/** The arguments and files that a pod gives to its program. Files are by path. */
 export interface AgentPod {
   readonly args: readonly string[];
   readonly files: ReadonlyMap<string, string>;
 }
 
-/** Reads what the pods of a DaemonSet give to their programs. */
+/** Reads the arguments and files of the pods of a DaemonSet. */
 export function readPod(set: Json): AgentPod {
   const { template } = set['spec'] as { template: PodTemplate };
   const { containers, volumes } = template.spec;

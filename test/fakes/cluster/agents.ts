@@ -8,20 +8,20 @@ import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { furnish, platformImage, workload } from './site.ts';
 
-/** A site whose nodes are folders, and can be given agents. */
+/** A site whose nodes are folders. Tests can install agents on it. */
 export interface AgentSite extends ConnectedCluster {
   readonly server: TestApiServer;
   readonly kubelets: TestKubelets;
   readonly folder: string;
-  /** Something in the place of an executable: no test runs it. */
+  /** A stand-in for an executable. No test runs it. */
   readonly executable: Executable;
   rootOf(node: string): string;
 }
 
-/** The nodes of a site, as `furnish` makes them. */
+/** The nodes of a site, as `furnish` creates them. */
 export const siteNodes = ['master-0', 'worker-0', 'worker-1'];
 
-/** Makes a site of three nodes with machine config daemons and kubelets. */
+/** Creates a site of three nodes with machine config daemons and kubelets. */
 export async function openAgentSite(options: ApiServerOptions = { openshift: '4.19.3' }): Promise<AgentSite> {
   const folder = await makeFolder();
   const server = await startApiServer(options);
@@ -49,7 +49,7 @@ export async function openAgentSite(options: ApiServerOptions = { openshift: '4.
   };
 }
 
-/** Writes a file that looks like an executable for amd64 from outside. */
+/** Writes a file with the header of an executable for amd64. */
 export async function makeExecutable(path: string, size = 300_000): Promise<Executable> {
   const header = Buffer.from('7f454c46020101000000000000000000030000003e000000', 'hex').subarray(0, 20);
   header.writeUInt16LE(62, 18);

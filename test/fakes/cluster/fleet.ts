@@ -23,18 +23,18 @@ import { UpdatingSite } from './updatingSite.ts';
 
 const namespace = 'oc-upgrade-bundle';
 const token = '0123456789abcdef0123';
-/** The node that has the stick. */
+/** The node with the USB drive. */
 const source = 'master-0';
 
-/** How fast it goes, in milliseconds. */
+/** The times of a simulated rollout, in milliseconds. */
 export interface FleetPace {
-  /** Between two looks of a node at the cluster. */
+  /** The pause between two checks of the cluster by a node. */
   readonly interval: number;
-  /** What it takes to send the bundle from node to node: a real one is large. */
+  /** The time to send the bundle from node to node, because a real bundle is large. */
   readonly sending: number;
 }
 
-/** What a rollout took. */
+/** The measurements of a rollout. */
 export interface FleetMeasure {
   readonly nodes: number;
   readonly seconds: number;
@@ -42,22 +42,22 @@ export interface FleetMeasure {
   readonly requests: ReadonlyMap<string, number>;
   /** Bytes that the API server sent and received for each node. */
   readonly bytes: number;
-  /** The size of the bundle in bytes, and how often the node with the stick sent the whole of it. */
+  /** The size of the bundle in bytes, and how many times the node with the USB drive sent all of it. */
   readonly bundle: { readonly size: number; readonly sentBySource: number };
-  /** From how far away the last node got it: 1 is from the source. */
+  /** The number of hops from the source to the last node; 1 is from the source itself. */
   readonly rounds: number;
 }
 
 /**
- * Has nodes, three at least, update themselves from a stick in one of them: agents that fetch and serve a real bundle over HTTP and report to a real API, but have no
- * image store.
+ * Measures an update of three or more nodes from a USB drive in one of them. The agents fetch and serve a real bundle
+ * over HTTP and report to a real API, but have no image store.
  */
 export async function measureFleet(count: number, pace: FleetPace): Promise<FleetMeasure> {
   const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 });
   const folder = await makeFolder();
   const api = await startApiServer({ openshift: '4.19.3' });
   const site = new UpdatingSite(api);
-  // To evaluate rules in CEL would take this server longer than everything else.
+  // Evaluating CEL rules would take this server longer than all other work.
   api.put(upgradeBundleDefinition({ rules: false }));
   const names = Array.from({ length: count }, (_, index) => (index === 0 ? source : `worker-${index - 1}`));
   for (const name of names) {
@@ -101,7 +101,7 @@ async function readBundle({ path }: TestBundle) {
   return { size: content.length, digest: digestOf(content) };
 }
 
-/** How many requests there were in each phase, when the last has come. */
+/** Counts the requests in each phase. Returns the counts after the last request. */
 async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
   const counts = new Map<string, number>();
   let [phase, before] = ['Detected', api.requests.length];
@@ -138,7 +138,7 @@ class Fleet {
     this.#context = context;
   }
 
-  /** From how far away the last node got the bundle. */
+  /** The number of hops to the last node. */
   get rounds(): number {
     return Math.max(...this.#round.values());
   }
@@ -179,7 +179,8 @@ class Fleet {
     const own = join(folder, name);
     await mkdir(own);
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-    // Each node has processors of its own to check signatures with; these nodes share one. Only the controller needs the signatures.
+    // Each real node has its own processors to check signatures with. These nodes share one, and
+    // only the controller needs the signatures.
     const { key, keyFile } = this.#made;
     const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
     const trust = { ...known, allowUnsigned: name !== source, fetchFile };
@@ -207,7 +208,7 @@ class Fleet {
 
 const none = { keyrings: [], fingerprints: [] };
 
-/** Has a node take its time to send a bundle. */
+/** Makes a node send a bundle slowly. */
 function slowDown(server: AgentServer, time: number): void {
   const offer = server.offer.bind(server);
   server.offer = ({ size, chunks }, digest) => {
@@ -221,7 +222,7 @@ function slowDown(server: AgentServer, time: number): void {
 
 type OnResponse = Parameters<typeof AgentServer.open>[0]['onResponse'];
 
-/** A node’s images without a store: loading takes a moment. */
+/** The images of a node without a store. Loading takes a moment. */
 function imagesOfNobody(): AgentTools['images'] {
   let loaded = 0;
   return {

@@ -9,22 +9,22 @@ import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFacts, UpdatingSite } from './updatingSite.ts';
 
-/** A controller that works on a site. */
+/** A running controller of a site. */
 export interface TestController {
   readonly lines: readonly string[];
-  /** Ends as one that is told to: gives up its Lease. */
+  /** Stops the controller in an orderly way, so that it releases its Lease. */
   stop(): Promise<void>;
-  /** Ends as one whose node lost its power: whatever is under way is cut, and nothing is said any more. */
+  /** Stops the controller as a power failure of its node does: cuts its connections, and logs nothing more. */
   crash(): void;
 }
 
-/** A site that updates, and the controllers that work on it. */
+/** A site that updates, and its controllers. */
 export class RolloutSite {
   readonly server: TestApiServer;
   readonly site: UpdatingSite;
-  /** What controllers are told of the bundle; undefined for one that nobody has. */
+  /** The facts of the bundle for controllers; undefined if no node has the bundle. */
   facts: BundleFacts | undefined = makeFacts();
-  /** Why they cannot ask about it. */
+  /** The error of reading the facts. */
   unreadable: Error | undefined;
   readonly #token: boolean;
   readonly #ends: (() => Promise<void>)[] = [];
@@ -40,7 +40,7 @@ export class RolloutSite {
     return new RolloutSite(server, options.tokens !== undefined);
   }
 
-  /** Begins to control; the identity is the name of a node. */
+  /** Starts a controller. The identity is the name of a node. */
   async control(identity = 'master-0'): Promise<TestController> {
     const connected = await connectTo(this.server, this.#token ? { user: { token: 't' } } : {});
     const context = makeContext();
@@ -65,28 +65,28 @@ export class RolloutSite {
     };
   }
 
-  /** Ends everything. */
+  /** Stops everything. */
   async close(): Promise<void> {
     await Promise.all(this.#ends.map((end) => end()));
     this.site.stop();
     await this.server.stop();
   }
 
-  /** An UpgradeBundle as it is; the only one by default. */
+  /** Returns an UpgradeBundle in its present state; by default the only one. */
   bundle(name?: string): UpgradeBundle | undefined {
     const kind = this.server.kinds.find((known) => known.kind === 'UpgradeBundle');
     const found = kind ? this.server.objects.list(kind, '') : [];
     return found.find(({ metadata }) => name === undefined || metadata.name === name) as unknown as UpgradeBundle;
   }
 
-  /** A condition of it, as `status reason: message`. */
+  /** Returns a condition of it, as `status reason: message`. */
   condition(type: string, name?: string): string {
     const conditions = (this.bundle(name)?.status?.conditions ?? []) as Record<string, string>[];
     const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
     return `${status} ${reason}: ${message}`;
   }
 
-  /** Waits until something holds; says what there is when it does not come to hold. */
+  /** Waits until a condition is true. After the timeout, throws an error with the present state. */
   async until(holds: () => boolean): Promise<void> {
     for (let tries = 0; !holds(); tries += 1) {
       if (tries > 4000) throw new Error(`${this.told.join(' ')} ${JSON.stringify(this.bundle()?.status)}`);
@@ -98,7 +98,7 @@ export class RolloutSite {
     await this.until(() => this.bundle(name)?.status?.phase === phase);
   }
 
-  /** The phases that events tell of, in their order. */
+  /** The phases in the events, in order. */
   get told(): string[] {
     return this.all('Event')
       .filter(({ source }) => (source as Json)['component'] === 'oc-upgrade-bundle')
@@ -111,7 +111,7 @@ export class RolloutSite {
     return found ? this.server.objects.list(found, '') : [];
   }
 
-  /** Changes an object as somebody with oc would: a merge of the top fields. */
+  /** Changes an object as a user with oc does: merges the top-level fields. */
   edit(kind: string, name: string, changes: Record<string, Json>): void {
     const object = this.all(kind).find(({ metadata }) => metadata.name === name);
     if (!object) throw new Error(`there is no ${kind} ${name}`);

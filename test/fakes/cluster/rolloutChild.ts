@@ -4,7 +4,7 @@ import { hasty } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFacts } from './updatingSite.ts';
 
-// A controller as a process of its own, which is there to be killed.
+// A controller in a separate process, so that tests can kill it.
 const [, , kubeconfig = '', identity = ''] = process.argv;
 const context = makeContext();
 const cluster = await connectCluster({ kubeconfig, environment: {}, patience: hasty }, context);

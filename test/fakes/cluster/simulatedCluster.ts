@@ -26,18 +26,18 @@ const token = '0123456789abcdef0123456789abcdef';
 const nodeClaim = 'authentication.kubernetes.io/node-name';
 const namespace = 'oc-upgrade-bundle';
 
-/** What the UpgradeBundle of a test is called. */
+/** The name of a test’s UpgradeBundle. */
 export const bundleName = '4.19.4-x86-64';
 
 /**
- * An OpenShift cluster on this machine: an API server in this process, which lets agents and controllers do what their roles and policies say, the operators of a site that
- * updates, and nodes as processes.
+ * A simulated OpenShift cluster on this machine. An API server in this process enforces the roles and policies of
+ * agents and controllers. The operators of an updating site run here too, and nodes are processes.
  */
 export class SimulatedCluster {
   readonly api: TestApiServer;
   readonly nodes = new Map<string, SimulatedNode>();
   readonly site: UpdatingSite;
-  /** What agents asked for and have no right to. */
+  /** The requests of agents that were denied. */
   readonly denied: readonly string[];
   readonly #authority: Authority;
   readonly #folder: string;
@@ -57,7 +57,7 @@ export class SimulatedCluster {
   }) {
     this.api = parts.api;
     this.site = new UpdatingSite(parts.api);
-    // Agents speak for themselves here.
+    // The real agents report here.
     for (const name of ['master-0', 'worker-0', 'worker-1']) this.site.silent.add(name);
     this.denied = parts.denied;
     this.#authority = parts.authority;
@@ -68,8 +68,9 @@ export class SimulatedCluster {
   }
 
   /**
-   * Starts a cluster, of version 4.19.3 by default, with everything that an installation makes, and the objects of master-0, worker-0 and worker-1, whose
-   * agents do not run yet. These trust whom the installation says. Without control, somebody else has the Lease, and tests say what the phase is.
+   * Starts a cluster, by default 4.19.3, with all objects of an installation and with the nodes master-0, worker-0 and
+   * worker-1. Their agents do not run yet, and have the trust of the installation. Without `controlled`, the test holds
+   * the Lease and sets the phase.
    */
   static async start({ controlled = true, openshift = '4.19.3', trust = noTrust } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
@@ -104,7 +105,7 @@ export class SimulatedCluster {
     return cluster;
   }
 
-  /** Adds a node with the pod of its agent; the agent is started. It may have an additional store. */
+  /** Adds a node with the pod of its agent, and starts the agent. The node may have an additional store. */
   async addNode(
     name: string,
     options: readonly string[] = [],
@@ -148,7 +149,7 @@ export class SimulatedCluster {
     return node;
   }
 
-  /** Allows a bundle, as an administrator does by applying what stands beside it. */
+  /** Allows a bundle, as an administrator who applies its .yaml file does. */
   allow(digest: Digest, spec: Json = {}, name = bundleName): void {
     const { group, version } = upgradeBundleApi;
     this.api.put({
@@ -159,13 +160,13 @@ export class SimulatedCluster {
     });
   }
 
-  /** The UpgradeBundle as it is now. */
+  /** Returns the UpgradeBundle in its present state. */
   bundle(name = bundleName): UpgradeBundle | undefined {
     const { group, version } = upgradeBundleApi;
     return this.api.find(`${group}/${version}`, 'UpgradeBundle', name) as unknown as UpgradeBundle | undefined;
   }
 
-  /** What a node says of itself. */
+  /** Returns the report of a node. */
   progress(node: string): NodeProgress | undefined {
     const uid = this.bundle()?.metadata.uid;
     const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, namespace);
@@ -173,25 +174,25 @@ export class SimulatedCluster {
     return report?.bundle === uid ? report?.progress : undefined;
   }
 
-  /** How far the update has come. */
+  /** Returns the phase of the update. */
   phase(name = bundleName): Phase | undefined {
     return this.bundle(name)?.status?.phase;
   }
 
-  /** A condition of it, as `status reason: message`. */
+  /** Returns a condition of it, as `status reason: message`. */
   condition(type: string, name = bundleName): string {
     const conditions = (this.bundle(name)?.status?.conditions ?? []) as Record<string, string>[];
     const { status = '', reason = '', message = '' } = conditions.find((each) => each['type'] === type) ?? {};
     return `${status} ${reason}: ${message}`;
   }
 
-  /** The names of all objects of a kind. */
+  /** Returns the names of all objects of a kind. */
   names(kind: string): string[] {
     const found = this.api.kinds.find((each) => each.kind === kind);
     return found ? this.api.objects.list(found, '').map(({ metadata }) => metadata.name) : [];
   }
 
-  /** Changes fields of an object, as somebody with oc would. */
+  /** Changes fields of an object, as a user with oc does. */
   edit(apiVersion: string, kind: string, name: string, fields: Json): void {
     const object = this.api.find(apiVersion, kind, name);
     const found = this.api.kinds.find((each) => each.kind === kind);
@@ -201,7 +202,7 @@ export class SimulatedCluster {
     this.api.objects.replace(place, mergePatch(object, fields) as Json, writing);
   }
 
-  /** Waits until something holds; says where the update is when it does not come to hold. */
+  /** Waits until a condition is true. After the timeout, throws an error with the state of the update. */
   async until(holds: () => unknown): Promise<void> {
     const end = Date.now() + 240_000;
     while (!(await holds())) {
@@ -210,7 +211,7 @@ export class SimulatedCluster {
     }
   }
 
-  /** Writes into the status, as the controller does. */
+  /** Writes to the status, as the controller does. */
   direct(status: Json): void {
     const { apiVersion, kind, metadata } = this.bundle() ?? { apiVersion: '', kind: '', metadata: { name: '' } };
     const found = this.api.kinds.find((each) => each.kind === kind);
@@ -220,7 +221,7 @@ export class SimulatedCluster {
     this.api.objects.apply(place, body, { manager: 'controller', dryRun: false, status: true }, true);
   }
 
-  /** Cuts the API server off; returns what ends that. */
+  /** Disconnects the API server. Returns a function that connects it again. */
   cut(): () => void {
     this.api.fault(/./, { noAnswer: 'reset' });
     this.api.dropConnections();
@@ -229,12 +230,12 @@ export class SimulatedCluster {
     };
   }
 
-  /** What all agents have said, for the message of a test that failed. */
+  /** The output of all agents, for the message of a failed test. */
   get output(): string {
     return [...this.nodes.values()].map(({ name, output }) => `=== ${name}\n${output.slice(-3000)}`).join('\n');
   }
 
-  /** Ends everything. */
+  /** Stops everything. */
   async close(): Promise<void> {
     this.site.stop();
     for (const node of this.nodes.values()) await node.close();
@@ -245,7 +246,10 @@ export class SimulatedCluster {
   }
 }
 
-/** What roles and their bindings allow the accounts of agents and controller; roles are called by their accounts. */
+/**
+ * Returns a test for the rights of agents and controllers, from roles and their bindings. Roles have the names of their
+ * accounts.
+ */
 export function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
   const rights = objects.flatMap(({ kind, metadata, rules }) => {
     const { namespace: place = '', name } = metadata as { namespace?: string; name: string };

@@ -11,31 +11,31 @@ import { defaultStorePath } from '../../../lib/machine/paths.ts';
 const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
 
-/** What a node is told of the cluster, as its pod would be. */
+/** The information about the cluster that the pod of a node has. */
 export interface NodePlace {
   readonly name: string;
-  /** Of its pod. */
+  /** The address of its pod. */
   readonly address: string;
   readonly port: number;
   /** `127.0.0.1:PORT` of the API server. */
   readonly api: string;
-  /** The authority of its certificate, in PEM. */
+  /** The CA of its certificate, in PEM. */
   readonly authority: string;
-  /** The accounts that its pods have: `agent`, and on the control plane `controller`. Their tokens are `<account> <node>`. */
+  /** The accounts of its pods: `agent`, and on the control plane `controller`. Their tokens are `<account> <node>`. */
   readonly accounts: readonly string[];
-  /** By which the agents know each other. */
+  /** The shared secret of the agents. */
   readonly token: string;
-  /** What its pod has in files, by their paths. */
+  /** The files of its pod, by path. */
   readonly files: ReadonlyMap<string, string>;
-  /** Options for the agent besides. */
+  /** Additional options for the agent. */
   readonly options: readonly string[];
-  /** Its storage.conf has the additional store of install. */
+  /** Whether its storage.conf has the additional store of `install`. */
   readonly additionalStore: boolean;
 }
 
 /**
- * A node of a cluster on this machine: a mount namespace with a /var, a /run and changes of /etc of its own, in which the agent is a real process of the
- * executable that loads into a real image store. It has its own sticks.
+ * A simulated node on this machine: a mount namespace with its own /var, /run and changes of /etc. The agent is a real
+ * process of the executable, and loads into a real image store. The node has its own USB drives.
  */
 export class SimulatedNode {
   readonly name: string;
@@ -53,7 +53,7 @@ export class SimulatedNode {
     this.#folder = folder;
   }
 
-  /** Makes the node’s file system in a folder that is not there yet; nothing runs. */
+  /** Creates the node’s file system in a new folder. Starts nothing. */
   static async make(place: NodePlace, folder: string): Promise<SimulatedNode> {
     const secrets = join(folder, 'secrets-agent');
     await mkdir(join(folder, 'var/lib'), { recursive: true });
@@ -86,44 +86,47 @@ export class SimulatedNode {
     return node;
   }
 
-  /** Everything that its agents have said so far. */
+  /** The output of its agents so far. */
   get output(): string {
     return this.#output;
   }
 
-  /** Whether its agent runs. */
+  /** Whether its agent is running. */
   get runs(): boolean {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** Where the node has its image store, as a path of this machine. */
+  /** The path of the node’s image store on this machine. */
   get store(): string {
     return join(this.#folder, 'var/lib/containers/storage');
   }
 
-  /** A path of the node, as one of this machine: something in /var, or a file that has been written to /etc. */
+  /** Returns a path of the node on this machine: a file in /var, or a file that was written to /etc. */
   pathOf(path: string): string {
     return join(this.#folder, path);
   }
 
-  /** What systemctl was asked for. */
+  /** Returns the calls of systemctl. */
   async systemctl(): Promise<string[]> {
     const text = await readFile(join(this.#folder, 'systemctl'), 'utf8').catch(() => '');
     return text.split('\n').filter((line) => line !== '');
   }
 
-  /** Runs a program on the node, with its file system and no network, and gives what it prints; the agent has to run. */
+  /**
+   * Runs a program on the node, with its file system and without a network. Returns its output. The agent must be
+   * running.
+   */
   async run(program: string, ...args: string[]): Promise<string> {
     const pid = String(this.#child?.pid);
     return runSuccessfully('unshare', ['-n', 'nsenter', '--mount', '--target', pid, program, ...args]);
   }
 
-  /** Where its agent keeps copies. */
+  /** The folder of the agent’s copies. */
   get state(): string {
     return join(this.#folder, 'var/lib/oc-upgrade-bundle');
   }
 
-  /** Boots: starts the agent in a mount namespace of its own. */
+  /** Boots the node: starts the agent in its own mount namespace. */
   start(): void {
     const { address, port, accounts, options } = this.#place;
     const media = `--media-folder=${join(this.#folder, 'media')}`;
@@ -136,7 +139,7 @@ export class SimulatedNode {
     const { name, api } = this.#place;
     const [host = '', apiPort = ''] = api.split(':');
     const program = [process.execPath, executable, account, '--interval=1', ...options];
-    // Only one can have the changes of /etc; a controller needs none.
+    // Only one process can mount the changes of /etc. The controller does not need them.
     const etc = `lowerdir=/etc,upperdir=${this.#folder}/etc,workdir=${this.#folder}/etc.work`;
     const script = [
       'set -e',
@@ -152,7 +155,7 @@ export class SimulatedNode {
       ['--mount', '--propagation=private', 'sh', '-c', script.join('\n'), 'sh', ...program],
       {
         stdio: ['ignore', 'pipe', 'pipe'],
-        // With it its children can be ended, as by a power failure.
+        // A process group, so that its children can be killed too, as in a power failure.
         detached: true,
         env: {
           PATH: this.sticks.path,
@@ -170,7 +173,10 @@ export class SimulatedNode {
     return child;
   }
 
-  /** Kills the agent, and the controller of a node that has one, or with them whatever it has started, as a power failure does. */
+  /**
+   * Kills the agent, and the controller if the node has one; with `everything` also their children, as a power failure
+   * does.
+   */
   async kill(what: 'agent' | 'everything' = 'agent'): Promise<void> {
     for (const child of [this.#controller, this.#child]) {
       if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) continue;
@@ -181,7 +187,7 @@ export class SimulatedNode {
     this.#output += '\n--- killed\n';
   }
 
-  /** Asks the agent to end, and gives its exit code. */
+  /** Stops the agent with a signal, and returns its exit code. */
   async stop(): Promise<number | null> {
     const child = this.#child;
     if (!child || !this.runs) return child?.exitCode ?? null;
@@ -191,19 +197,19 @@ export class SimulatedNode {
     return child.exitCode;
   }
 
-  /** Copies a bundle into the folder that the agent looks into besides sticks. */
+  /** Copies a bundle into the folder that the agent searches in addition to USB drives. */
   async putFile(path: string, name: string): Promise<void> {
     await cp(path, join(this.#folder, 'media', name));
   }
 
-  /** Ends everything of the node. */
+  /** Stops everything on the node. */
   async close(): Promise<void> {
     await this.kill('everything');
     await this.sticks.close();
   }
 }
 
-/** What an installation of an additional store makes of a node. */
+/** Changes a node as the installation of an additional store does. */
 async function addStore(folder: string): Promise<void> {
   const lines = [
     '[storage]',

@@ -24,7 +24,7 @@ export function workload(kind: string, name: string, namespace: string, spec: Js
   };
 }
 
-/** A pod that some controller made, as `Kind/name` names it; '' for none. */
+/** A pod of a controller, with the name `Kind/name`; '' for none. */
 export function pod(name: string, namespace: string, spec: Json = {}, owner = ''): Json {
   const [kind, ownerName] = owner.split('/');
   const ownerReferences = owner === '' ? [] : [{ apiVersion: 'v1', kind, name: ownerName, uid: 'x', controller: true }];
@@ -37,7 +37,7 @@ export function pod(name: string, namespace: string, spec: Json = {}, owner = ''
   };
 }
 
-/** A node that is well and has the images of a site. */
+/** A healthy node that has the images of a site. */
 export function node(name: string, role: 'master' | 'worker', status: Json = {}, spec: Json = {}): Json {
   const taints = role === 'master' ? [{ key: 'node-role.kubernetes.io/master', effect: 'NoSchedule' }] : [];
   return {
@@ -62,7 +62,7 @@ export function node(name: string, role: 'master' | 'worker', status: Json = {},
   };
 }
 
-/** An object with conditions in its status: `Degraded: 'True'`. */
+/** An object with conditions in its status, such as `Degraded: 'True'`. */
 export function withConditions(
   apiVersion: string,
   kind: string,
@@ -76,7 +76,7 @@ export function withConditions(
   return { apiVersion, kind, metadata: { name }, spec: {}, status: { conditions: list } };
 }
 
-/** Fills a server with a small site where all is well: three nodes, two pools, operators, and workloads that need no registry. */
+/** Fills a server with a small healthy site: three nodes, two pools, operators, and workloads that need no registry. */
 export function furnish(server: TestApiServer): void {
   const namespaces = ['openshift-ingress', 'openshift-etcd', 'openshift-dns', 'openshift-marketplace', 'shop'];
   for (const name of namespaces) server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
@@ -97,7 +97,7 @@ export function furnish(server: TestApiServer): void {
   server.put(pod('etcd-master-0', 'openshift-etcd', { nodeName: 'master-0' }, 'Node/master-0'));
 }
 
-/** Says how much space is free on a node, in GiB. */
+/** Sets the free space of a node, in GiB. */
 export function setFree(server: TestApiServer, name: string, free: number): void {
   server.nodeStats.set(name, { node: { nodeName: name, runtime: { imageFs: { availableBytes: free * gibibyte } } } });
 }

@@ -19,7 +19,7 @@ const bundleApi = 'upgrade-bundle.openshift.io/v1alpha1';
 export const release = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;
 export const digest = `sha256:${'d'.repeat(64)}` as const;
 
-/** What a verified bundle of 4.19.4 says. */
+/** The facts of a verified bundle of 4.19.4. */
 export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): BundleFacts {
   const signed = `sha256:${'2'.repeat(64)}` as const;
   const { images = [release, platformImage('a'), platformImage('b')], extraImages = [] } = metadata;
@@ -42,7 +42,7 @@ function goodSignature(signed: Digest): VerifiedSignature {
   return { good: true, bytes: Buffer.from('signature'), digest: signed, ...key };
 }
 
-/** An UpgradeBundle as somebody applies it. */
+/** An UpgradeBundle, as a user applies it. */
 export const upgradeBundle = (name = 'upgrade-4.19.4-amd64', spec: Json = {}, metadata: Json = {}): Json => ({
   apiVersion: bundleApi,
   kind: 'UpgradeBundle',
@@ -51,24 +51,24 @@ export const upgradeBundle = (name = 'upgrade-4.19.4-amd64', spec: Json = {}, me
 });
 
 /**
- * A cluster that does what it is told: agents that load when they may, a machine config daemon that pins, a version operator that
- * updates what is signed, pools that follow. Each does one thing at a time, a moment after it was told.
+ * A cluster that reacts to requests: agents load if they may, a machine config daemon pins, a version operator updates
+ * to signed releases, and pools follow. Each does one step at a time, a moment after the request.
  */
 export class UpdatingSite {
-  /** Nodes whose agents say nothing. */
+  /** Nodes whose agents do not report. */
   readonly silent = new Set<string>();
-  /** Nodes whose agents fail, and with which words. */
+  /** Nodes whose agents fail, with their messages. */
   readonly failing = new Map<string, string>();
-  /** Whether daemons pin, and whether the version operator gets on. */
+  /** Whether daemons pin, and whether the version operator makes progress. */
   pinning = true;
   updating = true;
   /** Whether the version operator refuses releases. */
   refusing = false;
-  /** Whether the version operator has seen what was requested. */
+  /** Whether the version operator notices requests. */
   noticing = true;
-  /** How many of the control plane were ever loading at once. */
+  /** The largest number of control plane nodes that loaded at the same time. */
   loadingAtOnce = 0;
-  /** The values that `spec.desiredUpdate` of the ClusterVersion ever had. */
+  /** All values of `spec.desiredUpdate` in the ClusterVersion so far. */
   readonly requests: unknown[] = [];
   readonly #server: TestApiServer;
   #stopped = false;
@@ -105,13 +105,13 @@ export class UpdatingSite {
     server.objects.on('change', this.#notice);
   }
 
-  /** Nothing happens any more. */
+  /** Stops all reactions. */
   stop(): void {
     this.#stopped = true;
     this.#server.objects.off('change', this.#notice);
   }
 
-  /** Has everybody look again, for what a test has changed in this object. */
+  /** Triggers the reactions, after a test has changed this object. */
   wake(): void {
     if (this.#due) return;
     this.#due = true;
@@ -178,7 +178,7 @@ export class UpdatingSite {
     return known;
   }
 
-  /** What the agent of a node has said last. */
+  /** Returns the last report of a node’s agent. */
   #reportOf({ metadata }: UpgradeBundle, node: string): NodeProgress | undefined {
     const { apiVersion, kind, namespace } = reportKind;
     const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);

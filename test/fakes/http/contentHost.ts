@@ -5,8 +5,8 @@ import { FaultyServer, type Exchange, type ServerTls } from './faultyServer.ts';
 const signature = 'X-Signature=do-not-print-me';
 
 /**
- * The place that a registry's redirects lead to, on an origin of its own, as object storage behind a registry: it serves blobs by
- * digest to whoever has the signed URL and answers 400 to a request that brings an Authorization header, as S3 does.
+ * The target of a registry’s redirects, on its own origin, like object storage behind a registry. It serves blobs by
+ * digest to clients with the signed URL. Like S3, it returns 400 for a request with an Authorization header.
  */
 export class ContentHost extends FaultyServer {
   readonly content: RegistryContent;
@@ -16,7 +16,7 @@ export class ContentHost extends FaultyServer {
     this.content = content;
   }
 
-  /** The signed URL for the blob that a registry's path names: what a redirect fault wants as `to`. */
+  /** Returns the signed URL of the blob in a registry’s path: the `to` of a redirect fault. */
   readonly locate = (path: string): string => `${this.url}/data/${path.slice(path.lastIndexOf('/') + 1)}?${signature}`;
 
   protected override answer({ method, path, query, headers }: Exchange): Answer {

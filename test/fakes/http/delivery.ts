@@ -8,8 +8,8 @@ import type { Answer, Fault } from './faults.ts';
 import { reset, type Exchange } from './faultyServer.ts';
 
 /**
- * Sends an answer, spoiled by the faults of its exchange. `settle` is called when the last piece is about to go out,
- * so that a client which has the whole body is never still counted.
+ * Sends a response, with the faults of its exchange. Calls `settle` before the last part is sent, so that a client with
+ * the whole body no longer counts.
  */
 export async function deliver(
   exchange: Exchange,
@@ -50,7 +50,7 @@ export async function deliver(
   }
   if (fault.cut?.how === 'stall') return;
   if (fault.cut?.how === 'reset') {
-    // A reset discards what its receiver has not read yet.
+    // A reset discards data that the receiver has not read yet.
     await sleep(50, undefined, { signal });
     if (response.socket) reset(response.socket);
   } else if (fault.cut || lengthOff > 0) {
@@ -98,7 +98,7 @@ async function* flip(pieces: AsyncIterable<Buffer>, offset: number): AsyncGenera
     if (byte === undefined) {
       yield piece;
     } else {
-      // The content belongs to the test: what is spoilt is a copy.
+      // The content belongs to the test, so a copy is changed.
       const corrupt = Buffer.from(piece);
       corrupt[within] = byte ^ 0xff;
       yield corrupt;

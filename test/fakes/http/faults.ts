@@ -1,78 +1,89 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Body } from '../registry/content.ts';
 
-/** An answer before any fault touched it. Header names in lower case; Content-Length is added when it is sent. */
+/** A response before any fault is applied. Header names are in lower case. Content-Length is added when it is sent. */
 export interface Answer {
   status: number;
   headers?: Record<string, string>;
   body?: Body | string;
-  /** Whether a Range header of the request is honoured. */
+  /** Whether a Range header of the request is honored. */
   ranged?: boolean;
 }
 
-/** One request as a server saw it, and what became of it. */
+/** A request that a server received, and its result. */
 export interface RequestRecord {
   readonly method: string;
   /** The path, percent-decoded. */
   readonly path: string;
   readonly query: URLSearchParams;
   readonly headers: IncomingHttpHeaders;
-  /** The status that was sent; 0 while, or if, none was. */
+  /** The status that was sent; 0 if none was sent yet. */
   status: number;
-  /** Bytes of the answer's body that were handed to the connection. */
+  /** The bytes of the response body that were given to the connection. */
   bytesSent: number;
-  /** Bytes of the request's body that were read. */
+  /** The bytes of the request body that were read. */
   bytesReceived: number;
 }
 
-/** Which requests a fault is for: an expression over `GET /path?query`, or a predicate. */
+/** The requests of a fault: a regular expression for `GET /path?query`, or a predicate. */
 export type Match = RegExp | ((request: RequestRecord) => boolean);
 
-/** What goes wrong with a request. Fields combine; several matching faults are merged, the later ones on top. */
+/** The faults of a request. Fields combine. Several matching faults are merged, and later ones have precedence. */
 export interface Fault {
-  /** Milliseconds to wait before anything else. */
+  /** Time to wait first, in milliseconds. */
   delay?: number;
-  /** Accept the request and `hold` the connection for ever (a black hole), or `reset` it. */
+  /** Accept the request and `hold` the connection without a limit (a black hole), or `reset` it. */
   noAnswer?: 'hold' | 'reset';
-  /** Answer with this instead: a 429 with Retry-After, a 500 with an HTML body, an endless body. */
+  /** Send this response instead: a 429 with Retry-After, a 500 with an HTML body, an endless body. */
   answer?: Answer;
-  /** Redirect to another place; `to` is a location, or makes one from the path of the request. */
+  /** Redirect to another URL. `to` is the Location, or computes it from the path of the request. */
   redirect?: { status: 301 | 302 | 303 | 307 | 308; to: string | ((path: string) => string) };
-  /** Headers (lower case) to set in the answer, or with null to leave out: `docker-content-digest`, `content-type`, `connection`. */
+  /**
+   * Headers (lower case) to set in the response, or to remove with null: `docker-content-digest`, `content-type`,
+   * `connection`.
+   */
   headers?: Record<string, string | null>;
-  /** Announce the whole body and send only `after` bytes of it: then reset or end the connection, or fall silent. */
+  /**
+   * State the length of the whole body, and send only `after` bytes of it. Then reset or end the connection, or stall.
+   */
   cut?: { after: number; how: 'reset' | 'end' | 'stall' };
-  /** Bytes to add to the true Content-Length. Negative: the body ends there too; positive: the connection ends before the length is reached. */
+  /**
+   * Bytes to add to the true Content-Length. Negative: the body ends there too. Positive: the connection ends before
+   * the length is reached.
+   */
   lengthOff?: number;
   /** Invert the byte at this offset of the content. */
   flipByte?: number;
-  /** Answer a Range request with 200 and everything. */
+  /** Respond to a Range request with 200 and the whole content. */
   ignoreRange?: boolean;
-  /** The Content-Range header of a 206, whatever was sent. */
+  /** The Content-Range header of a 206, independent of the range. */
   contentRange?: string;
-  /** Answer a Range request from this offset instead of the one asked for, and say so. */
+  /** Respond to a Range request from this offset instead of the requested one, and state it. */
   rangeStart?: number;
-  /** Send the body with Content-Encoding: gzip, though nobody asked for it. */
+  /** Send the body with Content-Encoding: gzip, even if it was not requested. */
   gzip?: boolean;
   /** Send the body chunked, without Content-Length. */
   chunked?: boolean;
-  /** Send the body no faster than this. */
+  /** The largest rate of the body in bytes per second. */
   bytesPerSecond?: number;
-  /** Refuse request bodies larger than this many bytes with 413: with 0 on PUT, uploads have to come by PATCH. */
+  /** Refuse request bodies larger than this many bytes with 413. With 0 on PUT, uploads must use PATCH. */
   maxBody?: number;
-  /** Reset the connection when this many bytes of the request's body have been read. */
+  /** Reset the connection after this many bytes of the request body. */
   resetUploadAfter?: number;
-  /** Answer a mount as if the registry did not know the parameter: 202 and an upload. */
+  /** Respond to a mount as a registry without support for it does: 202 and an upload. */
   ignoreMount?: boolean;
 }
 
-/** How often a fault strikes: `times` requests (default: all) after the first `after` (default 0) that match. */
+/**
+ * The number of requests that a fault applies to: `times` (default: all) after the first `after` (default 0) that
+ * match.
+ */
 export interface FaultLimits {
   times?: number;
   after?: number;
 }
 
-/** A fault in place: how many requests it has struck. */
+/** A planned fault, and the number of requests that it applied to. */
 export interface FaultHandle {
   readonly hits: number;
 }
@@ -99,7 +110,7 @@ export class Faults {
     this.#planned = [];
   }
 
-  /** All faults that strike this request, merged; counts the strike. */
+  /** Returns all faults for this request, merged, and counts them. */
   strike(request: RequestRecord): Fault {
     const struck = this.#planned.filter((planned) => {
       if (planned.left <= 0 || !matches(planned.match, request)) return false;

@@ -18,7 +18,7 @@ interface Outcome {
   error?: string;
 }
 
-/** One request on a connection of its own, as low as core goes; ends early once `enough` bytes have come. */
+/** Sends one request on its own connection, with node:http only. Ends early after `enough` bytes. */
 async function get(
   url: string,
   {

@@ -14,19 +14,19 @@ import {
   type RequestRecord,
 } from './faults.ts';
 
-/** What a server needs to speak TLS, in PEM; `ca` with `requestCert` to demand client certificates. */
+/** The TLS settings of a server, in PEM; `ca` with `requestCert` to require client certificates. */
 export type ServerTls = Pick<https.ServerOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized'>;
 
-/** A request being answered. */
+/** A request and its fault. */
 export interface Exchange extends RequestRecord {
   readonly fault: Fault;
-  /** The common name of the certificate that the client has shown and the server verified; undefined without one. */
+  /** The common name of the client certificate that the server verified; undefined without one. */
   readonly client: string | undefined;
-  /** The request's body as it arrives. */
+  /** Yields the request body as it arrives. */
   body(): AsyncGenerator<Buffer>;
 }
 
-/** A connection that is to go on in another protocol. */
+/** A connection that changes to another protocol. */
 export interface Upgrade {
   readonly request: IncomingMessage;
   readonly socket: Socket;
@@ -34,15 +34,15 @@ export interface Upgrade {
 }
 
 /**
- * An HTTP server on 127.0.0.1 and a free port which records every request and can be told to fail in any way.
- * What it answers when nothing is wrong is its subclass's business.
+ * An HTTP server on 127.0.0.1 and a free port. It records every request, and fails in any requested way. Its subclasses
+ * define its normal responses.
  */
 export abstract class FaultyServer {
   /** Every request so far, oldest first. */
   readonly requests: RequestRecord[] = [];
-  /** Requests being answered now: from their arrival until the last of the body is handed over. */
+  /** The number of current requests, from their arrival until the last part of the body is sent. */
   active = 0;
-  /** The most there ever were of `active`; set it to 0 to measure anew. */
+  /** The largest value of `active`. Set it to 0 to restart the measurement. */
   peakActive = 0;
 
   readonly #server: http.Server | https.Server;
@@ -53,7 +53,7 @@ export abstract class FaultyServer {
   constructor(tls?: ServerTls) {
     this.#secure = tls !== undefined;
     this.#server = tls ? https.createServer(tls) : http.createServer();
-    // A server that closes idle connections by the clock would add faults that no test asked for.
+    // A server that closes idle connections after a time would add faults that no test planned.
     Object.assign(this.#server, { keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 });
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
@@ -81,19 +81,19 @@ export abstract class FaultyServer {
     return `${this.#secure ? 'https' : 'http'}://${this.host}`;
   }
 
-  /** How many connections are open. */
+  /** The number of open connections. */
   get connections(): number {
     return this.#sockets.size;
   }
 
-  /** Begins to listen. */
+  /** Starts to listen. */
   async start(): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject).listen(0, '127.0.0.1', resolve);
     });
   }
 
-  /** Ends at once, whatever is under way. */
+  /** Stops immediately, with all connections. */
   async stop(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     this.dropConnections();
@@ -110,17 +110,17 @@ export abstract class FaultyServer {
     return this.#faults.add(match, fault, limits);
   }
 
-  /** Forgets all planned faults. */
+  /** Removes all planned faults. */
   clearFaults(): void {
     this.#faults.clear();
   }
 
-  /** Goes on with a connection in another protocol (Upgrade); refused unless a subclass knows one. */
+  /** Continues a connection in another protocol (Upgrade). Refuses it unless a subclass overrides this method. */
   protected upgrade(_exchange: Exchange, { socket }: Upgrade): void {
     socket.end('HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\n\r\n');
   }
 
-  /** The answer when nothing is wrong. */
+  /** Returns the normal response. */
   protected abstract answer(exchange: Exchange): Answer | Promise<Answer>;
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -146,14 +146,14 @@ export abstract class FaultyServer {
       await deliver(exchange, response, plannedAnswer(exchange) ?? (await this.answer(exchange)), gone.signal, settle);
     } catch (error) {
       if (gone.signal.aborted || request.socket.destroyed) return;
-      // A defect of the fake must not pass for a fault that a test planned.
+      // A defect of this fake must not look like a planned fault.
       process.emitWarning(error as Error);
       request.socket.destroy();
     }
   }
 }
 
-/** Cuts a connection as a crashed peer does: with a reset where the connection is plain TCP. */
+/** Closes a connection as a crashed peer does: with a reset if it is plain TCP. */
 export function reset(socket: Socket): void {
   if ('encrypted' in socket) socket.destroy();
   else socket.resetAndDestroy();

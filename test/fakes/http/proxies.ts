@@ -2,16 +2,16 @@ import { once } from 'node:events';
 import http from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
 
-/** A proxy in this process, and the targets (`host:port`) that it was asked to connect to. */
+/** A proxy in this process, and the requested targets (`host:port`). */
 export interface TestProxy {
   readonly host: string;
   readonly targets: readonly string[];
-  /** What clients logged in with, one entry a connection: the Proxy-Authorization header. */
+  /** The Proxy-Authorization header of each connection. */
   readonly logins: readonly (string | undefined)[];
   stop(): Promise<void>;
 }
 
-/** Starts an HTTP proxy that tunnels (CONNECT) to wherever `resolve` says a target is. */
+/** Starts an HTTP proxy that tunnels (CONNECT) to the host that `resolve` returns for a target. */
 export async function startTunnelProxy(resolve: (target: string) => string = (target) => target): Promise<TestProxy> {
   const targets: string[] = [];
   const logins: (string | undefined)[] = [];
@@ -27,7 +27,10 @@ export async function startTunnelProxy(resolve: (target: string) => string = (ta
   return await started(server, targets, logins);
 }
 
-/** Starts a SOCKS 5 proxy without authentication (RFC 1928) that connects to wherever `resolve` says a target is. */
+/**
+ * Starts a SOCKS 5 proxy without authentication (RFC 1928) that connects to the host that `resolve` returns for a
+ * target.
+ */
 export async function startSocksProxy(resolve: (target: string) => string = (target) => target): Promise<TestProxy> {
   const targets: string[] = [];
   const server = net.createServer((socket) => {

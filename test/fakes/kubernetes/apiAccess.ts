@@ -4,7 +4,7 @@ import { Refusal } from './apiStatus.ts';
 import type { Exchange } from '../http/faultyServer.ts';
 import { basicAuthorization } from '../registry/tokenServer.ts';
 
-/** A request as authorization sees it. */
+/** A request, for authorization. */
 export interface Attempt {
   readonly user: string;
   readonly groups: readonly string[];
@@ -15,19 +15,19 @@ export interface Attempt {
   readonly name: string;
 }
 
-/** Who may do what. Without `tokens`, `passwords` and client certificates, everybody may do everything. */
+/** The users and their rights. Without `tokens`, `passwords` and client certificates, every request is allowed. */
 export interface AccessOptions {
-  /** User by bearer token. A map that is changed later counts as it is then. */
+  /** Users by bearer token. Tests may change the map later. */
   readonly tokens?: Map<string, string>;
-  /** Password by user, for basic authorization. */
+  /** Passwords by user, for basic authorization. */
   readonly passwords?: Map<string, string>;
-  /** What a token says besides of its user, such as the node of its pod. */
+  /** Returns additional claims of a token, such as the node of its pod. */
   readonly claims?: (token: string) => Readonly<Record<string, readonly string[]>>;
-  /** What a user may do; everything by default. */
+  /** Returns whether a request is allowed; by default all are. */
   readonly allow?: (attempt: Attempt) => boolean;
 }
 
-/** A user who has logged in, or whom that one acts as. */
+/** A user who has logged in, or an impersonated user. */
 export interface ApiUser {
   readonly name: string;
   readonly groups: readonly string[];
@@ -39,13 +39,13 @@ export class ApiAccess {
   readonly #options: AccessOptions;
   readonly #certificates: boolean;
 
-  /** `certificates`: whether clients may log in with one. */
+  /** `certificates`: whether clients may log in with a certificate. */
   constructor(options: AccessOptions, certificates: boolean) {
     this.#options = options;
     this.#certificates = certificates;
   }
 
-  /** The user of a request, whom it acts as where it impersonates somebody. */
+  /** Returns the user of a request, or the impersonated user. */
   authenticate({ headers, client }: Exchange): ApiUser {
     const { tokens, passwords } = this.#options;
     const user = this.#userOf(headers.authorization, client);
@@ -64,13 +64,13 @@ export class ApiAccess {
     return acting;
   }
 
-  /** Refuses what a user may not do. */
+  /** Refuses a request without the right for it. */
   authorize(user: ApiUser, verb: Attempt['verb'], { kind, namespace, name }: Place): void {
     const { group, resource } = kind;
     this.#check({ user: user.name, groups: user.groups, verb, group, resource, namespace, name });
   }
 
-  /** Answers a SelfSubjectAccessReview: whether a user may do what its `resourceAttributes` say. */
+  /** Responds to a SelfSubjectAccessReview: whether a user may do what its `resourceAttributes` describe. */
   review({ name: user, groups }: ApiUser, attributes: Partial<Attempt>): { allowed: boolean } {
     const anything = { verb: 'get', group: '', resource: '', namespace: '', name: '' } as const;
     return { allowed: this.#options.allow?.({ ...anything, ...attributes, user, groups }) ?? true };

@@ -2,7 +2,10 @@ import { apiVersionOf, type ApiKind } from './apiKinds.ts';
 
 const verbs = ['create', 'delete', 'get', 'list', 'patch', 'update', 'watch'];
 
-/** What a discovery path (`/api`, `/apis`, `/api/v1`, `/apis/GROUP`, `/apis/GROUP/VERSION`) answers; undefined for another path or an unknown group. */
+/**
+ * Returns the response to a discovery path (`/api`, `/apis`, `/api/v1`, `/apis/GROUP`, `/apis/GROUP/VERSION`);
+ * undefined for another path or an unknown group.
+ */
 export function discover(kinds: readonly ApiKind[], path: string): object | undefined {
   if (path === '/api') return { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] };
   const groups = [

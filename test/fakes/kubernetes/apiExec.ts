@@ -5,12 +5,12 @@ import { reset, type Exchange, type Upgrade } from '../http/faultyServer.ts';
 
 const known = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
 
-/** Which versions of the channel protocol the API servers of tests offer; Kubernetes has the newer one from 1.30 on. */
+/** The versions of the channel protocol that test API servers offer. Kubernetes has the newer one since 1.30. */
 export const offered = { protocols: known };
 
 /**
- * Answers an exec of a pod as an API server and a kubelet do: really runs the command, in whose words `/host` is the folder `root`. The
- * fault `resetUploadAfter` cuts the connection when so many bytes of the input have come.
+ * Responds to an exec of a pod as an API server and a kubelet do. Runs the real command, with `/host` replaced by the
+ * folder `root`. The fault `resetUploadAfter` closes the connection after that many bytes of input.
  */
 export function execute(exchange: Exchange, { request, socket, head }: Upgrade, root: string): void {
   const handleProtocols = (asked: Set<string>): string | false =>
@@ -19,7 +19,7 @@ export function execute(exchange: Exchange, { request, socket, head }: Upgrade, 
   server.handleUpgrade(request, socket, head, (connection) => run(exchange, connection, root));
 }
 
-/** Answers a request for another protocol with a refusal in HTTP. */
+/** Refuses a request for another protocol with an HTTP response. */
 export function refuseUpgrade({ socket }: Upgrade, { status, reason, object }: Refusal): void {
   socket.end(`HTTP/1.1 ${status} ${reason}\r\nConnection: close\r\n\r\n${JSON.stringify(object)}`);
 }
@@ -43,7 +43,7 @@ function run(exchange: Exchange, connection: WebSocket, root: string): void {
     if (exchange.bytesReceived >= limit) reset(connection['_socket' as never]);
     else child.stdin.write(message.subarray(1));
   });
-  // As a kubelet: whoever is gone has no use for the rest.
+  // As in a kubelet, the rest of the output is dropped if the client is gone.
   connection.on('close', () => child.stdin.end()).on('error', () => undefined);
   const finish = (status: object): void => {
     say(3, Buffer.from(JSON.stringify({ kind: 'Status', apiVersion: 'v1', metadata: {}, ...status })));

@@ -4,7 +4,9 @@ import { isJson, type Json } from './apiPatch.ts';
 import type { ApiSchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 
-/** Who wrote which fields of an object, as `metadata.managedFields` has it. Lists without keys count as one field. */
+/**
+ * The managers of fields of an object, in the form of `metadata.managedFields`. Lists without keys count as one field.
+ */
 interface ManagedFields {
   manager: string;
   operation: 'Apply' | 'Update';
@@ -15,7 +17,7 @@ interface ManagedFields {
   subresource?: 'status';
 }
 
-/** Who writes, and which part of the object. */
+/** The manager that writes, and the part of the object. */
 export interface Author {
   readonly manager: string;
   readonly status?: boolean | undefined;
@@ -26,7 +28,7 @@ const unmanaged =
 
 type Leaf = readonly [path: readonly string[], value: unknown];
 
-/** Every leaf of an object that somebody can own. */
+/** Yields every leaf of an object that a manager can own. */
 function* leavesOf(value: unknown, path: readonly string[] = []): Generator<Leaf> {
   if (isJson(value) && (path.length === 0 || Object.keys(value).length > 0)) {
     for (const [key, below] of Object.entries(value)) {
@@ -84,7 +86,7 @@ function isBy({ manager, status }: Author, operation: 'Apply' | 'Update'): (know
     (known.subresource === 'status') === (status === true);
 }
 
-/** Notes that a manager wrote an object in the ordinary way: what it changed is its own from now on. */
+/** Records an ordinary write by a manager. It owns the changed fields from then on. */
 export function noteUpdate(
   objectBefore: Json | undefined,
   object: Json,
@@ -111,8 +113,9 @@ function without(known: ManagedFields, drop: (path: readonly string[]) => boolea
 }
 
 /**
- * Server-side apply: lays what is stated over the object, removes what the same manager stated before and nobody else owns, and
- * refuses with 409 and `FieldManagerConflict` what another manager owns with another value, unless forced.
+ * Server-side apply: sets the stated fields, and removes fields that the same manager stated before and no other
+ * manager owns. Refuses with 409 and `FieldManagerConflict` if another manager owns a field with another value, unless
+ * forced.
  */
 export function applyFields(
   objectBefore: Json,
@@ -125,7 +128,7 @@ export function applyFields(
   const stated = keyLists(schema, objectStated) as Json;
   const mine = entriesOf(before).find(isBy(author, 'Apply'));
   const others = entriesOf(before).filter((known) => known !== mine);
-  // To state something that is empty takes nothing away from what others have in it.
+  // An empty stated mapping removes no fields of other managers.
   const leaves = [...leavesOf(stated)].filter(([path, value]) => !isJson(value) || !hasFields(valueAt(before, path)));
   const conflicts = leaves.flatMap(([path, value]) => {
     if (isDeepStrictEqual(valueAt(before, path), value)) return [];

@@ -1,6 +1,6 @@
 import type { ApiSchema } from './apiSchema.ts';
 
-/** A column of `oc get`; `jsonPath` is a plain path, `.status.phase`. */
+/** A column of `oc get`. `jsonPath` is a plain path, such as `.status.phase`. */
 export interface ApiColumn {
   readonly name: string;
   readonly type: string;
@@ -8,7 +8,7 @@ export interface ApiColumn {
   readonly priority?: number;
 }
 
-/** A kind as an API server serves it. */
+/** A kind of an API server. */
 export interface ApiKind {
   /** '' for the core group. */
   readonly group: string;
@@ -17,13 +17,13 @@ export interface ApiKind {
   /** Its name in URLs. */
   readonly resource: string;
   readonly namespaced: boolean;
-  /** Whether `status` is written through a subresource of its own. */
+  /** Whether `status` is written through its own subresource. */
   readonly status?: boolean;
-  /** Whether it came by a CustomResourceDefinition, whose objects are stricter about updates. */
+  /** Whether a CustomResourceDefinition defines it. Updates of such objects are stricter. */
   readonly custom?: boolean;
-  /** What its objects have to be like. */
+  /** The schema of its objects. */
   readonly schema?: ApiSchema;
-  /** What tables of its objects show, besides their names. */
+  /** The columns in tables of its objects, in addition to their names. */
   readonly columns?: readonly ApiColumn[];
 }
 
@@ -51,13 +51,13 @@ const nodeDisruptionPolicy = {
     },
   },
 };
-/** As much of it as matters: whose policies are which. */
+/** The part of the schema that tests need: the keys of policies. */
 const machineConfiguration = {
   ...anything,
   properties: { spec: { ...anything, properties: { nodeDisruptionPolicy } } },
 } as unknown as ApiSchema;
 
-/** The kinds of any Kubernetes cluster that tests need. */
+/** The kinds of Kubernetes that tests need. */
 export const kubernetesKinds: readonly ApiKind[] = [
   { ...core, kind: 'Namespace', resource: 'namespaces', namespaced: false, status: true },
   { ...core, kind: 'ConfigMap', resource: 'configmaps', namespaced: true },
@@ -104,7 +104,7 @@ export const updateServiceKind: ApiKind = {
   custom: true,
 };
 
-/** The kinds that OpenShift adds, as of a version: the newer mirror sets came with 4.13, pinned images with 4.19. */
+/** The kinds that OpenShift adds, by version: the newer mirror sets since 4.13, and pinned images since 4.19. */
 export function openshiftKinds(minor: number): ApiKind[] {
   const mirrorSets: ApiKind[] = [
     { ...config, kind: 'ImageDigestMirrorSet', resource: 'imagedigestmirrorsets', status: true },
@@ -162,7 +162,7 @@ export function apiVersionOf({ group, version }: Pick<ApiKind, 'group' | 'versio
   return group === '' ? version : `${group}/${version}`;
 }
 
-/** The kinds that a CustomResourceDefinition defines, one for each version that it serves. */
+/** The kinds that a CustomResourceDefinition defines: one for each served version. */
 export function kindsOfDefinition(definition: Readonly<Record<string, unknown>>): ApiKind[] {
   const spec = definition['spec'] as {
     group: string;

@@ -1,15 +1,15 @@
 import { isJson, type Json } from './apiPatch.ts';
 import type { ApiSchema } from './apiSchema.ts';
 
-/** `k:{"name":"a"}`: how field ownership names an item of a list that has keys. */
+/** `k:{"name":"a"}`: the name of an item in a keyed list, for field ownership. */
 const prefix = 'k:';
 
-/** Whether a part of a path is the key of an item, and not the name of a field. */
+/** Returns whether a part of a path is the key of an item, and not the name of a field. */
 export function isItemKey(part: string): boolean {
   return part.startsWith(prefix);
 }
 
-/** A value with each list that its schema calls a map as an object: its items by their keys, in their order. */
+/** Converts each list that its schema calls a map to an object: its items by their keys, in their order. */
 export function keyLists(schema: ApiSchema | undefined, value: unknown): unknown {
   return convert(schema, value, (list, keys) => {
     if (!Array.isArray(list)) return list;
@@ -17,7 +17,7 @@ export function keyLists(schema: ApiSchema | undefined, value: unknown): unknown
   });
 }
 
-/** What keyLists was given. Items of which nothing is left are gone. */
+/** Converts the result of keyLists back. Empty items are removed. */
 export function unkeyLists(schema: ApiSchema | undefined, value: unknown): unknown {
   return convert(schema, value, (items) => {
     if (!isJson(items)) return items;

@@ -5,7 +5,10 @@ import { isJson } from './apiPatch.ts';
 import { Refusal } from './apiStatus.ts';
 import type { Answer } from '../http/faults.ts';
 
-/** A list: filtered by labels and fields, in pages with `limit` and `continue` (410 once the history of a page is forgotten). */
+/**
+ * Returns a list: filtered by labels and fields, in pages with `limit` and `continue` (410 if the history of a page is
+ * gone).
+ */
 export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): object {
   const token = query.get('continue');
   const { from, revision } = token
@@ -26,14 +29,15 @@ export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: strin
     resourceVersion: String(revision),
     ...(rest > 0 && { continue: encode({ from: from + items.length, revision }), remainingItemCount: rest }),
   };
-  // As in a real list, the items do not say what they are.
+  // As in a real list, the items have no kind.
   const bare = kind.custom ? items : items.map(({ apiVersion: _, kind: __, ...item }) => item);
   return { kind: `${kind.kind}List`, apiVersion: apiVersionOf(kind), metadata, items: bare };
 }
 
 /**
- * A watch: one JSON object a line, from a revision on (what exists comes first without one), for ever or for `timeoutSeconds`; bookmarks
- * when they are asked for, one at the beginning and one after each change of something else.
+ * Responds to a watch: one JSON object in each line, from a revision on (without one, existing objects come first),
+ * without a limit or for `timeoutSeconds`. Sends bookmarks if requested: at the beginning, and after each change of
+ * other objects.
  */
 export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): Answer {
   const from = Number(query.get('resourceVersion') || 0);
@@ -79,7 +83,10 @@ function line({ type, object }: { type: string; object: object }): string {
   return `${JSON.stringify({ type, object })}\n`;
 }
 
-/** A predicate of `labelSelector` (=, ==, !=, in, notin, exists) and `fieldSelector` (any field: which ones a real server knows depends on the kind). */
+/**
+ * Returns a predicate for `labelSelector` (=, ==, !=, in, notin, exists) and `fieldSelector` (any field; a real server
+ * supports some fields of each kind).
+ */
 function selector(query: URLSearchParams): (object: ApiObject) => boolean {
   const labels = (query.get('labelSelector') ?? '').split(/,(?![^(]*\))/).filter((part) => part !== '');
   const fields = (query.get('fieldSelector') ?? '').split(',').filter((part) => part !== '');

@@ -28,13 +28,14 @@ interface Template {
 }
 
 /**
- * The kubelets of an API server’s nodes, and the controller of DaemonSets: each node gets a pod of each DaemonSet, which is ready when its node
- * has the executable that its template names. A node without a folder in `server.nodeRoots` has no kubelet.
+ * The kubelets of an API server’s nodes, and the controller of DaemonSets. Each node gets a pod of each DaemonSet. The
+ * pod is ready if its node has the executable that the template names. A node without a folder in `server.nodeRoots`
+ * has no kubelet.
  */
 export class TestKubelets {
-  /** Nodes fetch the executable from each other, as agents do. */
+  /** Whether nodes fetch the executable from each other, as agents do. */
   sharing = true;
-  /** What keeps the containers of a node from running, by the names of the nodes: `ImagePullBackOff`. */
+  /** The reasons why the containers of a node do not run, by the names of the nodes: `ImagePullBackOff`. */
   readonly troubles = new Map<string, string>();
   readonly #server: TestApiServer;
   readonly #containers = new Map<string, ChildProcess>();
@@ -48,7 +49,7 @@ export class TestKubelets {
     this.#working = this.#work();
   }
 
-  /** Ends all of them. */
+  /** Stops all of them. */
   async stop(): Promise<void> {
     this.#stopped = true;
     for (const container of this.#containers.values()) container.kill('SIGKILL');
@@ -88,7 +89,7 @@ export class TestKubelets {
     }
   }
 
-  /** Puts a new pod of a DaemonSet onto each node. */
+  /** Replaces the pod of a DaemonSet on each node. */
   #roll(name: string): void {
     const set = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
     if (!set) return;
@@ -160,14 +161,14 @@ export class TestKubelets {
     if (kind) this.#server.objects.replace({ kind, namespace, name }, { ...object, status }, writing);
   }
 
-  /** Whether a pod is ready; writes it down where that has changed. */
+  /** Returns whether a pod is ready, and writes a change to its status. */
   async #lookAt(pod: Json): Promise<boolean> {
     const { nodeName: node, containers } = pod['spec'] as { nodeName: string } & Template['spec'];
     const root = this.#server.nodeRoots.get(node);
     const digests = (containers[0]?.env ?? [])
       .filter(({ name }) => name.startsWith('EXECUTABLE_'))
       .map(({ value }) => value);
-    // Pods of a DaemonSet that was created again have the names of the pods before.
+    // Pods of a recreated DaemonSet have the names of the earlier pods.
     const { uid: own } = pod['metadata'] as { uid: string };
     const runs = root !== undefined && !this.troubles.has(node);
     if (runs && digests.length === 0) this.#start(own, containers[0]?.command ?? [], root);
@@ -181,7 +182,7 @@ export class TestKubelets {
     return ready;
   }
 
-  /** Runs the container of a pod that is not an agent, really: such a one cleans up. */
+  /** Runs the real container of a pod that is not an agent, because it cleans up. */
   #start(pod: string, command: readonly string[], root: string): void {
     if (this.#containers.has(pod)) return;
     const [program = '', ...args] = command.map((word) => word.replaceAll('/host', root));
@@ -201,7 +202,7 @@ export class TestKubelets {
     return false;
   }
 
-  /** Of a file that has not changed, it is taken once. */
+  /** Returns the digest of a file. Computes it once while the file is unchanged. */
   async #digestOf(file: string): Promise<string | undefined> {
     const found = await stat(file).catch(() => undefined);
     if (!found) return undefined;

@@ -8,7 +8,7 @@ import { shapeBySchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 import { validate } from './apiValidation.ts';
 
-/** An object as the server keeps it. */
+/** A stored object. */
 export interface ApiObject extends Json {
   apiVersion: string;
   kind: string;
@@ -23,28 +23,28 @@ export interface Change {
   readonly object: ApiObject;
 }
 
-/** Where an object is: its kind, its namespace ('' for none), its name. */
+/** The place of an object: its kind, its namespace ('' for none), its name. */
 export interface Place {
   readonly kind: ApiKind;
   readonly namespace: string;
   readonly name: string;
 }
 
-/** How to write. */
+/** Options of a write. */
 export interface Writing {
   readonly manager: string;
   readonly dryRun: boolean;
-  /** Write `status` and nothing else; otherwise everything but that. */
+  /** Write only `status`; otherwise everything else. */
   readonly status?: boolean;
 }
 
-/** The objects of one API server, with one revision counter for all, and the history that watches read. Emits `change`. */
+/** The objects of one API server, with one revision counter for all, and the history for watches. Emits `change`. */
 export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   /** The latest revision. */
   revision = 1000;
-  /** Changes that are not forgotten, oldest first. */
+  /** The changes in the history, oldest first. */
   history: Change[] = [];
-  /** Lists and watches from before this revision are answered 410. */
+  /** Lists and watches from before this revision get 410. */
   oldest = 0;
   readonly #objects = new Map<string, { kind: ApiKind; object: ApiObject }>();
 
@@ -54,12 +54,12 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     this.setMaxListeners(0);
   }
 
-  /** An object; undefined when there is none. Not to be changed. */
+  /** Returns an object; undefined if it does not exist. Callers must not change it. */
   get({ kind, namespace, name }: Place): ApiObject | undefined {
     return this.#objects.get(keyOf(kind, namespace, name))?.object;
   }
 
-  /** As get, for an object that must exist: 404. */
+  /** Returns an object. Throws 404 if it does not exist. */
   demand(place: Place): ApiObject {
     const found = this.get(place);
     if (found) return found;
@@ -71,7 +71,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     });
   }
 
-  /** All objects of a kind, of one namespace or ('') of all, by namespace and name. */
+  /** Lists all objects of a kind, of one namespace or ('') of all, sorted by namespace and name. */
   list({ group, resource }: ApiKind, namespace: string): ApiObject[] {
     return [...this.#objects.values()]
       .filter(({ kind }) => kind.group === group && kind.resource === resource)
@@ -80,7 +80,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       .sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
   }
 
-  /** Creates an object: 409 when it exists, 404 without its namespace, 422 when it is invalid. */
+  /** Creates an object. Throws 409 if it exists, 404 without its namespace, 422 if it is invalid. */
   create(place: Place, body: Json, { manager, dryRun }: Writing): ApiObject {
     const { kind, namespace, name } = place;
     if (this.get(place)) {
@@ -109,7 +109,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     return this.#store('ADDED', place, object, dryRun);
   }
 
-  /** Replaces an object: 409 when its resourceVersion or uid is another by now. What changes nothing makes no new revision. */
+  /**
+   * Replaces an object. Throws 409 if its resourceVersion or uid is outdated. Without a change, there is no new
+   * revision.
+   */
   replace(place: Place, body: Json, writing: Writing): ApiObject {
     const before = this.demand(place);
     const stated = body['metadata'] as Partial<ApiObject['metadata']> | undefined;
@@ -124,7 +127,9 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     return this.#storeChanged(place, before, after, writing.dryRun);
   }
 
-  /** Server-side apply: creates the object, or lays the stated fields over it; of its status only where that is written. */
+  /**
+   * Server-side apply: creates the object, or sets the stated fields. Changes the status only if the status is written.
+   */
   apply(place: Place, body: Json, writing: Writing, force: boolean): { object: ApiObject; created: boolean } {
     const { kind } = place;
     const before = writing.status ? this.demand(place) : this.get(place);
@@ -141,7 +146,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     return { object: this.#storeChanged(place, before, after, writing.dryRun), created: false };
   }
 
-  /** Deletes an object, and with a namespace all that is in it. An object with finalizers stays, marked as deleted. */
+  /** Deletes an object, and with a namespace all its objects. An object with finalizers stays, marked as deleted. */
   delete(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
     const object = this.demand(place);
     this.#checkCurrent(place, object, preconditions);
@@ -164,7 +169,7 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     return gone;
   }
 
-  /** Forgets all changes up to now, as etcd does after five minutes: what refers to them is answered 410. */
+  /** Forgets all earlier changes, as etcd does after five minutes. Requests for them get 410. */
   compact(): void {
     this.history = [];
     this.oldest = this.revision;
@@ -243,11 +248,11 @@ function sortKey({ metadata }: ApiObject): string {
   return `${metadata.namespace ?? ''}/${metadata.name}`;
 }
 
-/** An object without what changes though nothing changes. */
+/** Returns an object without the fields that change even if the content does not. */
 function timeless({ metadata: { resourceVersion: _, managedFields, ...metadata }, ...content }: ApiObject): object {
   const managers = (managedFields as Json[] | undefined)
     ?.map(({ time: __, ...entry }) => entry)
-    // Their order says nothing.
+    // Their order is not significant.
     .toSorted((a, b) =>
       `${String(a['manager'])} ${String(a['operation'])}` < `${String(b['manager'])} ${String(b['operation'])}`
         ? -1
@@ -256,7 +261,7 @@ function timeless({ metadata: { resourceVersion: _, managedFields, ...metadata }
   return { ...content, metadata: { ...metadata, managers } };
 }
 
-/** `imagedigestmirrorsets.config.openshift.io`, as messages name kinds. */
+/** Returns the name of a kind in messages: `imagedigestmirrorsets.config.openshift.io`. */
 export function qualified({ group, resource }: Pick<ApiKind, 'group' | 'resource'>): string {
   return group === '' ? resource : `${resource}.${group}`;
 }

@@ -4,12 +4,15 @@ import { Refusal } from './apiStatus.ts';
 /** JSON of an object. */
 export type Json = Record<string, unknown>;
 
-/** Tells whether a value is a JSON object. */
+/** Returns whether a value is a JSON object. */
 export function isJson(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A JSON merge patch (RFC 7386): null removes. Serves as the strategic merge too, for kinds without merged lists. */
+/**
+ * Applies a JSON merge patch (RFC 7386), in which null removes. Also used for strategic merges, for kinds without
+ * merged lists.
+ */
 export function mergePatch(target: unknown, patch: unknown): unknown {
   if (!isJson(patch)) return patch;
   const result: Json = isJson(target) ? { ...target } : {};
@@ -20,7 +23,7 @@ export function mergePatch(target: unknown, patch: unknown): unknown {
   return result;
 }
 
-/** A JSON patch (RFC 6902) of add, replace, remove and test. */
+/** Applies a JSON patch (RFC 6902) with add, replace, remove and test. */
 export function jsonPatch(target: Json, operations: readonly { op: string; path: string; value?: unknown }[]): Json {
   const result = structuredClone(target);
   for (const { op, path, value } of operations) {

@@ -16,23 +16,25 @@ interface PolicySpec {
   }[];
 }
 
-/** What is about to be written. */
+/** A write to check. */
 export interface AdmissionRequest {
   readonly group: string;
-  /** With its subresource: `pods/ephemeralcontainers`. */
+  /** The resource with its subresource: `pods/ephemeralcontainers`. */
   readonly resource: string;
-  /** Null for what is deleted. */
+  /** The new object; null for a deletion. */
   readonly object: Json | null;
-  /** Absent or null for what is created. */
+  /** The old object; undefined or null for a creation. */
   readonly oldObject?: Json | null;
-  /** By default that of the object. */
+  /** The namespace; by default that of the object. */
   readonly namespace?: string;
-  /** Nothing is kept. */
+  /** Whether the write is a dry run. */
   readonly dryRun?: boolean;
   readonly user?: { readonly username: string; readonly extra?: Readonly<Record<string, readonly string[]>> };
 }
 
-/** What a ValidatingAdmissionPolicy says to a request, as an API server evaluates it; empty when it has nothing against it. */
+/**
+ * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns its messages; empty if it allows the request.
+ */
 export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): string[] {
   const spec = policy['spec'] as PolicySpec;
   const {

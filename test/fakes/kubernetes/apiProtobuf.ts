@@ -1,10 +1,10 @@
 import type { Json } from './apiPatch.ts';
 import { Refusal } from './apiStatus.ts';
 
-/** The media type of the bodies that kubectl 1.33 and newer send for kinds of Kubernetes’ own that they create. */
+/** The media type that kubectl 1.33 and later sends when it creates built-in kinds. */
 export const protobufType = 'application/vnd.kubernetes.protobuf';
 
-/** The wire format (generated.proto of Kubernetes): what each field of a message is called, and how its value is read. */
+/** The wire format (generated.proto of Kubernetes): the name of each field of a message, and how to read its value. */
 type Message = Readonly<Record<number, readonly [name: string, read: (bytes: Buffer) => unknown] | undefined>>;
 
 const text = (bytes: Buffer): string => bytes.toString();
@@ -18,7 +18,7 @@ const metadata: Message = {
   12: ['annotations', (bytes) => readPair(bytes, entry)],
 };
 
-/** The kinds that it knows: those that a test creates by kubectl. */
+/** The known kinds, which tests create with kubectl. */
 const kinds: Readonly<Record<string, Message | undefined>> = {
   'v1/ConfigMap': {
     1: ['metadata', (bytes) => readMessage(bytes, metadata)],
@@ -27,7 +27,10 @@ const kinds: Readonly<Record<string, Message | undefined>> = {
   },
 };
 
-/** Reads an object out of a body in protobuf: as JSON has it. Refuses a kind that it does not know as the server of a custom resource does. */
+/**
+ * Reads an object from a protobuf body, in the form of JSON. Refuses an unknown kind as the server of a custom resource
+ * does.
+ */
 export function readProtobuf(body: Buffer): Json {
   if (body.toString('latin1', 0, 4) !== 'k8s\0') throw new Refusal(400, 'BadRequest', 'the body has no magic number');
   const typeMeta: Message = { 1: ['apiVersion', text], 2: ['kind', text] };
@@ -41,7 +44,10 @@ export function readProtobuf(body: Buffer): Json {
   return { ...type, ...readMessage(envelope['raw'] as Buffer, message) };
 }
 
-/** Fields by their names; those of maps together. Numbers and empty texts, which stand for what is not there, are left out. */
+/**
+ * Returns the fields by name, and the entries of each map together. Leaves out numbers and empty texts, which mean
+ * missing.
+ */
 function readMessage(bytes: Buffer, message: Message): Json {
   const result: Json = {};
   for (let at = 0; at < bytes.length;) {
@@ -62,7 +68,7 @@ function readMessage(bytes: Buffer, message: Message): Json {
   return result;
 }
 
-/** An entry of a map. */
+/** Reads an entry of a map. */
 function readPair(bytes: Buffer, message: Message): [string, unknown] {
   const { key = '', value = '' } = readMessage(bytes, message) as { key?: string; value?: string };
   return [key, value];

@@ -1,18 +1,21 @@
 import { evaluate } from '@marcbachmann/cel-js';
 import { isJson, type Json } from './apiPatch.ts';
 
-/** What is wrong with a field. */
+/** A field that violates the schema, and the reason. */
 export interface SchemaCause {
   readonly field: string;
   readonly message: string;
 }
 
-/** An OpenAPI schema as a CustomResourceDefinition has it. */
+/** An OpenAPI schema in a CustomResourceDefinition. */
 export type ApiSchema = Readonly<Json>;
 
 const preserved = 'x-kubernetes-preserve-unknown-fields';
 
-/** A value as the server keeps it: without fields that the schema does not know, with the defaults of those that are absent. */
+/**
+ * Returns a value in the form that the server stores: without fields that are not in the schema, and with defaults for
+ * missing fields.
+ */
 export function shapeBySchema(schema: ApiSchema, value: unknown): unknown {
   if (Array.isArray(value) && isJson(schema['items'])) {
     const { items } = schema;
@@ -24,13 +27,16 @@ export function shapeBySchema(schema: ApiSchema, value: unknown): unknown {
   const shaped = Object.fromEntries(known);
   for (const [key, property] of Object.entries(properties as Record<string, Json>)) {
     if (shaped[key] === undefined && 'default' in property) shaped[key] = structuredClone(property['default']);
-    // The metadata of the object itself is not what the schema says.
+    // The schema does not define the metadata of the object itself.
     if (shaped[key] !== undefined && key !== 'metadata') shaped[key] = shapeBySchema(property, shaped[key]);
   }
   return shaped;
 }
 
-/** What a schema refuses: types, bounds, patterns, required fields, keys of lists, and CEL rules. Rules about `oldSelf` need a value from before. */
+/**
+ * Yields the violations of a schema: types, bounds, patterns, required fields, keys of lists, and CEL rules. Rules with
+ * `oldSelf` need an old value.
+ */
 export function* checkSchema(schema: ApiSchema, value: unknown, before: unknown, field = ''): Generator<SchemaCause> {
   const wrong = [...checkValue(schema, value, field)];
   yield* wrong;

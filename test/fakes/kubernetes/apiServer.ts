@@ -14,37 +14,39 @@ import { execute, refuseUpgrade } from './apiExec.ts';
 import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from '../http/faultyServer.ts';
 import { json } from '../registry/tokenServer.ts';
 
-/** How an API server is set up. */
+/** Options of an API server. */
 export interface ApiServerOptions extends AccessOptions {
   /** With `ca` and `requestCert`, the common name of a client’s certificate is its user. */
   readonly tls?: ServerTls;
-  /** The OpenShift version that it claims to be; without one it is plain Kubernetes. */
+  /** The reported OpenShift version; undefined for plain Kubernetes. */
   readonly openshift?: string;
-  /** The Kubernetes version that it reports: `v1.27.3` by default. Before 1.25 it takes no rules in definitions. */
+  /** The reported Kubernetes version; `v1.27.3` by default. Before 1.25 it refuses rules in definitions. */
   readonly kubernetes?: string;
-  /** Kinds besides those of Kubernetes and OpenShift. */
+  /** Kinds in addition to those of Kubernetes and OpenShift. */
   readonly kinds?: readonly ApiKind[];
-  /** Whether watches get the bookmarks that they ask for, as they do by default; a server need not send any. */
+  /** Whether watches get requested bookmarks; default true. A real server need not send any. */
   readonly bookmarks?: boolean;
-  /** What admission makes of an object that is created; it stays as it is by default. */
+  /** Changes a created object as admission does; by default unchanged. */
   readonly admit?: (object: Json) => Json;
-  /** Evaluates the ValidatingAdmissionPolicies that the server has, on every write by a user. */
+  /** Whether to evaluate the stored ValidatingAdmissionPolicies on every write by a user. */
   readonly policies?: boolean;
 }
 
-/** What the server reports as its own version. */
+/** The reported version of the server. */
 const version = { major: '1', minor: '27', gitVersion: 'v1.27.3', platform: 'linux/amd64' };
 
 const verbs = { GET: 'get', POST: 'create', PUT: 'update', PATCH: 'patch', DELETE: 'delete' } as const;
 
-/** A Kubernetes API server in this process: REST semantics of any kind that it is told of, with whatever faults a test plans. */
+/** A Kubernetes API server in this process: REST semantics of any given kind, with the planned faults of a test. */
 export class TestApiServer extends FaultyServer {
   readonly objects = new ApiObjects();
-  /** What it serves; tests may change it. CustomResourceDefinitions that are created add to it. */
+  /** The served kinds. Tests may change them, and created CustomResourceDefinitions add to them. */
   readonly kinds: ApiKind[];
-  /** What kubelets say of themselves (`/stats/summary`), by the names of their nodes. */
+  /** The reports of kubelets (`/stats/summary`), by the names of their nodes. */
   readonly nodeStats = new Map<string, object>();
-  /** The folders that are the file systems of nodes, by their names: commands run in those, where the agents see `/host`. */
+  /**
+   * The folders that are the file systems of nodes, by their names. Commands run there, and agents see them as `/host`.
+   */
   readonly nodeRoots = new Map<string, string>();
   readonly #access: ApiAccess;
   readonly #admit: (object: Json) => Json;
@@ -81,7 +83,7 @@ export class TestApiServer extends FaultyServer {
     if (openshift !== undefined) this.put(clusterVersion(openshift));
   }
 
-  /** Puts an object, status and all, as if it had always been there. */
+  /** Stores an object with its status, as if it had always existed. */
   put(object: Json, manager = 'before'): ApiObject {
     const place = this.#placeOf(object);
     const { uid: _, resourceVersion: __, managedFields: ___, ...metadata } = object['metadata'] as Json;
@@ -94,7 +96,7 @@ export class TestApiServer extends FaultyServer {
     return this.objects.replace(place, whole, { manager, dryRun: false, status: true });
   }
 
-  /** An object as it is now; undefined when it does not exist. */
+  /** Returns an object in its present state; undefined if it does not exist. */
   find(apiVersion: string, kind: string, name: string, namespace = ''): ApiObject | undefined {
     return this.objects.get(this.#placeOf({ apiVersion, kind, metadata: { name, namespace } }));
   }
@@ -172,7 +174,7 @@ export class TestApiServer extends FaultyServer {
     return json(201, { ...body, status: this.#access.review(user, resourceAttributes) });
   }
 
-  /** Refuses what a policy refuses: tries the write first, and keeps nothing of it. */
+  /** Throws if a policy refuses a write. Tries the write first, and keeps nothing of it. */
   #review(exchange: Exchange, target: Place & { status: boolean }, body: unknown, { name, extra = {} }: ApiUser): void {
     const policies = this.kinds.find(({ kind }) => kind === 'ValidatingAdmissionPolicy');
     const before = target.name === '' ? undefined : this.objects.get(target);
@@ -195,7 +197,7 @@ export class TestApiServer extends FaultyServer {
     const writing: Writing = { manager, dryRun: dry || dryRun(query), status: target.status };
     if (method === 'DELETE') {
       const { preconditions, dryRun: asked } = isJson(body) ? body : {};
-      // As a real one: with a body, the query does not count.
+      // As in a real server, the query is ignored if there is a body.
       const isDry = dry || (isJson(body) ? Array.isArray(asked) && asked.includes('All') : writing.dryRun);
       const gone = this.objects.delete(target, isJson(preconditions) ? preconditions : {}, isDry);
       const details = {
@@ -282,7 +284,7 @@ export class TestApiServer extends FaultyServer {
   }
 }
 
-/** Starts an API server on a port of its own. */
+/** Starts an API server on its own port. */
 export async function startApiServer(options: ApiServerOptions = {}): Promise<TestApiServer> {
   const server = new TestApiServer(options);
   await server.start();
@@ -338,11 +340,11 @@ function dryRun(query: URLSearchParams): boolean {
   return asked === 'All';
 }
 
-/** What a body in JSON or YAML may be called; clients that name nothing send JSON. */
+/** The accepted media types of JSON and YAML bodies. Clients without a media type send JSON. */
 const jsonTypes =
   /^(|application\/(json|yaml|apply-patch\+yaml|(json-patch|merge-patch|strategic-merge-patch)\+json))$/;
 
-/** The media type of a body, without its parameters. */
+/** Returns the media type of a body, without its parameters. */
 function mediaTypeOf({ headers }: Exchange): string {
   return (headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }

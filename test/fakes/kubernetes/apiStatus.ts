@@ -1,7 +1,7 @@
 import type { Answer } from '../http/faults.ts';
 import { json } from '../registry/tokenServer.ts';
 
-/** A refusal as an API server says it: thrown anywhere, it becomes a Status object. */
+/** A refusal of an API server. If thrown, it becomes a Status object. */
 export class Refusal extends Error {
   readonly status: number;
   readonly reason: string;
@@ -21,12 +21,12 @@ export class Refusal extends Error {
   }
 }
 
-/** The answer of a refusal, in the words and codes of a real server. */
+/** Returns the response for a refusal, with the message and code of a real server. */
 export function statusAnswer(refusal: Refusal, headers: Record<string, string> = {}): Answer {
   return json(refusal.status, refusal.object, headers);
 }
 
-/** What a server answers that has too much to do; `retryAfter` in seconds. */
+/** Returns the response of an overloaded server. `retryAfter` is in seconds. */
 export function tooManyRequests(retryAfter: number): Answer {
   const message = 'the server has received too many requests and has asked us to try again later';
   return statusAnswer(new Refusal(429, 'TooManyRequests', message), { 'retry-after': String(retryAfter) });

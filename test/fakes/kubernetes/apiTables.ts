@@ -3,7 +3,10 @@ import { listObjects } from './apiLists.ts';
 import type { ApiObject, ApiObjects } from './apiObjects.ts';
 import { isJson } from './apiPatch.ts';
 
-/** A list in the form in which `oc get` asks for it: cells, with the metadata of each object unless `includeObject` is `None`. */
+/**
+ * Returns a list in the form that `oc get` requests: cells, with the metadata of each object unless `includeObject` is
+ * `None`.
+ */
 export function tabulateObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): object {
   const { items, metadata } = listObjects(objects, kind, namespace, query) as {
     items: Pick<ApiObject, 'metadata'>[];
@@ -26,7 +29,7 @@ export function tabulateObjects(objects: ApiObjects, kind: ApiKind, namespace: s
   };
 }
 
-/** What is of another type than its column is not shown. */
+/** Returns the value for a cell; nothing if its type differs from the column’s. */
 function cellOf(item: object, path: string, type: string): unknown {
   const value = path
     .split('.')

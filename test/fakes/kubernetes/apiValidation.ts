@@ -5,7 +5,7 @@ import { isJson } from './apiPatch.ts';
 import { checkSchema } from './apiSchema.ts';
 import { Refusal } from './apiStatus.ts';
 
-/** What a real server refuses with 422 (and 400 for what it cannot decode), as far as tests meet it. */
+/** Throws the errors 422 (and 400 for malformed content) of a real server, for the cases in tests. */
 export function validate(kind: ApiKind, object: ApiObject, before?: ApiObject): void {
   const { name } = object.metadata;
   const causes: { field: string; message: string }[] = [];
@@ -48,7 +48,7 @@ function* configMapCauses(object: ApiObject, before: ApiObject | undefined) {
   }
 }
 
-/** What is in no namespace is told of in `default`. */
+/** An event about an object without a namespace must be in `default`. */
 function* eventCauses({ metadata, involvedObject }: ApiObject) {
   const { namespace = '' } = (isJson(involvedObject) ? involvedObject : {}) as { namespace?: string };
   if (metadata.namespace === (namespace || 'default')) return;

@@ -12,17 +12,17 @@ const kind: ApiKind = {
   namespaced: true,
 };
 
-/** An ImageStreamImport as far as tests look at it. */
+/** The part of an ImageStreamImport that tests read. */
 interface Import {
   metadata: { name: string };
   spec: { import: boolean; images: { from: { name: string }; to: { name: string } }[] };
 }
 
-/** An API server that answers imports as OpenShift does: each image with a status of its own. */
+/** An API server that responds to imports as OpenShift does: each image has its own status. */
 export class ImportingServer extends TestApiServer {
-  /** What it was asked to import, in order. */
+  /** The requested imports, in order. */
   readonly imports: Import[] = [];
-  /** How often an image fails before it can be imported. */
+  /** The number of times that an image fails before it can be imported. */
   readonly failures = new Map<string, number>();
 
   constructor() {

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { runSuccessfully } from '../../support/peers.ts';
 
 /**
- * Makes a `mirror-registry.tar.gz` as the installer comes in: the files of each image in a tar, and a program that says what its images are
- * called, as Go notes the flags it was built with. The path of it.
+ * Creates a `mirror-registry.tar.gz` in the form of the installer: the files of each image in a tar, and a program with
+ * the names of the images. The names are in the form of Go’s build flags. Returns its path.
  */
 export async function makeInstallerArchive(
   folder: string,
@@ -25,7 +25,7 @@ export async function makeInstallerArchive(
   const flags = Object.entries(images).map(
     ([name, image]) => `-X github.com/quay/mirror-registry/cmd.${name}Image=${image}`,
   );
-  // Long enough that what it says lies across what is read in one go.
+  // Long enough that the names cross the border between two reads.
   const filler = Buffer.alloc(256 * 1024 - 150);
   await writeFile(
     at('mirror-registry'),

@@ -3,19 +3,19 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { unitsOf, type UnitOptions } from './mirrorRegistryUnits.ts';
 
-/** How a mirror registry was installed. */
+/** The options of an installed mirror registry. */
 export interface FixtureOptions extends Partial<UnitOptions> {
   readonly age: string;
   readonly scope?: 'system' | 'user';
-  /** What `SERVER_HOSTNAME` says. */
+  /** The value of `SERVER_HOSTNAME`. */
   readonly hostname?: string;
   /** Lines at the end of config.yaml. */
   readonly configuration?: string;
-  /** Drop-ins by their path below the folder of the units. */
+  /** The drop-ins by their path below the folder of the units. */
   readonly dropIns?: Readonly<Record<string, string>>;
 }
 
-/** A host with a mirror registry on it, in a folder of its own. */
+/** A host with a mirror registry, in its own folder. */
 export interface Fixture {
   readonly root: string;
   readonly home: string;

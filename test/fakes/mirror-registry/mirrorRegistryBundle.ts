@@ -6,14 +6,14 @@ import { openOrigin } from '../../support/content/origin.ts';
 import { TestRegistry } from '../registry/registry.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 
-/** A bundle by its path, what its Quay is called, and another bundle with other images of the same names. */
+/** A bundle by its path, the name of its Quay image, and another bundle with other images of the same names. */
 export interface TestRegistryBundle {
   readonly path: string;
   readonly quay: string;
   readonly respun: string;
 }
 
-/** Makes a bundle with a 2.0.11 out of small images, twice. */
+/** Creates two bundles of 2.0.11 from small images. */
 export async function makeRegistryBundle(folder: string): Promise<TestRegistryBundle> {
   const { content } = new TestContent();
   const source = new TestRegistry({ content });
@@ -29,7 +29,7 @@ export async function makeRegistryBundle(folder: string): Promise<TestRegistryBu
       const [, name = '', tag = ''] = /^[^/]+\/(.*):([^:]+)$/.exec(image) ?? [];
       putImage(content, name, tag);
     }
-    // One origin asks for a tag but once.
+    // One origin requests a tag only once.
     const origin = openOrigin(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
@@ -39,7 +39,7 @@ export async function makeRegistryBundle(folder: string): Promise<TestRegistryBu
   try {
     return { path: await make(folder), quay: images.quay, respun: await make(join(folder, 'respun')) };
   } finally {
-    // A host without a network has no registry but its own.
+    // A host without a network has no other registry than its own.
     await source.stop();
   }
 }

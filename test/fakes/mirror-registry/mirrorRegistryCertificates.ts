@@ -3,23 +3,26 @@ import { join } from 'node:path';
 import type { Fixture } from './mirrorRegistry.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
-/** What the installer made certificates for, and for how long. */
+/** The host and the validity of the installer’s certificates. */
 export interface InstalledCertificates {
-  /** As the installer took it from the command line, without a port. */
+  /** The value from the installer’s command line, without a port. */
   readonly host?: string;
   readonly days?: number;
   readonly caDays?: number;
-  /** As OpenSSL 1.1.1 made authorities: without key identifiers. */
+  /** Without key identifiers, as OpenSSL 1.1.1 created CAs. */
   readonly old?: boolean;
-  /** Of the server’s key. */
+  /** The size of the server’s key. */
   readonly bits?: number;
-  /** What the server’s certificate is called, which is the same for all installers. */
+  /** The name of the server’s certificate, which is the same for all installers. */
   readonly name?: string;
 }
 
 const keys = new Map<string, Promise<string>>();
 
-/** A key of RSA. All fixtures of a run share one for each owner and length: to make one costs more than all else about a fixture. */
+/**
+ * Returns an RSA key. All fixtures of a run share one for each owner and size, because creating one takes longer than
+ * the rest of a fixture.
+ */
 function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
   const name = `${owner} ${bits}`;
   const key = keys.get(name) ?? runSuccessfully('openssl', ['genrsa', String(bits)]);
@@ -27,7 +30,7 @@ function makeKey(owner: 'authority' | 'server', bits: number): Promise<string> {
   return key;
 }
 
-/** Makes certificates in a fixture as the installers of all versions do, with the same options of openssl. */
+/** Creates certificates in a fixture as the installers of all versions do, with the same options of openssl. */
 export async function installCertificates(fixture: Fixture, options: InstalledCertificates = {}): Promise<void> {
   const {
     host = 'registry.example.com',
@@ -80,7 +83,7 @@ DNS = ${host}
   await writeFile(cert, (await readFile(cert, 'utf8')) + (await readFile(rootPem, 'utf8')), { mode: 0o644 });
 }
 
-/** Puts somebody’s own certificate into a fixture, and leaves the authority of the installer where it was. */
+/** Copies an administrator’s certificate into a fixture, and keeps the installer’s CA. */
 export async function installOwnCertificate(fixture: Fixture, host = 'registry.example.com'): Promise<void> {
   const config = join(fixture.root, fixture.quayRoot, 'quay-config');
   await rm(join(config, 'ssl.cert'), { force: true });

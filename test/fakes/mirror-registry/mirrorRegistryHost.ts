@@ -9,7 +9,7 @@ import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRe
 import type { Fixture } from './mirrorRegistry.ts';
 import { run } from '../../support/peers.ts';
 
-/** What `/health/instance` of a Quay says. */
+/** The response of Quay to `/health/instance`. */
 export interface Health {
   readonly status: number;
   readonly services: Readonly<Record<string, boolean>>;
@@ -17,36 +17,36 @@ export interface Health {
 
 const services = { auth: true, database: true, disk_space: true, registry_gunicorn: true, service_key: true };
 
-/** A registry that is well. */
+/** A healthy registry. */
 export const healthy: Health = { status: 200, services };
 
 /**
- * A host under a fixture, for programs in place of podman and systemctl: it runs what the units say. The port comes from the pod’s
- * `--publish`, the certificates from what is mounted as Quay’s configuration, the image has to be loaded; behind the front is a
- * docker-registry. Like systemd it reads units only when it is told to.
+ * A host under a fixture, for programs that replace podman and systemctl. It runs the units: the port is from the pod’s
+ * `--publish`, the certificates from the mounted configuration of Quay, and the image must be loaded. A docker-registry
+ * runs behind the front. Like systemd, it reads units only after a reload.
  */
 export class MirrorRegistryHost {
   readonly fixture: Fixture;
   readonly port: number;
-  /** The images that podman holds: their IDs by their names. */
+  /** The images in podman: IDs by name. */
   readonly images = new Map<string, string>();
-  /** The IDs of images that were pulled, which podman keeps when they lose their names. */
+  /** The IDs of pulled images, which podman keeps if they lose their names. */
   readonly #ids = new Set<string>();
-  /** Everything that was asked of podman and systemctl. */
+  /** All calls of podman and systemctl. */
   readonly calls: string[] = [];
-  /** The image of Quay that runs. */
+  /** The running image of Quay. */
   running: string | undefined;
-  /** The secrets that podman holds: their values by their names. */
+  /** The secrets in podman: values by name. */
   readonly secrets = new Map<string, string>();
-  /** What podman holds besides, by its names. */
+  /** Other objects in podman, by name. */
   readonly pods = new Set(['quay-pod']);
   readonly containers = new Set(['quay-app', 'quay-redis']);
   readonly volumes = new Set<string>();
-  /** Makes the command fail that is asked for after so many others. */
+  /** The number of commands after which the next one fails. */
   failsAfter = Infinity;
-  /** As podman calls it. */
+  /** The architecture by its name in podman. */
   architecture = 'amd64';
-  /** How well an image is. */
+  /** Returns the health of an image. */
   healthOf: (image: string) => Health = () => healthy;
   /** Makes every `systemctl restart` fail. */
   isBroken = false;
@@ -64,7 +64,10 @@ export class MirrorRegistryHost {
     this.#database = join(fixture.root, database, 'quay_sqlite.db');
   }
 
-  /** Starts the registry as it is installed, and puts `podman` and `systemctl` into the folder `programs` of the fixture. */
+  /**
+   * Starts the registry as it is installed, and writes `podman` and `systemctl` into the folder `programs` of the
+   * fixture.
+   */
   async start(): Promise<void> {
     this.#backend = await startDockerRegistry();
     this.#control = createServer((request, response) => {
@@ -84,7 +87,7 @@ export class MirrorRegistryHost {
     await once(this.#control, 'listening');
     const { port } = this.#control.address() as AddressInfo;
     for (const name of ['podman', 'systemctl']) {
-      // A shell and curl start in a tenth of the time of a Node.js, and an upgrade starts two dozen of these.
+      // A shell and curl start ten times as fast as Node.js, and an upgrade starts two dozen of these.
       const script = `#!/bin/sh
 if [ "$2" = import ]; then set -- "$@" "$(sha256sum | cut -d ' ' -f 1)"; fi
 curl='curl -s --fail-with-body --noproxy 127.0.0.1 --data-binary @- http://127.0.0.1:${port}/${name}'
@@ -167,7 +170,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
         return { code, text: code === 0 ? stdout : stderr };
       }
       case 'image import':
-        // With the digest of what it was given to read.
+        // The digest of its input.
         this.images.set(words.at(-2) ?? '', last);
         return done;
       case 'info --format':
@@ -198,7 +201,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     return this.images.get(name) ?? (isHeld ? name : undefined);
   }
 
-  /** What `podman rmi --force` does. */
+  /** Does the same as `podman rmi --force`. */
   removeImage(name: string): void {
     const id = this.#idOf(name) ?? '';
     this.#ids.delete(id);
@@ -208,7 +211,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   async #readUnits(): Promise<void> {
     for (const name of ['quay-app', 'quay-pod', 'quay-redis']) {
       const path = join(this.fixture.root, this.fixture.unitFolder, `${name}.service`);
-      // The first installers made no pod; an uninstalled registry has none of them.
+      // The first installers created no pod, and an uninstalled registry has no units.
       this.#units.set(name, await readFile(path, 'utf8').catch(() => ''));
     }
   }
@@ -223,19 +226,20 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
     const words = this.#wordsOf('quay-app');
     const place = words.findLastIndex((word) => word.includes('/quay-rhel8:'));
     const image = words[place] ?? '';
-    // As systemd sees it, the unit has started; what is in it ends at once. The first installers named no command.
+    // For systemd the unit has started, but its program ends immediately. The first installers
+    // named no command.
     if (!this.images.has(image) || (words[place + 1] ?? 'registry') !== 'registry') return;
     const mount = words.find((word) => word.includes(':/quay-registry/conf/stack'))?.split(':')[0] ?? '';
     const [cert, key] = await Promise.all(
       ['ssl.cert', 'ssl.key'].map((name) => readFile(join(this.fixture.root, mount, name)).catch(() => undefined)),
     );
-    // With a proxy in front, Quay serves TLS if it has a key, else HTTP on another port.
+    // Behind a proxy, Quay serves TLS if it has a key, else HTTP on another port.
     const configuration = await readFile(join(this.fixture.root, mount, 'config.yaml'), 'utf8');
     const isPlain = configuration.includes('EXTERNAL_TLS_TERMINATION: true') && key === undefined;
     if (!isPlain && (cert === undefined || key === undefined)) return;
     const published = /--publish (?:[\d.]+:)?(\d+):(\d+)/.exec(this.#wordsOf('quay-pod').join(' ')) ?? [];
     const port = published[2] === (isPlain ? '8080' : '8443') ? published[1] : undefined;
-    // A newer version migrates the database as it starts.
+    // A newer version migrates the database when it starts.
     this.#installed ??= image;
     if (image !== this.#installed && this.running !== image) {
       using database = new DatabaseSync(this.#database);
@@ -280,7 +284,7 @@ if text=$(printf '%s\\0' "$@" | $curl); then echo "$text"; else echo "$text" >&2
   }
 }
 
-/** A port of the loopback interface that was free a moment ago. */
+/** Returns a port of the loopback interface that was free a moment ago. */
 export async function findFreePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -6,7 +6,7 @@ import type { TargetImages } from '../../../lib/mirror-registry/releases/images.
 import { surveyHost } from '../../../lib/mirror-registry/change/survey.ts';
 import type { Fixture } from './mirrorRegistry.ts';
 
-/** Plans the upgrade of a fixture, with the usual options for its certificates. */
+/** Plans the upgrade of a fixture, with the default options for certificates. */
 export async function planFixture({ root, home }: Fixture, target: TargetImages): Promise<UpgradePlan> {
   const renewal = { now: new Date(), renewBefore: 90, certDays: 397, caDays: 1024, addHosts: [], force: false };
   const files = new HostFiles(root);

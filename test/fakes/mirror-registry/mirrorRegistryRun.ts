@@ -9,28 +9,31 @@ import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { findFreePort, MirrorRegistryHost } from './mirrorRegistryHost.ts';
 import { run, type RunResult } from '../../support/peers.ts';
 
-/** The program, as it is run from the sources. */
+/** The program, run from its sources. */
 export const mirrorRegistryExecutable = fileURLToPath(
   new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url),
 );
 const killAt = fileURLToPath(new URL('../../support/program/killAt.ts', import.meta.url));
 
-/** A mirror registry that runs on a host of its own, on a free port of `localhost`, and the program to work on it with. */
+/** A running mirror registry on its own host, on a free port of `localhost`, and the program to test with it. */
 export interface RunningRegistry {
   readonly fixture: Fixture;
   readonly host: MirrorRegistryHost;
-  /** A path below the registry’s folder, as this machine has it. */
+  /** Returns a path below the registry’s folder on this machine. */
   at(path: string): string;
-  /** Runs `oc adm-mirror-registry` on it; killed at the step that is given, as `killAt` counts them. */
+  /** Runs `oc adm-mirror-registry` on it. Kills it at the given step, counted by `killAt`. */
   call(command: string, args?: readonly string[], killedAt?: number): Promise<RunResult>;
-  /** Every file of the host but those of this program and of its backups, with mode, owner and digest; with times, when asked. */
+  /**
+   * Returns every file of the host except those of this program and of its backups, with mode, owner and digest; also
+   * with times, if requested.
+   */
   snapshot(withTimes?: boolean): Promise<Record<string, string>>;
   stop(): Promise<void>;
 }
 
 /**
- * Installs and starts a 2.0.7 whose certificate ends in 20 days, its authority in 100. The old authority is kept as `/old-root.pem`. For port
- * 8080 of the container there is no key, so that Quay serves HTTP.
+ * Installs and starts a 2.0.7 whose certificate expires in 20 days, and its CA in 100. Keeps the old CA as
+ * `/old-root.pem`. For port 8080 of the container there is no key, so that Quay serves HTTP.
  */
 export async function startMirrorRegistry(
   options: Partial<FixtureOptions> = {},
@@ -67,7 +70,7 @@ export async function startMirrorRegistry(
       const taken = command === 'status' ? [] : command === 'plan' ? tools.slice(1, 2) : tools.slice(start);
       const kill = killedAt !== undefined && { KILL_AT: String(killedAt), NODE_OPTIONS: `--import=${killAt}` };
       const words = [...command.split(' '), ...where, ...taken, ...args];
-      // A process of its own only to be killed.
+      // A separate process only if it will be killed.
       return kill
         ? run(process.execPath, [mirrorRegistryExecutable, ...words], { env: { ...process.env, ...kill } })
         : executeProgram(mirrorRegistryExecutable, words);

@@ -1,13 +1,13 @@
-/** How a mirror registry was installed, as far as its units show it. */
+/** The options of an installed mirror registry that its units show. */
 export interface UnitOptions {
   /** The release of the mirror registry. */
   readonly age: string;
   readonly quayRoot: string;
   readonly storage: string;
   readonly databaseStorage: string;
-  /** The whole `--publish`. */
+  /** The complete `--publish`. */
   readonly publish: string;
-  /** Words that an administrator put on Quay’s command line. */
+  /** Words that an administrator added to Quay’s command line. */
   readonly extra: readonly string[];
   readonly images?: Partial<Record<'quay' | 'redis' | 'pause', string>>;
 }
@@ -32,10 +32,10 @@ const ages: Readonly<Record<string, Age>> = {
   '2.0.11': { quay: 'v3.12.18', redis: '1-1766406130', pause: '8.10-5' },
 };
 
-/** The releases there are fixtures of. */
+/** The releases with fixtures. */
 export const fixtureAges = Object.keys(ages);
 
-/** The images of a release, by component. */
+/** Returns the images of a release, by component. */
 export function imagesOf(age: string): Record<'quay' | 'redis' | 'pause' | 'postgres', string> {
   const { quay, redis, pause, postgres = '' } = ages[age]!;
   return {
@@ -46,7 +46,7 @@ export function imagesOf(age: string): Record<'quay' | 'redis' | 'pause' | 'post
   };
 }
 
-/** The unit files of an installation, by name. */
+/** Returns the unit files of an installation, by name. */
 export function unitsOf(options: UnitOptions): Record<string, string> {
   const { age, quayRoot, storage, databaseStorage, publish, extra } = options;
   const images = { ...imagesOf(age), ...options.images };

@@ -8,7 +8,8 @@ import { run, runSuccessfully, type RunOptions, type RunResult } from '../../sup
 
 const unitRunner = fileURLToPath(new URL('./unitRunner.ts', import.meta.url));
 
-// The container runtime wants one hierarchy of control groups, and podman somebody who takes what containers say.
+// The container runtime needs one hierarchy of control groups, and podman needs a socket for the
+// messages of containers.
 const prepare = `
 ip link set lo up
 test ! -d /sys/fs/cgroup/memory || umount /sys/fs/cgroup/unified || true
@@ -22,8 +23,8 @@ exec perl -MSocket -e '
 `;
 
 /**
- * A machine of its own for podman: other mounts, another network with nothing but loopback and what podman makes, and storage in a
- * folder. Folders of this machine can be put in the place of others there.
+ * A machine of its own for podman: its own mounts, its own network with only loopback and the networks of podman, and
+ * storage in a folder. Folders of this machine can replace folders there.
  */
 export class PodmanHost {
   readonly folder: string;
@@ -42,7 +43,7 @@ export class PodmanHost {
     };
   }
 
-  /** Makes one; `systemctl` there runs units itself. */
+  /** Starts a host. Its `systemctl` itself runs the units. */
   static async start(): Promise<PodmanHost> {
     const folder = await mkdtemp(join(tmpdir(), 'podman-host-'));
     for (const name of ['bin', 'units', 'images', 'run', 'tmp', 'networks', 'volumes']) await mkdir(join(folder, name));
@@ -72,12 +73,12 @@ network_config_dir = ${at('networks')}
     return new PodmanHost(folder, holder);
   }
 
-  /** Runs a command there to its end. */
+  /** Runs a command on the host to its end. */
   run(command: string, args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
     return run('nsenter', this.#inside(command, args), { ...options, env: { ...this.#environment, ...options.env } });
   }
 
-  /** As `run`, for a command that must succeed. */
+  /** Does the same as `run`, for a command that must succeed. */
   runSuccessfully(command: string, args: readonly string[], options: RunOptions = {}): Promise<string> {
     return runSuccessfully('nsenter', this.#inside(command, args), { ...options, env: this.#environment });
   }
@@ -86,12 +87,12 @@ network_config_dir = ${at('networks')}
     return ['-t', String(this.#holder.pid), '-n', '-m', command, ...args];
   }
 
-  /** Puts a folder of this machine in the place of one there. */
+  /** Mounts a folder of this machine over a folder of the host. */
   async mount(folder: string, place: string): Promise<void> {
     await this.runSuccessfully('mount', ['--bind', folder, place]);
   }
 
-  /** Ends all containers, and takes everything away. */
+  /** Stops all containers, and removes everything. */
   async stop(): Promise<void> {
     await this.run('podman', ['pod', 'rm', '-fa', '-t', '0']);
     await this.run('podman', ['rm', '-fa', '-t', '0']);

@@ -6,8 +6,9 @@ import { gunzipSync } from 'node:zlib';
 import { makeBlob, type TestLayer } from '../../support/content/layers.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 
-// In place of Quay: serves what our program and clients ask for, with the certificate that is mounted, and changes the database as it
-// starts. In place of Redis and of the pod’s own container it only stays there.
+// A stand-in for Quay: serves the requests of our program and of clients, with the mounted
+// certificate, and changes the database when it starts. As a stand-in for Redis and for the pod’s
+// own container it only waits.
 const program = `
 const { createServer } = require('node:https');
 const { existsSync, readFileSync } = require('node:fs');
@@ -31,7 +32,10 @@ if (command === 'registry') {
 }
 `;
 
-/** The only layer of an image that stands in for all images of a mirror registry: this Node.js, its libraries, and a program. */
+/**
+ * Creates the only layer of an image that stands in for all images of a mirror registry: this Node.js, its libraries,
+ * and a program.
+ */
 export async function makeStandInLayer(): Promise<TestLayer> {
   const folder = await mkdtemp(join(tmpdir(), 'stand-in-'));
   try {
@@ -54,7 +58,9 @@ export async function makeStandInLayer(): Promise<TestLayer> {
   }
 }
 
-/** How a container of it is started. Quay is not well where there is `ill-<version>` beside its configuration. */
+/**
+ * Returns the entry point of its containers. Quay is not healthy if `ill-<version>` exists beside its configuration.
+ */
 export function standInEntrypoint(version: string): string[] {
   return ['/bin/node', '/main.js', version];
 }

@@ -2,13 +2,14 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { openSync, readFileSync } from 'node:fs';
 import { parseUnitFile, settingsOf } from '../../../lib/mirror-registry/detect/units.ts';
 
-// What systemctl does with the units of a mirror registry, where no systemd runs: started as `systemctl restart quay-app.service` and
-// the like, it runs the commands of a unit as they stand there. RUN_FOLDER is where they keep what is %t to them.
+// Replaces systemctl for the units of a mirror registry, if systemd does not run. Called as
+// `systemctl restart quay-app.service` and so on, it runs the commands of a unit unchanged.
+// RUN_FOLDER replaces %t.
 const [verb] = process.argv.slice(2);
 const name = process.argv.at(-1) ?? '';
 const runFolder = process.env['RUN_FOLDER'] ?? '/run';
 
-/** The command lines of a unit, with specifiers filled in; those that may fail have a `-` in front. */
+/** Returns the command lines of a unit, with specifiers replaced. A leading `-` marks a command that may fail. */
 function commandsOf(key: string): string[][] {
   const path = `/etc/systemd/system/${name}`;
   const unit = { name, files: [parseUnitFile(path, readFileSync(path, 'utf8'))] };

@@ -1,39 +1,42 @@
 import { Readable } from 'node:stream';
 
-/** Content that is made while it is read, so that it need not fit in memory. `size` in bytes; `Infinity` for one that never ends. */
+/**
+ * Content that is generated when it is read, so that it need not fit in memory. `size` is in bytes; `Infinity` for
+ * endless content.
+ */
 export interface GeneratedBody {
   readonly size: number;
-  /** The bytes from offset `start` to the end. */
+  /** Returns the bytes from offset `start` to the end. */
   open(start: number): Readable;
 }
 
-/** Bytes as a test server holds them. */
+/** Content of a test server. */
 export type Body = Buffer | GeneratedBody;
 
-/** A manifest as it was put: its bytes and its Content-Type. */
+/** A pushed manifest: its bytes and its Content-Type. */
 export interface StoredManifest {
   mediaType: string;
   bytes: Buffer;
 }
 
-/** One repository: its manifests by digest, its tags as names of digests. */
+/** One repository: its manifests by digest, and the digests of its tags. */
 export interface RepositoryContent {
   manifests: Map<string, StoredManifest>;
   tags: Map<string, string>;
 }
 
-/** What a registry holds. Blobs are kept once, by digest, for all repositories. */
+/** The content of a registry. Blobs are stored once, by digest, for all repositories. */
 export interface RegistryContent {
   blobs: Map<string, Body>;
   repositories: Map<string, RepositoryContent>;
 }
 
-/** A registry's content with nothing in it. */
+/** Returns the content of an empty registry. */
 export function emptyContent(): RegistryContent {
   return { blobs: new Map(), repositories: new Map() };
 }
 
-/** One repository of some content; made, empty, where it was not there. */
+/** Returns one repository of some content. Creates it if it does not exist. */
 export function repositoryOf(content: RegistryContent, name: string): RepositoryContent {
   let repository = content.repositories.get(name);
   if (!repository) {
@@ -43,12 +46,12 @@ export function repositoryOf(content: RegistryContent, name: string): Repository
   return repository;
 }
 
-/** How many bytes a body has. */
+/** Returns the size of a body in bytes. */
 export function sizeOf(body: Body): number {
   return Buffer.isBuffer(body) ? body.length : body.size;
 }
 
-/** A body of `size` bytes (`Infinity` for endless) which repeats `pattern`, the same at every reading. */
+/** Returns a body of `size` bytes (`Infinity` for endless) that repeats `pattern`. It is the same at each read. */
 export function generatedBody(size: number, pattern: Buffer = Buffer.alloc(64 * 1024, 'endless ')): GeneratedBody {
   function* pieces(start: number): Generator<Buffer> {
     for (let at = start; at < size;) {
@@ -63,7 +66,7 @@ export function generatedBody(size: number, pattern: Buffer = Buffer.alloc(64 * 
 
 const pieceSize = 256 * 1024;
 
-/** The bytes of a body from `start` up to `end` (not included), in pieces of at most 256 KiB. */
+/** Yields the bytes of a body from `start` to before `end`, in parts of at most 256 KiB. */
 export async function* readBody(body: Body, start = 0, end: number = sizeOf(body)): AsyncGenerator<Buffer> {
   let left = end - start;
   const source = Buffer.isBuffer(body) ? [body.subarray(start, end)] : body.open(start);

@@ -1,6 +1,9 @@
 import type { RegistryContent, StoredManifest } from './content.ts';
 
-/** Which repository of a registry has which blob: it was linked there, or a manifest there needs it, or no repository has it. */
+/**
+ * The blobs of each repository of a registry. A blob is in a repository if it was linked there, if a manifest there
+ * needs it, or if no repository has it.
+ */
 export class Holdings {
   readonly #content: RegistryContent;
   readonly #links = new Map<string, Set<string>>();
@@ -10,13 +13,13 @@ export class Holdings {
     this.#content = content;
   }
 
-  /** Notes that a blob was uploaded to a repository, or mounted there. */
+  /** Records that a blob was uploaded to a repository, or mounted there. */
   link(repository: string, digest: string): void {
     const links = this.#links.get(repository) ?? new Set();
     this.#links.set(repository, links.add(digest));
   }
 
-  /** Tells whether a repository has a blob. */
+  /** Returns whether a repository has a blob. */
   has(repository: string, digest: string): boolean {
     if (!this.#content.blobs.has(digest)) return false;
     if (this.#holds(repository, digest)) return true;
@@ -40,7 +43,7 @@ export class Holdings {
   }
 }
 
-/** The digests that a manifest needs; undefined when it is not a manifest. */
+/** Returns the digests that a manifest needs; undefined if it is not a manifest. */
 export function partsOf(bytes: Buffer): { blobs: string[]; manifests: string[] } | undefined {
   try {
     const { config, layers, manifests } = JSON.parse(bytes.toString()) as {

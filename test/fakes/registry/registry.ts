@@ -14,33 +14,34 @@ export {
   type StoredManifest,
 } from './content.ts';
 
-/** How a registry is set up. Without a login, everybody may do everything. */
+/** Options of a registry. Without a login, every request is allowed. */
 export interface RegistryOptions {
-  /** What it holds at the beginning; it is used, and changed, in place. */
+  /** The initial content. It is used and changed in place. */
   content?: RegistryContent;
   tls?: ServerTls;
-  /** Log in with a name and a password. */
+  /** Require a login with a name and a password. */
   basic?: { username: string; password: string; anonymousPull?: boolean };
-  /** Log in with tokens, from a token server on a port of its own. */
+  /** Require a login with tokens, from a token server on its own port. */
   bearer?: TokenServerOptions;
-  /** The most tags that a page of the list has, whatever `n` the client asks for. */
+  /** The largest number of tags on a page of the list, independent of the client’s `n`. */
   tagsPerPage?: number;
-  /** Have the referrers API (distribution-spec 1.1); docker-registry 2.8 lacks it. */
+  /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks. */
   referrers?: boolean;
-  /** Give Location headers without an origin. */
+  /** Send Location headers without an origin. */
   relativeLocations?: boolean;
 }
 
 /**
- * A read-write registry (OCI distribution-spec, version 2) in this process. A blob is in a repository when it was uploaded or
- * mounted there or one of its manifests needs it; a blob that no repository has is in all of them, so that a test can just put it.
+ * A read-write registry (OCI distribution-spec, version 2) in this process. A blob is in a repository if it was
+ * uploaded or mounted there, or if one of its manifests needs it. A blob that no repository has is in all of them, so
+ * that a test can simply add it.
  */
 export class TestRegistry extends FaultyServer {
-  /** What it holds; tests may look and change. */
+  /** The content. Tests may read and change it. */
   readonly content: RegistryContent;
   /** The token server, with its own requests, counters and faults; undefined without bearer login. */
   readonly tokens: TokenServer | undefined;
-  /** The uploads that have not ended. */
+  /** The unfinished uploads. */
   readonly uploads: Uploads;
   readonly #options: RegistryOptions;
   readonly #holdings: Holdings;
@@ -68,12 +69,12 @@ export class TestRegistry extends FaultyServer {
     await Promise.all([super.stop(), this.tokens?.stop()]);
   }
 
-  /** Makes every token given so far invalid. */
+  /** Invalidates all tokens. */
   revokeTokens(): void {
     this.tokens?.revokeTokens();
   }
 
-  /** Tells whether a repository has a blob, by the rule above. */
+  /** Returns whether a repository has a blob, by the rule above. */
   hasBlob(repository: string, digest: string): boolean {
     return this.#holdings.has(repository, digest);
   }
@@ -183,7 +184,7 @@ export class TestRegistry extends FaultyServer {
   }
 
   #listReferrers(name: string, subject: string): Answer {
-    // As docker-registry answers paths that it does not know.
+    // The response of docker-registry to an unknown path.
     if (!this.#options.referrers)
       return { status: 404, headers: { 'content-type': 'text/plain' }, body: Buffer.from('404 page not found\n') };
     const manifests = [...(this.content.repositories.get(name)?.manifests ?? [])].flatMap(
@@ -225,7 +226,7 @@ interface Referrer {
   readonly annotations?: Record<string, string>;
 }
 
-/** Starts a registry on 127.0.0.1 and a free port. Call `stop` when done. */
+/** Starts a registry on 127.0.0.1 and a free port. Call `stop` at the end. */
 export async function startRegistry(options?: RegistryOptions): Promise<TestRegistry> {
   const registry = new TestRegistry(options);
   await registry.start();

@@ -32,7 +32,7 @@ describe('startRegistry with real clients', () => {
     await fs.rm(folder, { recursive: true, force: true });
   });
 
-  /** A certificate for 127.0.0.1, made by openssl. */
+  /** Creates a certificate for 127.0.0.1 with openssl. */
   async function makeCertificate(): Promise<{ key: Buffer; cert: Buffer; file: string }> {
     const [key, cert] = [path.join(folder, 'key.pem'), path.join(folder, 'cert.pem')];
     const names = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'];

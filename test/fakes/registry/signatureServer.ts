@@ -5,12 +5,12 @@ import type { Body } from './content.ts';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
 
-/** Files by their path from the root (`/sha256=…/signature-1`), or the folder that holds them. */
+/** Files by their path from the root (`/sha256=…/signature-1`), or the folder with the files. */
 export type StaticFiles = Map<string, Body | string> | string;
 
-/** A server of static files which fails as planned: a signature store, an update graph, the origin of a download. */
+/** A server of static files with planned faults: a signature store, an update graph, the origin of a download. */
 export class SignatureServer extends FaultyServer {
-  /** What it serves; a map may be changed while it runs. */
+  /** The served files. Tests may change a map while the server runs. */
   readonly files: StaticFiles;
 
   constructor(files: StaticFiles, tls?: ServerTls) {
@@ -37,7 +37,7 @@ export async function startSignatureServer(files: StaticFiles = new Map(), tls?:
 }
 
 async function openFile(root: string, name: string): Promise<Body | undefined> {
-  // Normalized as an absolute path first, so that no name climbs out of the folder.
+  // Normalized as an absolute path first, so that no name leaves the folder.
   const file = path.join(root, path.posix.normalize(name));
   const stat = await fs.stat(file).catch(() => undefined);
   return stat?.isFile() ? { size: stat.size, open: (start) => createReadStream(file, { start }) } : undefined;

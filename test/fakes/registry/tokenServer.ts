@@ -2,38 +2,41 @@ import { randomBytes } from 'node:crypto';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
 
-/** How a token server behaves. */
+/** Options of a token server. */
 export interface TokenServerOptions {
   username: string;
   password: string;
-  /** An identity (refresh) token that is accepted besides the password. */
+  /** An identity (refresh) token that is accepted in addition to the password. */
   identityToken?: string;
-  /** Whether requests without credentials get tokens to pull; they are refused otherwise. */
+  /** Whether requests without credentials get tokens for pulling. Otherwise they are refused. */
   anonymousPull?: boolean;
-  /** Seconds that a token lives; default 300. */
+  /** The lifetime of a token in seconds; default 300. */
   expiresIn?: number;
-  /** Whether answers say `expires_in`; default true. */
+  /** Whether responses have `expires_in`; default true. */
   announceExpiry?: boolean;
-  /** Under which name answers carry the token; default `token`. */
+  /** The name of the token in responses; default `token`. */
   field?: 'token' | 'access_token' | 'both';
-  /** The service that challenges name and requests must repeat; default `registry.test`. */
+  /** The service in challenges, which requests must repeat; default `registry.test`. */
   service?: string;
-  /** What the user (undefined: nobody) may do beyond the rules above; by default everything. */
+  /**
+   * Returns whether a user (undefined: anonymous) may do an action, in addition to the rules above; by default true.
+   */
   allow?: (user: string | undefined, repository: string, action: string) => boolean;
 }
 
 interface Grant {
-  /** `repository action`, with blanks between. */
+  /** The granted `repository action` pairs. */
   access: Set<string>;
   expires: number;
 }
 
 /**
- * A token server as registries use one: GET with basic authorization, and the OAuth2 POST with a password or a refresh token.
- * As the real ones do, it leaves out of a token what its holder may not do, and refuses wrong credentials with 401.
+ * A token server for registries: GET with basic authorization, and the OAuth2 POST with a password or a refresh token.
+ * Like a real one, it leaves out of a token the actions that its user may not do, and refuses wrong credentials with
+ * 401.
  */
 export class TokenServer extends FaultyServer {
-  /** May be changed while it runs; tokens already given keep what they have. */
+  /** May be changed while the server runs. Existing tokens keep their rights. */
   readonly options: TokenServerOptions;
   readonly #grants = new Map<string, Grant>();
 
@@ -46,7 +49,7 @@ export class TokenServer extends FaultyServer {
     return this.options.service ?? 'registry.test';
   }
 
-  /** The challenge for a scope, as a WWW-Authenticate header; without a scope for the ping. */
+  /** Returns the challenge for a scope, as a WWW-Authenticate header; without a scope for the ping. */
   challenge(scope?: string, error?: string): string {
     const fields = {
       realm: `${this.url}/token`,
@@ -59,7 +62,7 @@ export class TokenServer extends FaultyServer {
       .join(',')}`;
   }
 
-  /** Makes a token for scopes like `repository:a/b:pull,push`, reduced to what the user may do. */
+  /** Issues a token for scopes like `repository:a/b:pull,push`, reduced to the rights of the user. */
   issue(user: string | undefined, scopes: readonly string[]): string {
     const { allow = () => true, expiresIn = 300 } = this.options;
     const access = new Set<string>();
@@ -76,18 +79,18 @@ export class TokenServer extends FaultyServer {
     return token;
   }
 
-  /** Tells whether a token is one of ours and has not expired. */
+  /** Returns whether this server issued a token, and it has not expired. */
   accepts(token: string): boolean {
     const grant = this.#grants.get(token);
     return grant !== undefined && grant.expires > Date.now();
   }
 
-  /** Tells whether a token allows an action (`pull`, `push`) on a repository. */
+  /** Returns whether a token allows an action (`pull`, `push`) on a repository. */
   allows(token: string, repository: string, action: string): boolean {
     return this.accepts(token) && this.#grants.get(token)?.access.has(`${repository} ${action}`) === true;
   }
 
-  /** Makes every token given so far invalid. */
+  /** Invalidates all tokens. */
   revokeTokens(): void {
     this.#grants.clear();
   }
@@ -128,24 +131,24 @@ export class TokenServer extends FaultyServer {
   }
 }
 
-/** Starts a token server on a port of its own. */
+/** Starts a token server on its own port. */
 export async function startTokenServer(options: TokenServerOptions, tls?: ServerTls): Promise<TokenServer> {
   const server = new TokenServer(options, tls);
   await server.start();
   return server;
 }
 
-/** The Authorization header of a user. */
+/** Returns the Authorization header of a user. */
 export function basicAuthorization(username: string, password: string): string {
   return `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
 }
 
-/** An answer in JSON. */
+/** Returns a response in JSON. */
 export function json(status: number, value: unknown, headers: Record<string, string> = {}): Answer {
   return { status, headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(value) };
 }
 
-/** A refusal in the words of the distribution-spec: one error with its code. */
+/** Returns a refusal in the form of the distribution-spec: one error with its code. */
 export function refuse(status: number, code: string, message: string, headers: Record<string, string> = {}): Answer {
   return json(status, { errors: [{ code, message, detail: null }] }, headers);
 }

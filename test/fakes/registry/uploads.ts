@@ -11,26 +11,29 @@ interface Upload {
 }
 
 /**
- * The blob uploads that are under way in a registry. As in the distribution registry, the Location of an answer carries a state
- * and is good for one request only: a client that makes up its own, or uses an old one, is refused.
+ * The current blob uploads of a registry. As in the distribution registry, the Location of a response has a state and
+ * is valid for one request only. A client that invents a Location, or uses an old one, is refused.
  */
 export class Uploads {
   readonly #open = new Map<string, Upload>();
   readonly #origin: () => string;
   readonly #keep: (repository: string, digest: string, bytes: Buffer) => void;
 
-  /** `origin` goes before every Location, '' for relative ones; `keep` gets each blob that is complete and true to its digest. */
+  /**
+   * `origin` is the prefix of every Location; '' for relative ones. `keep` gets each complete blob with a matching
+   * digest.
+   */
   constructor(origin: () => string, keep: (repository: string, digest: string, bytes: Buffer) => void) {
     this.#origin = origin;
     this.#keep = keep;
   }
 
-  /** How many uploads have been begun and neither completed nor cancelled. */
+  /** The number of uploads that were started, and neither completed nor cancelled. */
   get count(): number {
     return this.#open.size;
   }
 
-  /** Begins an upload; with `?digest=` in the query, the body is all of it. */
+  /** Starts an upload. With `?digest=` in the query, the body is the whole blob. */
   async begin(exchange: Exchange, repository: string): Promise<Answer> {
     const id = randomUUID();
     const upload: Upload = { repository, chunks: [], hash: createHash('sha256'), length: 0 };
@@ -38,7 +41,7 @@ export class Uploads {
     return exchange.query.has('digest') ? await this.#finish(exchange, id, upload) : this.#progress(202, id, upload);
   }
 
-  /** Answers PATCH, PUT, GET and DELETE of an upload. */
+  /** Responds to PATCH, PUT, GET and DELETE of an upload. */
   async answer(exchange: Exchange, repository: string, id: string): Promise<Answer> {
     const upload = this.#open.get(id);
     if (upload?.repository !== repository) return refuse(404, 'BLOB_UPLOAD_UNKNOWN', 'blob upload unknown to registry');

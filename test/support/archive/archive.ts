@@ -6,7 +6,7 @@ import { layOutTar, type TarEntry } from '../../../lib/archive/tarLayout.ts';
 import { readBody, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
 import { makeFolder } from '../release/mirrorDirectory.ts';
 
-/** What content looks like in a tar: a mirror directory with one repository. */
+/** Returns the entries of a tar with some content: a mirror directory with one repository. */
 export async function entriesOf(content: RegistryContent, repository: string): Promise<TarEntry[]> {
   const { manifests, tags } = repositoryOf(content, repository);
   const folder = `v2/${repository}`;
@@ -20,7 +20,7 @@ export async function entriesOf(content: RegistryContent, repository: string): P
   ];
 }
 
-/** The same entries, with all content still to come. */
+/** Returns the same entries without their content. */
 export function withoutContent(entries: readonly TarEntry[]): TarEntry[] {
   return entries.map((entry) => {
     const digest = entry.path.slice(entry.path.lastIndexOf('/') + 1);
@@ -30,7 +30,7 @@ export function withoutContent(entries: readonly TarEntry[]): TarEntry[] {
   });
 }
 
-/** A whole tar in memory; content that is still to come is left empty. */
+/** Returns a whole tar in memory. Missing content stays empty. */
 export function makeTarFile(entries: readonly TarEntry[]): Buffer {
   const layout = layOutTar(entries);
   const bytes = Buffer.alloc(layout.size);
@@ -41,7 +41,7 @@ export function makeTarFile(entries: readonly TarEntry[]): Buffer {
   return bytes;
 }
 
-/** Writes a tar, or any other bytes, into a folder of its own. */
+/** Writes a tar, or any other bytes, into its own folder. */
 export async function writeTar(bytes: Buffer): Promise<{ folder: string; path: string }> {
   const folder = await makeFolder();
   const path = join(folder, 'upgrade.tar');

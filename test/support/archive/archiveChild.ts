@@ -4,11 +4,11 @@ import { ArchiveWriter } from '../../../lib/archive/archiveWriter.ts';
 import { layOutTar, type TarEntry } from '../../../lib/archive/tarLayout.ts';
 import { makeContext } from '../context.ts';
 
-/** What a process is to write into an archive: all of the content, but to stop for ever in the middle of one piece. */
+/** The work of a process: write all content into an archive, but stop in the middle of one item. */
 interface Work {
   readonly entries: readonly TarEntry[];
   readonly content: readonly { descriptor: Descriptor; bytes: Uint8Array }[];
-  /** How many pieces are to be whole. */
+  /** The number of complete items. */
   readonly stopAfter: number;
 }
 
@@ -31,7 +31,7 @@ async function write({ entries, content, stopAfter }: Work): Promise<void> {
   }
 }
 
-/** Buffers cross from one process to another as plain arrays of bytes. */
+/** Buffers arrive in another process as plain arrays of bytes. */
 function revive(entry: TarEntry): TarEntry {
   return 'content' in entry ? { ...entry, content: Buffer.from(entry.content) } : entry;
 }

@@ -4,16 +4,15 @@ import { Archive } from '../../../lib/archive/archive.ts';
 import { layOutTar, type TarEntry } from '../../../lib/archive/tarLayout.ts';
 import { makeContext } from '../context.ts';
 
-/** A bundle taken apart: the content of each file, the target of each link, in the order of the tar; and its metadata. */
+/**
+ * An unpacked bundle: the content of each file and the target of each link, in the order of the tar, and its metadata.
+ */
 export interface UnpackedBundle {
   readonly files: Map<string, Buffer | string>;
   metadata: BundleMetadata;
 }
 
-/**
- * Takes a bundle apart, lets something be changed, and writes it again to `to` as a well-formed tar whose metadata has the
- * right size.
- */
+/** Unpacks a bundle, calls `change`, and writes it to `to` as a well-formed tar whose metadata has the right size. */
 export async function repack(from: string, to: string, change: (bundle: UnpackedBundle) => void): Promise<string> {
   const archive = await Archive.open(from, makeContext());
   const files = new Map<string, Buffer | string>();

@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import type { Context } from 'mocha';
 import { run, runSuccessfully } from '../peers.ts';
 
-/** A store as podman is told of it: the one it writes to, or an additional one beside an empty one. */
+/** A store for podman: the store that it writes to, or an additional one beside an empty one. */
 export interface ReadStore {
   readonly kind: 'main' | 'additional';
   readonly path: string;
 }
 
-/** Skips a test, with a line on standard error, where this process may not mount anything or make a network of its own. */
+/** Skips a test, with a line on standard error, if this process may not mount or create a network. */
 export async function requireRoot(context: Context): Promise<void> {
   if ((await run('unshare', ['-nm', 'true'])).code === 0) return;
   const { test } = context as { test?: { fullTitle(): string } };
@@ -17,7 +17,7 @@ export async function requireRoot(context: Context): Promise<void> {
   context.skip();
 }
 
-/** Runs podman on a store in a network namespace where there is nothing but loopback; `folder` is for what it keeps besides. */
+/** Runs podman on a store in a network namespace that has only loopback. `folder` is for its other files. */
 export async function podmanOffline(store: ReadStore, folder: string, args: readonly string[]): Promise<string> {
   await mkdir(folder, { recursive: true });
   const isMain = store.kind === 'main';
@@ -27,7 +27,7 @@ export async function podmanOffline(store: ReadStore, folder: string, args: read
   return runSuccessfully('unshare', ['-n', 'podman', ...place, ...option, ...more, ...args]);
 }
 
-/** Lists the images of a store by the names that have a digest, as podman sees them without a network. */
+/** Lists the images of a store by the names with a digest, as podman shows them without a network. */
 export async function listImages(store: ReadStore, folder: string): Promise<string[]> {
   const list = JSON.parse(await podmanOffline(store, folder, ['images', '--format=json'])) as {
     Names?: string[];

@@ -9,7 +9,7 @@ const sparse = (version: 'major' | 'map', name: string): string =>
 const large = (sign: number, ...end: number[]): Buffer =>
   Buffer.from([sign, ...Array.from({ length: 11 - end.length }, () => (sign === 0xff ? 0xff : 0)), ...end]);
 
-/** Headers that `create` never writes, with content, each to be put into a tar: tar programs disagree on most of them. */
+/** Headers that `create` never writes, with content, for a tar. Tar programs disagree on most of them. */
 export const tarAttacks: Readonly<Record<string, Buffer>> = {
   'a sparse name': Buffer.concat([
     makePax(sparse('major', target) + paxRecord('GNU.sparse.realsize', '4')),

@@ -24,7 +24,10 @@ export type FieldName = keyof typeof headerFields;
 /** Values of fields. */
 export type HeaderValues = Readonly<Partial<Record<FieldName, string | Buffer>>>;
 
-/** Makes a header of any content: the given fields, the rest as GNU tar writes a POSIX header. The checksum is right unless given. */
+/**
+ * Creates a header of any content: the given fields, and the others as GNU tar writes a POSIX header. The checksum is
+ * right unless given.
+ */
 export function makeHeader(fields: HeaderValues, size = 0): Buffer {
   const block = Buffer.alloc(512);
   const octal = size.toString(8).padStart(11, '0');
@@ -42,7 +45,7 @@ export function makeHeader(fields: HeaderValues, size = 0): Buffer {
   return fields.checksum === undefined ? fixChecksum(block) : block;
 }
 
-/** Overwrites a field of a header, and leaves the checksum as it is. */
+/** Overwrites a field of a header, and keeps the checksum. */
 export function setField(block: Buffer, field: FieldName, value: string | Buffer): void {
   const [offset, length] = headerFields[field];
   const bytes = typeof value === 'string' ? Buffer.from(value, 'latin1') : value;
@@ -50,7 +53,7 @@ export function setField(block: Buffer, field: FieldName, value: string | Buffer
   bytes.copy(block, offset, 0, length);
 }
 
-/** Writes the right checksum into a header, as GNU tar spells it. */
+/** Writes the right checksum into a header, in the spelling of GNU tar. */
 export function fixChecksum(block: Buffer): Buffer {
   block.fill(' ', 148, 156);
   let sum = 0;
@@ -65,12 +68,12 @@ export function padBlocks(content: Buffer | string): Buffer {
   return Buffer.concat([bytes, Buffer.alloc((512 - (bytes.length % 512)) % 512)]);
 }
 
-/** Makes a file with its header. */
+/** Creates a file with its header. */
 export function makeFile(name: string, content: string, fields: HeaderValues = {}): Buffer {
   return Buffer.concat([makeHeader({ name, ...fields }, content.length), padBlocks(content)]);
 }
 
-/** Makes a pax header with some content, which paxRecord makes records of. */
+/** Creates a pax header with some content. paxRecord creates the records for it. */
 export function makePax(content: string, type = 'x'): Buffer {
   return Buffer.concat([makeHeader({ name: 'PaxHeaders/x', type }, content.length), padBlocks(content)]);
 }
@@ -84,7 +87,7 @@ export function paxRecord(keyword: string, value: string): string {
   return `${String(length)}${text}`;
 }
 
-/** Makes a header of GNU tar with a long name (`L`) or a long link target (`K`). */
+/** Creates a header of GNU tar with a long name (`L`) or a long link target (`K`). */
 export function makeLong(type: 'L' | 'K', name: string, end = '\0'): Buffer {
   const content = name + end;
   const fields = { name: '././@LongLink', type, magic: 'ustar  \0' };

@@ -25,7 +25,7 @@ import {
 
 const gnu: HeaderValues = { magic: 'ustar  \0' };
 
-/** One mutated tar. The same seed gives the same bytes. */
+/** Returns one mutated tar. The same seed gives the same bytes. */
 export function mutateTar(seed: number): Buffer {
   const random = makeRandom(seed);
   const pick: Pick = (from) => from[random(from.length)] as (typeof from)[number];
@@ -43,7 +43,7 @@ export function mutateTar(seed: number): Buffer {
 type Pick = <T>(from: readonly T[]) => T;
 type Random = (limit: number) => number;
 
-/** Changes one of the headers in a tar; its checksum is right afterwards, mostly. */
+/** Changes one of the headers in a tar. Afterwards its checksum is usually right. */
 function changeHeader(parts: readonly Buffer[], pick: Pick, change: (block: Buffer) => void): void {
   const part = pick([...parts, Buffer.alloc(512)]);
   const headers = Array.from({ length: part.length / 512 }, (_, index) =>

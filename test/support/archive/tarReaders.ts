@@ -7,39 +7,42 @@ import { makeContext } from '../context.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
 import { runSuccessfully } from '../peers.ts';
 
-/** What a tar program makes of a tar: each file with size and digest and each link with its target, sorted; or its error. */
+/**
+ * The reading of a tar by a program: each file with size and digest and each link with its target, sorted; or its
+ * error.
+ */
 export type Reading = readonly string[] | { readonly refused: string };
 
-/** What this program and two others make of one tar. */
+/** The readings of one tar by this program and by two others. */
 export interface Readings {
-  /** This program; if it refuses the tar, the others are not asked. */
+  /** The reading of this program. If it refuses the tar, the others are not run. */
   readonly own: Reading;
-  /** The headers are exactly those that layOutTar writes. */
+  /** Whether the headers differ from those of layOutTar. */
   readonly isRepacked: boolean;
   readonly gnu: Reading;
   readonly bsd: Reading;
 }
 
-/** A tar that this program accepts and another one reads in another way. */
+/** A tar that this program accepts and another one reads differently. */
 export interface Disagreement extends Readings {
   readonly index: number;
 }
 
-/** Counts of a comparison. */
+/** The counts of a comparison. */
 export interface Comparison {
   readonly accepted: number;
   readonly refused: number;
   readonly disagreements: readonly Disagreement[];
 }
 
-// One shell for many archives: to start a program from Node.js costs more than all that it does.
+// One shell for many archives, because starting a program from Node.js costs more than its work.
 const script = `
 while read -r name; do
   tar -xf "$name.tar" -C "$name.gnu/in" 2> "$name.gnu.err" || echo "exit $?" >> "$name.gnu.err.code"
   bsdtar -xf "$name.tar" -C "$name.bsd/in" 2> "$name.bsd.err" || echo "exit $?" >> "$name.bsd.err.code"
 done`;
 
-/** Reads tars with this program and, those that it accepts, by extraction with GNU tar and bsdtar. */
+/** Reads tars with this program and, if it accepts them, extracts them with GNU tar and bsdtar. */
 export async function compareReaders(tars: readonly Buffer[]): Promise<Comparison> {
   const folder = await makeFolder();
   try {
@@ -82,7 +85,7 @@ function describe(path: string, target: string | undefined, content: Buffer): st
   return target === undefined ? `${path} ${content.length} ${digestOf(content)}` : `${path} -> ${target}`;
 }
 
-/** The tree that a program extracted. What lies beside its folder was written outside of it. */
+/** Returns the tree that a program extracted. Files beside its folder were written outside of it. */
 function readTree(folder: string, index: number, reader: string): Reading {
   const root = join(folder, `${index}.${reader}`);
   const lines: string[] = [];

@@ -5,7 +5,7 @@ import { makeFile, makeHeader, makeLong, makePax, padBlocks, paxRecord, type Hea
 const manifest = '{"schemaVersion":2}';
 const folder = 'v2/openshift/release';
 
-/** What is in the sample and mutations refer to. */
+/** Names in the sample that mutations use. */
 export const sampleNames = {
   digest: digestOf(manifest),
   otherDigest: digestOf('blob'),
@@ -24,7 +24,7 @@ const entries: readonly TarEntry[] = [
   { path: `${folder}/blobs/${digestOf('')}`, content: Buffer.alloc(0) },
 ];
 
-/** The entries of a small bundle, each with the headers in front of it, as this program, GNU tar and bsdtar write them. */
+/** The entries of a small bundle, each with its headers, in the forms of this program, GNU tar and bsdtar. */
 export const sampleParts: readonly (readonly Buffer[])[] = [
   layOutTar(entries).entries.map(({ entry, header }) =>
     Buffer.concat([header, padBlocks('content' in entry ? entry.content : '')]),
@@ -33,7 +33,7 @@ export const sampleParts: readonly (readonly Buffer[])[] = [
   repack('', { major: '000000 \0', minor: '000000 \0', mode: '000640 \0' }),
 ];
 
-/** The small bundle as this program writes it. */
+/** Returns the small bundle in the form of this program. */
 export function sampleTar(): Buffer {
   return Buffer.concat([...(sampleParts[0] ?? []), Buffer.alloc(1024)]);
 }

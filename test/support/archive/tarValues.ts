@@ -2,7 +2,7 @@ import { sampleNames } from './tarSample.ts';
 
 const { digest, otherDigest, folder, tag } = sampleNames;
 
-/** Returns pseudo-random numbers from 0 to below a limit, always the same ones for the same seed (mulberry32). */
+/** Returns pseudo-random numbers from 0 to below a limit. The same seed gives the same numbers (mulberry32). */
 export function makeRandom(seed: number): (limit: number) => number {
   let state = seed >>> 0;
   return (limit) => {
@@ -13,7 +13,7 @@ export function makeRandom(seed: number): (limit: number) => number {
   };
 }
 
-/** Names of entries, good and bad. */
+/** Names of entries, valid and invalid. */
 // prettier-ignore
 export const names = [
   'metadata.json', './metadata.json', 'METADATA.JSON', 'metadata.json/', 'metadata.json/x', './/metadata.json', 'config', 'config/',
@@ -32,7 +32,7 @@ export const targets = [
 /** Types of entries. */
 export const letters = '\0, ,0,1,2,3,4,5,6,7,8,g,x,L,K,S,D,M,V,N,A,X,E,I,Z'.split(',');
 
-/** What tells the format of a header. */
+/** Values that identify the format of a header. */
 // prettier-ignore
 export const magics = [
   'ustar\x0000', 'ustar  \0', 'ustar\0  ', 'ustar\0\0\0', '', 'ustar 00', 'USTAR\x0000', 'ustar\x0001', 'GNUtar \0',
@@ -41,7 +41,7 @@ export const magics = [
 /** Prefixes of names. */
 export const prefixes = ['', 'config', 'config/', '/', '..', './', 'x\0y', 'p/'.repeat(40)];
 
-/** Ways to write a number into a field, and numbers that are close to it. */
+/** Returns ways to write a number into a field, and numbers that are close to it. */
 export function spellNumber(value: number, length: number): (string | Buffer)[] {
   const octal = value.toString(8);
   const pad = (digits: number): string => octal.padStart(digits, '0');
@@ -73,7 +73,7 @@ export const keywords = [
 
 const sizes = '0 3 4 16 512 600 700 00004 +4 -4 4.0 1e3 0x4 Infinity 9663676416 99999999999999999999'.split(' ');
 
-/** Values of a pax record. */
+/** Returns values of a pax record. */
 export function valuesOf(keyword: string): readonly string[] {
   if (keyword.endsWith('size') || keyword.startsWith('SCHILY.n')) return [...sizes, '', '4 '];
   if (keyword.endsWith('time')) return ['1', '315532800.25', '-1', 'x', '1e9', '', '99999999999999', '1.', '.5'];
@@ -83,7 +83,7 @@ export function valuesOf(keyword: string): readonly string[] {
   return keyword === 'linkpath' ? targets : names;
 }
 
-/** Ways to write a pax record wrongly. */
+/** Returns wrong spellings of a pax record. */
 export function misspell(record: string): string[] {
   const length = Number.parseInt(record, 10);
   const text = record.replace(/^\d+ /, '');

@@ -21,35 +21,35 @@ import {
   type SigningKey,
 } from '../release/signing.ts';
 
-/** Which release the bundle is made of, and how. */
+/** The release of the bundle, and options. */
 export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
-  /** Images of quay.io that go in besides. */
+  /** Additional images of quay.io. */
   readonly extraImages?: readonly ExtraImage[];
-  /** False for a release that nobody signed. */
+  /** Whether the release is signed; default true. */
   readonly signed?: boolean;
-  /** Splits it into volumes of so many bytes. */
+  /** The size of volumes in bytes, if it is split. */
   readonly volumeSize?: number;
-  /** Leaves out what this bundle has. */
+  /** A bundle whose blobs are left out. */
   readonly base?: string;
 }
 
-/** A bundle in a folder of its own, as `create` makes it. */
+/** A bundle of `create` in its own folder. */
 export interface TestBundle {
-  /** Of the tar; `.sha256` and `.yaml` are beside it. */
+  /** The path of the tar; `.sha256` and `.yaml` are beside it. */
   readonly path: string;
-  /** Holds the bundle; there is room for more. */
+  /** The folder of the bundle. Tests may add files. */
   readonly folder: string;
   readonly release: TestRelease;
   readonly result: CreateResult;
-  /** The paths that were asked of the registry, in order. */
+  /** The paths that were requested from the registry, in order. */
   readonly requests: readonly string[];
   /** What was logged. */
   readonly lines: readonly string[];
   /** The key that signed the release. */
   readonly key: SigningKey;
-  /** The key’s armored public half. */
+  /** The file with the key’s armored public part. */
   readonly keyFile: string;
-  /** Unpacks the bundle into a new mirror directory and gives its path. */
+  /** Unpacks the bundle into a new mirror directory, and returns its path. */
   unpack(): Promise<string>;
   /** Changes a byte in the middle of a blob or manifest in the tar. */
   damage(digest: Digest): Promise<void>;
@@ -59,8 +59,8 @@ export interface TestBundle {
 let sharedKey: Promise<SigningKey> | undefined;
 
 /**
- * Makes a bundle of a test release (four small components by default) out of a registry in this process. The pullspecs
- * are those of quay.io, for which the registry stands as a mirror, so that the same options give the same bytes.
+ * Creates a bundle of a test release (by default four small components) from a registry in this process. The registry
+ * mirrors quay.io, whose pullspecs are in the bundle, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
   const { extraImages = [], signed = true, volumeSize, base, ...rest } = options;

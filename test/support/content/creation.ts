@@ -15,29 +15,29 @@ import { startSignatureServer, type SignatureServer } from '../../fakes/registry
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from '../release/signing.ts';
 
 const executables = fileURLToPath(new URL('../../../cmd/', import.meta.url));
-// Starting the program is half of what most tests do.
+// Starting the program takes half the time of most tests.
 const compileCache = fileURLToPath(new URL('../../../node_modules/.cache/compile', import.meta.url));
 
-/** How a run of the program ended. */
+/** The result of running the program. */
 export interface Outcome {
-  /** Null for one that was killed. */
+  /** The exit code; null if it was killed. */
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
-  /** The most memory it had at a time, in bytes; 0 where the system does not tell. */
+  /** The peak memory in bytes; 0 if the system does not report it. */
   readonly peakMemory: number;
 }
 
-/** A program at work. */
+/** A running program. */
 export interface Running {
   readonly child: ChildProcess;
   readonly outcome: Promise<Outcome>;
 }
 
-/** Options by their names; a list for a repeated one, true for a flag, undefined for one that is not given. */
+/** Options by their names: a list for a repeated one, true for a flag, undefined for none. */
 export type ProgramOptions = Readonly<Record<string, string | true | readonly string[] | undefined>>;
 
-/** Starts `oc adm-upgrade-bundle`, with `home` as its home folder and no credentials but those in it. */
+/** Starts `oc adm-upgrade-bundle`, with `home` as its home folder and only the credentials in it. */
 export function startProgram(
   home: string,
   verb: string,
@@ -63,7 +63,7 @@ export function startExecutable(
   return { child, outcome: watch(child) };
 }
 
-/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as its folder as startProgram has it. */
+/** Runs `oc adm-upgrade-bundle` to its end in this process, with `home` as in startProgram. */
 export function runProgram(
   home: string,
   verb: string,
@@ -97,17 +97,17 @@ async function watch(child: ChildProcess): Promise<Outcome> {
   return { code, stdout, stderr, peakMemory };
 }
 
-/** What a workshop is set up with; the release’s registry is its own unless `release` names another. */
+/** Options of a workshop. By default it has its own registry for the release, unless `release` names another. */
 export interface WorkshopOptions extends RegistryOptions {
   readonly release?: ReleaseOptions;
-  /** False for a release that nobody signed. */
+  /** Whether the release is signed; default true. */
   readonly signed?: boolean;
 }
 
 let sharedKey: Promise<SigningKey> | undefined;
 
 /**
- * A registry in this process with a signed release in it, a signature store that the payload names, and a folder: all
+ * A registry in this process with a signed release, a signature store that the payload names, and a folder: everything
  * that `create` needs.
  */
 export class Workshop {
@@ -126,17 +126,17 @@ export class Workshop {
     this.key = parts.key;
   }
 
-  /** Where bundles go when `output` is not given. */
+  /** The folder of bundles if `output` is not given. */
   get output(): string {
     return join(this.folder, 'output');
   }
 
-  /** Where the bundle of the release is then. */
+  /** The path of the release’s bundle in that folder. */
   get bundle(): string {
     return join(this.output, `upgrade-${this.release.tag}.tar`);
   }
 
-  /** The options that make the bundle, changed by some others. */
+  /** Returns the options that create the bundle, with some changes. */
   options(changes: ProgramOptions = {}): string[] {
     const { version, arch, registry, releaseRepository } = this.release;
     const options: ProgramOptions = {
@@ -165,14 +165,14 @@ export class Workshop {
     return runProgram(this.folder, 'create', this.options(changes), env);
   }
 
-  /** Runs `create`, which must succeed, and gives the path of the bundle. */
+  /** Runs `create`, which must succeed, and returns the path of the bundle. */
   async make(changes: ProgramOptions = {}): Promise<string> {
     const outcome = await this.create({ ...changes, format: 'json' });
     expect(outcome.code, outcome.stderr).to.equal(0);
     return (JSON.parse(outcome.stdout) as { path: string }).path;
   }
 
-  /** Writes a file into the folder and gives its path. */
+  /** Writes a file into the folder, and returns its path. */
   async write(name: string, content: string): Promise<string> {
     await writeFile(join(this.folder, name), content);
     return join(this.folder, name);
@@ -185,7 +185,7 @@ export class Workshop {
     return this.write('pull-secret.json', JSON.stringify({ auths: Object.fromEntries(auths) as object }));
   }
 
-  /** Ends what a failed test left at work. */
+  /** Kills programs that a failed test left running. */
   killAll(): void {
     for (const child of this.#running) child.kill('SIGKILL');
   }
@@ -197,7 +197,7 @@ export class Workshop {
   }
 }
 
-/** Sets a workshop up; four small components by default. */
+/** Opens a workshop, by default with four small components. */
 export async function openWorkshop(options: WorkshopOptions = {}): Promise<Workshop> {
   const { release: releaseOptions, signed = true, ...registryOptions } = options;
   const key = await (sharedKey ??= makeSigningKey());
@@ -215,7 +215,7 @@ export async function openWorkshop(options: WorkshopOptions = {}): Promise<Works
   return workshop;
 }
 
-/** Puts signatures into a workshop’s store: of some digests, by its key or another one. */
+/** Adds signatures of some digests to a workshop’s store, by its key or another one. */
 export async function sign(
   workshop: Pick<Workshop, 'signatures' | 'key'>,
   digests: readonly Digest[],
@@ -228,8 +228,8 @@ export async function sign(
 }
 
 /**
- * Checks that a run failed as it should: with exit code 1 (or the one given), an error in words with a hint or without,
- * no trace of the program’s inside, no secret, and no bundle under its final name in `folder`.
+ * Checks that a run failed properly: exit code 1 (or the given one), and an error message with or without a hint. There
+ * must be no stack trace, no secret, and no bundle under its final name in `folder`.
  */
 export async function expectFailure(
   { code, stdout, stderr }: Omit<Outcome, 'peakMemory'>,
@@ -247,7 +247,7 @@ export async function expectFailure(
   expect(await listBundles(folder)).to.deep.equal([]);
 }
 
-/** The files in a folder that look like finished bundles; empty where there is no folder. */
+/** Returns the files in a folder with the names of finished bundles; empty if the folder does not exist. */
 export async function listBundles(folder: string): Promise<string[]> {
   return (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.tar'));
 }
@@ -259,12 +259,12 @@ export async function digestOfFile(path: string): Promise<Digest> {
   return `sha256:${hash.digest('hex')}`;
 }
 
-/** Waits until something holds. */
+/** Waits until a condition is true. */
 export async function until(condition: () => unknown): Promise<void> {
   while (!(await condition())) await sleep(5);
 }
 
-/** How many bytes of blobs a registry has sent since the `from`-th request, those of some digests left out. */
+/** Returns the bytes of blobs that a registry has sent since request `from`, except some digests. */
 export function blobBytes(registry: TestRegistry, from = 0, without: readonly string[] = []): number {
   return registry.requests
     .slice(from)
@@ -273,7 +273,9 @@ export function blobBytes(registry: TestRegistry, from = 0, without: readonly st
     .reduce((sum, { bytesSent }) => sum + bytesSent, 0);
 }
 
-/** The blobs that a release’s payload is read from before anything else: its configuration and the layer with its manifests. */
+/**
+ * Returns the blobs of a release’s payload that are read first: its configuration, and the layer with its manifests.
+ */
 export function payloadBlobs({ content, releaseRepository, digest }: TestRelease): string[] {
   const bytes = content.repositories.get(releaseRepository)?.manifests.get(digest)?.bytes;
   const { config, layers } = JSON.parse(String(bytes)) as { config: { digest: string }; layers: { digest: string }[] };

@@ -4,10 +4,10 @@ import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 import { emptyContent, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
 import { created, makeBlob, type TestBlob, type TestLayer } from './layers.ts';
 
-/** Docker schema 2, as OpenShift's own payloads are, or OCI. */
+/** Docker schema 2, as in OpenShift's own payloads, or OCI. */
 export type ImageFormat = 'docker' | 'oci';
 
-/** What an image is made of, lowest layer first; `architecture` is Go's name (amd64, arm64, …). */
+/** The content of an image, lowest layer first. `architecture` is Go's name (amd64, arm64, …). */
 export interface ImageOptions {
   readonly architecture: string;
   readonly layers: readonly TestLayer[];
@@ -24,9 +24,9 @@ const blobTypes = {
   oci: { config: 'application/vnd.oci.image.config.v1+json', layer: 'application/vnd.oci.image.layer.v1.tar+gzip' },
 };
 
-/** Repositories with their manifests, tags and blobs, as they grow. */
+/** Repositories with their manifests, tags and blobs. Tests add content. */
 export class TestContent {
-  /** What a test registry serves. */
+  /** The content for a test registry. */
   readonly content: RegistryContent = emptyContent();
   readonly blobs = new Map<Digest, TestBlob>();
 
@@ -38,7 +38,7 @@ export class TestContent {
     this.content.blobs.set(digest, lazy ? { size, open } : blob.read());
   }
 
-  /** Adds a manifest or a list, given as the object that its JSON is made of. */
+  /** Adds a manifest or a manifest list, from an object that becomes its JSON. */
   addManifest(repository: string, mediaType: string, manifest: object, tag?: string): Descriptor {
     const bytes = Buffer.from(JSON.stringify(manifest, null, 3));
     const digest = digestOf(bytes);
@@ -81,13 +81,13 @@ export class TestContent {
     return { ...descriptor, platform: { architecture, os: 'linux' } };
   }
 
-  /** Adds a list of images that are there already; their descriptors carry their platforms. */
+  /** Adds a manifest list of existing images. Their descriptors have their platforms. */
   addList(repository: string, images: readonly Descriptor[], format: ImageFormat = 'docker', tag?: string): Descriptor {
     const mediaType = format === 'docker' ? mediaTypes.dockerList : mediaTypes.ociIndex;
     return this.addManifest(repository, mediaType, { schemaVersion: 2, mediaType, manifests: images }, tag);
   }
 
-  /** Puts everything into what a test registry serves. */
+  /** Adds everything to the content of a test registry. */
   addTo(content: RegistryContent): void {
     for (const [digest, body] of this.content.blobs) content.blobs.set(digest, body);
     for (const [name, { manifests, tags }] of this.content.repositories) {

@@ -3,32 +3,32 @@ import { crc32, gzipSync } from 'node:zlib';
 import { Header } from 'tar';
 import { digestOf, type Digest } from '../../../lib/oci/digest.ts';
 
-/** When everything in a test image was made: nothing depends on the clock. */
+/** The creation time in test images, so that they do not depend on the clock. */
 export const created = '2023-02-01T12:00:00Z';
 
-/** A blob whose bytes are held in memory, or made again, always the same, each time they are read. */
+/** A blob whose bytes are in memory, or generated identically each time they are read. */
 export interface TestBlob {
   readonly digest: Digest;
   /** In bytes. */
   readonly size: number;
   read(): Buffer;
-  /** Made again at each reading. */
+  /** Whether it is generated at each read. */
   readonly lazy?: boolean;
 }
 
-/** A gzipped tar with the digest of the tar inside, which an image's configuration names. */
+/** A gzipped tar with the digest of the tar, which an image's configuration names. */
 export interface TestLayer extends TestBlob {
   readonly diffId: Digest;
 }
 
-/** A blob of bytes that are held in memory. */
+/** A blob whose bytes are in memory. */
 export function makeBlob(bytes: Buffer): TestBlob {
   return { digest: digestOf(bytes), size: bytes.length, read: () => bytes };
 }
 
 /**
- * A layer of about `size` bytes (within 4 KiB), with one file of noise that does not compress; the same seed gives the
- * same bytes. A lazy one holds nothing in memory and is made again whenever it is read.
+ * Returns a layer of about `size` bytes (within 4 KiB), with one file of noise that does not compress. The same seed
+ * gives the same bytes. A lazy layer is generated each time it is read, and not kept in memory.
  */
 export function makeNoiseLayer(seed: string, size: number, lazy = false): TestLayer {
   const make = (): { tar: Buffer; bytes: Buffer } => {
@@ -41,13 +41,13 @@ export function makeNoiseLayer(seed: string, size: number, lazy = false): TestLa
   return lazy ? { ...layer, lazy, read: () => make().bytes } : layer;
 }
 
-/** A compressed layer with the given files (path → text), in a folder entry for each folder. */
+/** Returns a compressed layer with the given files (path → text), and an entry for each folder. */
 export function makeFileLayer(files: ReadonlyMap<string, string>): TestLayer {
   const tar = makeTar(new Map([...files].map(([path, text]) => [path, Buffer.from(text)])));
   return { ...makeBlob(gzipSync(tar, { level: 9 })), diffId: digestOf(tar) };
 }
 
-// AES in counter mode over zeroes: noise at the speed of memory, the same for the same seed.
+// AES in counter mode over zeros: fast noise, the same for the same seed.
 function noise(seed: string, size: number): Buffer {
   const key = createHash('sha256').update(seed).digest();
   return createCipheriv('aes-256-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(size));
@@ -78,7 +78,8 @@ function foldersOf(path: string): string[] {
   return parts.map((_, index) => `${parts.slice(0, index + 1).join('/')}/`);
 }
 
-// Gzip with stored blocks (RFC 1951, 3.2.4): any reader takes it, and noise costs no time to compress.
+// Gzip with stored blocks (RFC 1951, 3.2.4), which every reader accepts and which needs no time to
+// compress noise.
 function storeGzip(bytes: Buffer): Buffer {
   const parts: Buffer[] = [Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])];
   const most = 0xffff;

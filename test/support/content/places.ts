@@ -23,7 +23,7 @@ export class Places {
     return new Places(folder, await open(join(folder, 'file'), 'w+'));
   }
 
-  /** The next place, of `size` bytes, with the given bytes in its beginning. */
+  /** Returns the next place, of `size` bytes, with the given bytes at its beginning. */
   async next(size: number, present: Buffer = Buffer.alloc(0)): Promise<ContentPlace> {
     const position = this.#end;
     this.#end += size;
@@ -32,7 +32,7 @@ export class Places {
     return { path, pieces: [{ path, fd: this.#file.fd, position, size }], present: present.length };
   }
 
-  /** What is in a place now. */
+  /** Returns the present content of a place. */
   async read({ pieces }: ContentPlace, size: number): Promise<Buffer> {
     const { position } = pieces[0] ?? { position: 0 };
     return (await readFile(join(this.#folder, 'file'))).subarray(position, position + size);
@@ -44,7 +44,7 @@ export class Places {
   }
 }
 
-/** Puts a blob of noise into a registry’s content. */
+/** Adds a blob of noise to a registry’s content. */
 export function addBlob(
   content: RegistryContent,
   seed: string,

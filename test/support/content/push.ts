@@ -4,11 +4,11 @@ import { isIndex, parseManifest, childrenOf } from '../../../lib/oci/descriptor.
 import type { Digest } from '../../../lib/oci/digest.ts';
 import type { TestContent } from './image.ts';
 
-/** How to get into the registry. */
+/** The access to the registry. */
 export interface PushOptions {
-  /** The registry's certificate authority, as PEM. */
+  /** The CA of the registry, as PEM. */
   readonly ca?: string;
-  /** The Authorization header for a scope, or several separated by a blank (`repository:a/b:pull,push`). */
+  /** Returns the Authorization header for a scope, or for several separated by spaces (`repository:a/b:pull,push`). */
   readonly authorization?: (scope: string) => string;
 }
 
@@ -21,8 +21,8 @@ interface Answer {
 type Send = (method: string, url: string, body?: Buffer, headers?: Record<string, string>) => Promise<Answer>;
 
 /**
- * Pushes a release, or any test content, with its tags to a registry at `url` (`http://127.0.0.1:5000`), one lazy
- * blob in memory at a time for each of a few connections. Throws on the first answer that is not success.
+ * Pushes a release, or any test content, with its tags to a registry at `url` (`http://127.0.0.1:5000`). Holds one lazy
+ * blob in memory for each of a few connections. Throws on the first unsuccessful response.
  */
 export async function pushRelease(
   release: Pick<TestContent, 'content' | 'blobs'>,
@@ -51,7 +51,7 @@ export async function pushRelease(
       await pushBlob(send, base, digest, home, release);
     });
 
-    // A registry takes a list only when it has what the list names.
+    // A registry accepts a manifest list only if it has the images in it.
     const inOrder = [...manifests].sort(([, a], [, b]) => Number(isIndex(a)) - Number(isIndex(b)));
     for (const [digest, { mediaType, bytes }] of inOrder) {
       const names = [digest, ...[...tags].filter(([, target]) => target === digest).map(([tag]) => tag)];

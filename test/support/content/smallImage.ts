@@ -11,7 +11,7 @@ export interface SmallImage {
   config: Digest;
 }
 
-/** Puts an image of one random layer of 1000 bytes into a repository under a tag; only its digests mean anything. */
+/** Adds an image with one random layer of 1000 bytes to a repository under a tag. Only its digests are useful. */
 export function putImage(content: RegistryContent, name: string, tag: string): SmallImage {
   const unpacked = randomBytes(1000);
   const layer = gzipSync(unpacked);

@@ -8,14 +8,14 @@ import { execute } from '../../../cmd/execute.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
 
-/** How a program ended. */
+/** The result of a program. */
 export interface Execution {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** How a program is started: in which folder, with which environment, and what interrupts it. */
+/** The options of a program: its folder, its environment, and the signal that interrupts it. */
 export interface ExecutionOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
@@ -34,8 +34,8 @@ const programs: Readonly<Record<string, Program | undefined>> = {
 };
 
 /**
- * Runs a program of this project in this process, by the name of its executable or the path of its source. A process of its own is for
- * what concerns the process: signals, kills, memory.
+ * Runs a program of this project in this process, by the name of its executable or the path of its source. Use a
+ * separate process only for tests of signals, kills and memory.
  */
 export async function executeProgram(
   name: string,
@@ -51,7 +51,7 @@ export async function executeProgram(
       throw new AssertionError({ message: `${name} is read when a process starts: this needs a process of its own` });
   const [stdout, stderr] = [new Sink(), new Sink()];
   const executable = join(sources, `${basename(name, '.ts')}.ts`);
-  // However slow this machine is, stderr has nothing in it but what the command says.
+  // On a slow machine too, stderr has only the output of the command.
   const firstProgress = 2 ** 31 - 1;
   const io = { stdout, stderr, environment: { ...env }, stdin, executable, firstProgress, signal };
   const before = stateOfProcess();
@@ -61,7 +61,7 @@ export async function executeProgram(
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
-/** What a program that has ended could leave behind in a process. */
+/** Returns the state that a program could leave behind in a process. */
 function stateOfProcess(): string {
   const listeners = ['SIGINT', 'SIGTERM', 'uncaughtException', 'unhandledRejection'];
   return JSON.stringify([process.exitCode, ...listeners.map((event) => process.listenerCount(event))]);
@@ -80,11 +80,11 @@ class Sink extends Writable {
   }
 }
 
-/** The folder that programs now work in, how many there are, and the folder to return to. */
+/** The current folder of programs, the number of programs in it, and the folder to return to. */
 let place:
   { readonly folder: string; readonly before: string; count: number; left: PromiseWithResolvers<void> } | undefined;
 
-/** Works in a folder. A process has only one at a time: work in another folder waits. */
+/** Works in a folder. A process has only one at a time, so work in another folder waits. */
 async function inFolder<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {
   while (place && place.folder !== folder) await place.left.promise;
   if (!place) {

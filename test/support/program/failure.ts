@@ -1,6 +1,6 @@
 import { isPluginError, type ErrorCode, type PluginError } from '../../../lib/errors.ts';
 
-/** The PluginError that something fails with, which must have the given code. */
+/** Returns the PluginError of a failed action. The error must have the given code. */
 export async function failureOf(action: Promise<unknown>, code: ErrorCode): Promise<PluginError> {
   let result: unknown;
   try {

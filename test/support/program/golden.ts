@@ -6,8 +6,8 @@ import { expect } from 'chai';
 const root = new URL('../../golden/', import.meta.url);
 
 /**
- * Expects a text to be what a file in test/golden holds. With UPDATE_GOLDEN set in the environment the file is written
- * instead, to be looked at before it is committed.
+ * Expects a text to equal a file in test/golden. With UPDATE_GOLDEN in the environment, writes the file instead. Review
+ * it before the commit.
  */
 export async function expectGolden(name: string, text: string): Promise<void> {
   const file = fileURLToPath(new URL(name, root));

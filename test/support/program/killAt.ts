@@ -1,8 +1,8 @@
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 
-// Loaded before a program: ends it as `kill -9` would, right before or after it gives a file its name or takes one away for the
-// KILL_AT-th time. Lower numbers are earlier; every step counts twice.
+// Loaded before a program. Ends it as `kill -9` does, right before or after it renames or removes a
+// file for the KILL_AT-th time. Lower numbers are earlier, and every step counts twice.
 let left = Number(process.env['KILL_AT'] ?? Infinity);
 
 function step(): void {

@@ -9,7 +9,7 @@ import { runMain } from '../../../cmd/main.ts';
 import { execute } from '../../../cmd/execute.ts';
 import { PluginError } from '../../../lib/errors.ts';
 
-/** A program for the tests of what all programs have in common. */
+/** A program for tests of the common behavior of all programs. */
 export const sample: Program = {
   name: 'oc sample',
   describe: 'Do a little.',
@@ -125,7 +125,7 @@ export const sample: Program = {
   ],
 };
 
-/** Runs it in this process. */
+/** Runs the program in this process. */
 export async function executeSample(
   args: readonly string[],
   signals: { readonly signal?: AbortSignal; readonly broken?: AbortSignal } = {},

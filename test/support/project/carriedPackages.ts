@@ -6,15 +6,15 @@ import { makeFixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { requirePeer } from '../peers.ts';
 
-/** Runs one of the executables, by its name, to its end. */
+/** Runs an executable, by its name, to its end. */
 export type RunExecutable = (
   name: string,
   args: readonly string[],
 ) => Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
 
 /**
- * The suite of what a built executable does with the packages for signatures, clusters and certificates, which travel compressed in it
- * and are read on first use.
+ * The tests of a built executable with its packages for signatures, clusters and certificates. They are compressed in
+ * it and read on first use.
  */
 export function describeCarriedPackages(start: RunExecutable): void {
   describe('makes programs that can', () => {

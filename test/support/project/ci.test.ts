@@ -9,7 +9,7 @@ import { requirePeer, run, type RunResult } from '../peers.ts';
 
 const own = fileURLToPath(new URL('../../../.ci/', import.meta.url));
 
-/** Instead of mocha: does what is written in the test file. */
+/** Replaces mocha: does what the test file describes. */
 const mocha = `
 const { readFileSync, writeFileSync } = require('node:fs');
 const report = { passed: 0, failed: 0, skipped: [], times: {} };
@@ -92,7 +92,7 @@ describe('.ci', () => {
     it('ends with its line when it is ended', async () => {
       await writeFile(join(root, 'bin/npm'), '#!/bin/bash\necho waiting\nexec sleep 60\n', { mode: 0o755 });
       const env = { ...process.env, PATH: `${join(root, 'bin')}:${process.env['PATH'] ?? ''}` };
-      // In a group of its own, as a terminal has it, so that what it waits for ends too.
+      // In its own process group, as in a terminal, so that its children end too.
       const child = spawn('bash', [join(root, '.ci/run')], {
         ...{ env, detached: true, stdio: ['ignore', 'pipe', 'ignore'] },
       });

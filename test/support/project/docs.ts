@@ -10,7 +10,7 @@ import { errorCodes } from '../../../lib/errors.ts';
 /** The executables of this project. */
 export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig, mirrorRegistry];
 
-/** Every generated text, by its path in the project. */
+/** Returns every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {
   const texts = new Map([['docs/reference.md', await writeReference(programs, errorCodes)], ...krewManifests()]);
   for (const program of programs) {

@@ -2,10 +2,10 @@ import { globSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { posix } from 'node:path';
 
-/** Texts of pages by their path in the project. */
+/** The texts of pages by their path in the project. */
 export type Pages = ReadonlyMap<string, string>;
 
-/** Every written page of the project. */
+/** Returns every hand-written page of the project. */
 export async function readPages(root: string): Promise<Map<string, string>> {
   const paths = globSync('{*.md,docs/**/*.md}', { cwd: root }).map((path) => path.replaceAll('\\', '/'));
   return new Map(
@@ -13,14 +13,14 @@ export async function readPages(root: string): Promise<Map<string, string>> {
   );
 }
 
-/** The words of the headings of a page, from the title on. */
+/** Returns the texts of the headings of a page, with its title. */
 export function headingsOf(text: string): string[] {
   return [...withoutBlocks(text).matchAll(/^#+ +(.+?) *$/gm)].map(([, words = '']) => words);
 }
 
 /**
- * Links that lead nowhere, as `page: target`: to a page or heading that is not there, or over an address that is not encrypted. Other
- * addresses are not asked. Files that are no pages are taken for there when `isThere` says so.
+ * Returns the broken links as `page: target`: to a missing page or heading, or to an unencrypted URL. Does not request
+ * other URLs. `isThere` returns whether a file that is not a page exists.
  */
 export function brokenLinks(pages: Pages, isThere: (path: string) => boolean = () => false): string[] {
   return [...pages].flatMap(([path, text]) =>
@@ -30,10 +30,10 @@ export function brokenLinks(pages: Pages, isThere: (path: string) => boolean = (
   );
 }
 
-/** The pages that can be reached from one by links, itself among them. */
+/** Returns the pages that can be reached from one page by links, with that page. */
 export function pagesFrom(start: string, pages: Pages): Set<string> {
   const reached = new Set([start]);
-  // A set that grows is iterated to its new end.
+  // Iterating over a set includes entries that are added meanwhile.
   for (const path of reached) {
     for (const target of linksOf(pages.get(path) ?? '')) {
       const page = pageOf(path, target);
@@ -66,7 +66,7 @@ function withoutBlocks(text: string): string {
   return text.replace(/^```.*?^```$/gms, '');
 }
 
-/** What a forge makes of a heading for its address. */
+/** Returns the anchor that a forge creates for a heading. */
 function slugOf(heading: string): string {
   return heading
     .toLowerCase()

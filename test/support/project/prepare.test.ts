@@ -10,7 +10,7 @@ const script = fileURLToPath(new URL('../../../.ci/prepare.mjs', import.meta.url
 describe('prepare', () => {
   let root: string;
 
-  // A project of its own, on a machine where nothing but what the test puts there is on the path.
+  // A separate project, on a machine whose PATH has only programs of the test.
   beforeEach(async () => {
     root = await mkdtemp(join(tmpdir(), 'prepare-'));
     for (const folder of ['.ci', 'bin', 'node_modules']) await mkdir(join(root, folder));

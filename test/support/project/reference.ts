@@ -11,7 +11,7 @@ import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
 
-/** The reference of programs and error codes as Markdown, made of the same records as the parser and the help. */
+/** Returns the reference of programs and error codes as Markdown, from the same records as the parser and the help. */
 export async function writeReference(
   programs: readonly Program[],
   errorCodes: Readonly<Record<string, string>>,
@@ -53,7 +53,7 @@ export async function writeReference(
 
 async function describeEntry(program: Program, entry: CommandEntry): Promise<string[]> {
   const { command } = await entry.load();
-  // What a program does by itself stands under the program's own title.
+  // The default command is under the title of its program.
   const parts = entry === defaultOf(program) ? [] : [`### ${callOf(program, entry)}`, `${entry.describe}.`];
   if (command.details !== undefined) {
     parts.push(command.details);

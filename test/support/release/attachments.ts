@@ -4,7 +4,8 @@ import { hexOf, type Digest } from '../../../lib/oci/digest.ts';
 import type { TestContent } from '../content/image.ts';
 import { makeBlob, type TestBlob } from '../content/layers.ts';
 
-// An Ed25519 key from fixed bytes (RFC 8410's PKCS #8 frame), so that signatures and their digests never change.
+// An Ed25519 key from fixed bytes (RFC 8410's PKCS #8 frame), so that signatures and their digests
+// never change.
 const privateKey = createPrivateKey({
   key: Buffer.concat([
     Buffer.from('302e020100300506032b657004220420', 'hex'),
@@ -17,14 +18,14 @@ const privateKey = createPrivateKey({
 /** The PEM public key of all test attachments. */
 export const attachmentKey = createPublicKey(privateKey).export({ format: 'pem', type: 'spki' });
 
-/** The tag of an image's sigstore attachment. */
+/** Returns the tag of an image's sigstore attachment. */
 export function attachmentTag(digest: Digest): string {
   return `sha256-${hexOf(digest)}.sig`;
 }
 
 /**
- * Adds a sigstore signature of an image as cosign attaches it: an OCI image tagged `sha256-<hex>.sig`, whose layer
- * is the signed statement and whose annotation is the signature.
+ * Adds a sigstore signature of an image in the form of cosign: an OCI image with the tag `sha256-<hex>.sig`. Its layer
+ * is the signed statement, and its annotation the signature.
  */
 export function addAttachment(
   contents: TestContent,
@@ -79,7 +80,10 @@ export function addAttachment(
   );
 }
 
-/** Adds what no cluster requires: an attestation and an SBOM by their tags, and a referrer (OCI 1.1) with the list that registries without the API need. */
+/**
+ * Adds content that no cluster requires: an attestation and an SBOM by their tags, and a referrer (OCI 1.1) with the
+ * list that registries without the API need.
+ */
 export function addSupplements(contents: TestContent, image: { repository: string; digest: Digest }): Descriptor {
   const { repository, digest } = image;
   const add = (type: string, more: object, tag?: string): Descriptor => {
@@ -108,7 +112,7 @@ export function addSupplements(contents: TestContent, image: { repository: strin
   return referrer;
 }
 
-/** Gives an image the tag that lists its referrers. */
+/** Adds the tag that lists the referrers of an image. */
 export function addReferrersTag(
   contents: TestContent,
   { repository, digest }: { repository: string; digest: Digest },

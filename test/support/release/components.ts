@@ -1,6 +1,6 @@
 /**
- * Names of images of a real OpenShift release, the ones that something depends on first: a release of a few components
- * still has those that an update needs.
+ * Names of images of a real OpenShift release. Images that an update needs come first, so that a release of a few
+ * components has them.
  */
 export const componentNames = [
   'cluster-version-operator',

@@ -2,7 +2,7 @@ import type { Digest } from '../../../lib/oci/digest.ts';
 import { TestContent, type ImageFormat } from '../content/image.ts';
 import { makeNoiseLayer } from '../content/layers.ts';
 
-/** What an image outside a release is made of, and where it is. */
+/** The content and the name of an image that is not part of a release. */
 export interface ExtraImageOptions {
   readonly registry?: string;
   readonly repository?: string;
@@ -14,18 +14,18 @@ export interface ExtraImageOptions {
   readonly seed?: string;
 }
 
-/** An image outside a release. */
+/** An image that is not part of a release. */
 export interface ExtraImage extends Pick<TestContent, 'content' | 'blobs' | 'addTo'> {
   readonly digest: Digest;
-  /** By digest. */
+  /** The pullspec by digest. */
   readonly pullspec: string;
-  /** By tag. */
+  /** The pullspec by tag. */
   readonly tagged: string;
   readonly repository: string;
   readonly tag: string;
 }
 
-/** Makes one image that belongs to no release, OCI by default. */
+/** Creates an image that is not part of a release; OCI by default. */
 export function extraImage(options: ExtraImageOptions = {}): ExtraImage {
   const { registry = 'quay.io', repository = 'example/site-tool', tag = 'v1', seed = 'extra' } = options;
   const { architecture = 'amd64', layers = 2, layerSize = 8192, format = 'oci' } = options;

@@ -1,16 +1,16 @@
 import { Header, type HeaderData } from 'tar';
 
-/** An entry of an archive; a file unless it says otherwise. */
+/** An entry of an archive; by default a file. */
 export interface ArchiveEntry {
   readonly path: string;
   readonly text?: string;
   readonly type?: HeaderData['type'];
   readonly linkpath?: string;
-  /** What the header says instead of the true size in bytes. */
+  /** The size in the header, instead of the true size in bytes. */
   readonly size?: number;
 }
 
-/** The least graph data that an update service starts with. */
+/** The minimal graph data for an update service. */
 export const soundFiles: readonly ArchiveEntry[] = [
   { path: 'LICENSE', text: 'Apache\n' },
   { path: 'blocked-edges/', type: 'Directory' },
@@ -20,7 +20,7 @@ export const soundFiles: readonly ArchiveEntry[] = [
   { path: 'version', text: '1.1.0\n' },
 ];
 
-/** Makes a tar with whatever it is told, in that order: with odd owners, modes and times, which must not matter. */
+/** Creates a tar with the given entries, in that order, with unusual owners, modes and times, which must not matter. */
 export function makeArchive(entries: readonly ArchiveEntry[], mtime = new Date()): Buffer {
   const blocks = entries.flatMap(({ path, text = '', type = 'File', linkpath, size }) => {
     const bytes = Buffer.from(text);

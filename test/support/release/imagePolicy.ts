@@ -1,11 +1,11 @@
 import { stringify } from 'yaml';
 import { attachmentKey } from './attachments.ts';
 
-/** What differs from the policy that covers all images of test releases with the key of their attachments. */
+/** The differences from the policy that covers all images of test releases with the key of their attachments. */
 export interface PolicyOptions {
   readonly scopes?: readonly string[];
   readonly featureSet?: string;
-  /** PEM. */
+  /** The key as PEM. */
   readonly key?: string;
   readonly rootOfTrust?: object;
 }
@@ -28,7 +28,7 @@ export function imagePolicyFiles(options: PolicyOptions = {}): Record<string, st
       scopes,
       policy: {
         rootOfTrust: options.rootOfTrust ?? { policyType: 'PublicKey', publicKey: { keyData } },
-        // The test attachments name no tag.
+        // The test attachments have no tag in their statement.
         signedIdentity: { matchPolicy: 'MatchRepository' },
       },
     },

@@ -4,20 +4,20 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { readBody, type RegistryContent } from '../../fakes/registry/content.ts';
 
-/** A new folder for one test. */
+/** Creates a folder for one test. */
 export function makeFolder(): Promise<string> {
   return mkdtemp(join(tmpdir(), 'oc-disconnected-'));
 }
 
-/** Removes what makeFolder made. */
+/** Removes a folder of makeFolder. */
 export function removeFolder(path: string): Promise<void> {
   return rm(path, { recursive: true, force: true });
 }
 
 /**
- * Lays content out as `oc adm release mirror --to-dir` does, step by step as its source has it (openshift/oc,
- * pkg/cli/image/imagesource/file.go): through `.download` names, mode 0600, manifests in blobs/ with a hard link in
- * manifests/, tags as relative symbolic links. With `separator` `-` as oc does on Windows.
+ * Writes content in the layout and the steps of `oc adm release mirror --to-dir` (openshift/oc,
+ * pkg/cli/image/imagesource/file.go). Files have `.download` names first, and mode 0600. Manifests are in blobs/ with a
+ * hard link in manifests/, and tags are relative symbolic links. With the `separator` `-`, as oc does on Windows.
  */
 export async function layOutAsOc(root: string, content: RegistryContent, separator: ':' | '-' = ':'): Promise<void> {
   const nameOf = (digest: string): string => digest.replace(':', separator);

@@ -3,14 +3,14 @@ import { stringify } from 'yaml';
 import { created } from '../content/layers.ts';
 import type { ReleaseOptions, TestImage } from './release.ts';
 
-/** What a payload's `release-manifests/` is written from. */
+/** The content of a payload's `release-manifests/`. */
 export interface PayloadOptions extends Pick<ReleaseOptions, 'previous' | 'verification' | 'files'> {
   readonly version: string;
   readonly arch: string;
   readonly images: readonly TestImage[];
 }
 
-/** The files of `release-manifests/`, in the order the payload has them. */
+/** Returns the files of `release-manifests/`, in the order of the payload. */
 export function payloadFiles(options: PayloadOptions): [name: string, text: string][] {
   const { verification, images } = options;
   const files: Record<string, string | undefined> = {

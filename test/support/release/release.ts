@@ -6,50 +6,53 @@ import { TestContent, type ImageFormat } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
 import { payloadFiles } from './payload.ts';
 
-/** An architecture as OpenShift names it, with Go's name for it. */
+/** The architectures by their names in OpenShift, with Go's names. */
 export const architectures = { x86_64: 'amd64', aarch64: 'arm64', ppc64le: 'ppc64le', s390x: 's390x' } as const;
 export type Architecture = keyof typeof architectures;
 
-/** What the payload's verification ConfigMap says: an armored public key, and the URLs of signature stores. */
+/** The content of the payload's verification ConfigMap: an armored public key, and the URLs of signature stores. */
 export interface Verification {
   readonly publicKey: string;
   readonly stores: readonly string[];
 }
 
-/** Everything has a default: a docker-format 4.12.4 for x86_64 with twelve small components, signed attachments on all but the last. */
+/**
+ * Options of a release. The default is a docker-format 4.12.4 for x86_64 with twelve small components, and signed
+ * attachments for all except the last.
+ */
 export interface ReleaseOptions {
   readonly version?: string;
   readonly arch?: Architecture | 'multi';
   /** The children of a multi-arch release; two by default. */
   readonly architectures?: readonly Architecture[];
-  /** How many, or which. */
+  /** The number of components, or their names. */
   readonly components?: number | readonly string[];
-  /** How large a layer is, in bytes. */
+  /** The size of a layer, in bytes. */
   readonly layerSize?: number | ((component: string, layer: number) => number);
-  /** How many layers of its own an image has. */
+  /** The number of layers that only one image has. */
   readonly layers?: number;
-  /** How many layers are shared by all images of an architecture; each of `layerSize('base', n)`. */
+  /** The number of layers that all images of an architecture share, each of `layerSize('base', n)`. */
   readonly baseLayers?: number;
   /** The host (and port) in the pullspecs. */
   readonly registry?: string;
   readonly releaseRepository?: string;
   readonly componentRepository?: string;
-  /** The versions that update to this one. */
+  /** The versions that can update to this one. */
   readonly previous?: readonly string[];
-  /** Which images get a sigstore attachment: asked with a component's name, or `release`. */
+  /** Returns whether an image gets a sigstore attachment, by a component's name or `release`. */
   readonly attachments?: (name: string) => boolean;
-  /** Those also have attestations, SBOMs and referrers. */
+  /** Whether these images also have attestations, SBOMs and referrers. */
   readonly supplements?: boolean;
   readonly format?: ImageFormat;
   /** Different seeds give different layers. */
   readonly seed?: string;
-  /** Without it the payload has no verification ConfigMap. */
+  /** The verification ConfigMap; undefined for none. */
   readonly verification?: Verification;
-  /** A component that is a list with one entry. */
+  /** A component that is a manifest list with one entry. */
   readonly listOfOne?: string;
   /** Files of `release-manifests/` to add, to replace, or (undefined) to leave out. */
   readonly files?: Readonly<Record<string, string | undefined>>;
-  /** Hold no large layer in memory: make it again whenever it is read. */
+  /** Keep no large layer in memory, but generate it each time it is read. */
   readonly lazy?: boolean;
 }
 
@@ -57,7 +60,7 @@ export interface ReleaseOptions {
 export interface TestImage {
   readonly name: string;
   readonly digest: Digest;
-  /** By digest. */
+  /** The pullspec by digest. */
   readonly pullspec: string;
 }
 
@@ -67,11 +70,11 @@ export interface TestRelease extends Pick<TestContent, 'content' | 'blobs' | 'ad
   readonly arch: Architecture | 'multi';
   /** `<version>-<arch>`. */
   readonly tag: string;
-  /** The release image's, a list's in a multi-arch release. */
+  /** The digest of the release image, or of the manifest list of a multi-arch release. */
   readonly digest: Digest;
   /** The release image, by digest. */
   readonly pullspec: string;
-  /** The release images below a list; empty for one architecture. */
+  /** The release images in a manifest list; empty for one architecture. */
   readonly children: readonly Digest[];
   readonly images: ReadonlyMap<string, TestImage>;
   readonly registry: string;
@@ -83,12 +86,12 @@ export interface TestRelease extends Pick<TestContent, 'content' | 'blobs' | 'ad
   readonly attachmentKey: string;
 }
 
-/** The names of all its images, its own first. */
+/** Returns the names of all images, the release image first. */
 export function pullspecsOf({ pullspec, images }: TestRelease): string[] {
   return [pullspec, ...[...images.values()].map((image) => image.pullspec)];
 }
 
-/** Makes a release. The same options give the same digests. */
+/** Creates a release. The same options give the same digests. */
 export function buildRelease(options: ReleaseOptions = {}): TestRelease {
   const {
     version = '4.12.4',

@@ -1,7 +1,7 @@
 import { createHash, sign, type KeyObject } from 'node:crypto';
 import { deflateRawSync } from 'node:zlib';
 
-/** How to sign; `fingerprint` is the key's in hex, `lifetime` in seconds. */
+/** Options of signing. `fingerprint` is the key's in hex, `lifetime` in seconds. */
 export interface SignedMessageOptions {
   readonly key: KeyObject;
   readonly fingerprint: string;
@@ -9,11 +9,11 @@ export interface SignedMessageOptions {
   readonly compressed: boolean;
   readonly date: Date;
   readonly lifetime?: number | undefined;
-  /** OpenPGP's number of the hash; SHA-256 by default. */
+  /** The number of the hash in OpenPGP; SHA-256 by default. */
   readonly hash?: number;
-  /** OpenPGP's number of the kind of signature; of a binary document by default. */
+  /** The number of the kind of signature in OpenPGP; of a binary document by default. */
   readonly type?: number;
-  /** More subpackets, for version 4: signed ones, and unsigned ones. */
+  /** Additional subpackets, for version 4: signed ones, and unsigned ones. */
   readonly hashed?: readonly Buffer[];
   readonly unhashed?: readonly Buffer[];
 }
@@ -37,8 +37,8 @@ const hashes: Readonly<Record<number, string>> = {
 };
 
 /**
- * An OpenPGP message signed in one pass with RSA, packet by packet (RFC 4880, 5.2.2, 5.2.3, 5.4 and 5.9),
- * for the signatures that the openpgp package does not make: version 3, compressed, expiring.
+ * Returns an OpenPGP message signed in one pass with RSA, packet by packet (RFC 4880, 5.2.2, 5.2.3, 5.4 and 5.9). For
+ * signatures that the openpgp package does not create: version 3, compressed, expiring.
  */
 export function rsaSignedMessage(data: Buffer, options: SignedMessageOptions): Buffer {
   const message = joinParts(signParts(data, options));
@@ -46,7 +46,7 @@ export function rsaSignedMessage(data: Buffer, options: SignedMessageOptions): B
   return options.compressed ? Buffer.concat([Buffer.from([0xa3, 1]), deflateRawSync(message)]) : message;
 }
 
-/** Signs with RSA, or with ECDSA in version 4, for messages that are put together otherwise. */
+/** Signs with RSA, or with ECDSA in version 4, for messages with another structure. */
 export function signParts(data: Buffer, options: SignedMessageOptions): MessageParts {
   const { hash = 8, type = 0, version } = options;
   const keyId = Buffer.from(options.fingerprint.slice(-16), 'hex');
@@ -58,7 +58,7 @@ export function signParts(data: Buffer, options: SignedMessageOptions): MessageP
   };
 }
 
-/** Puts the packets of a message one after the other. */
+/** Joins the packets of a message. */
 export function joinParts({ onePass, literal, signature }: MessageParts): Buffer {
   return Buffer.concat([packet(4, onePass), packet(11, literal), packet(2, signature)]);
 }
@@ -111,12 +111,12 @@ function algorithmOf(key: KeyObject): number {
   return key.asymmetricKeyType === 'ec' ? ecdsa : rsa;
 }
 
-/** An old-format packet with a four-byte length, as GnuPG of the time wrote large ones. */
+/** Returns an old-format packet with a four-byte length, as GnuPG wrote large ones at that time. */
 export function packet(tag: number, body: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0x80 | (tag << 2) | 2]), number(body.length, 4), body]);
 }
 
-/** A new-format packet in parts of 512 bytes and a rest. */
+/** Returns a new-format packet in parts of 512 bytes and a rest. */
 export function partialPacket(tag: number, body: Buffer): Buffer {
   const parts: Buffer[] = [Buffer.from([0xc0 | tag])];
   let at = 0;
@@ -124,13 +124,13 @@ export function partialPacket(tag: number, body: Buffer): Buffer {
   return Buffer.concat([...parts, Buffer.from([255]), number(body.length - at, 4), body.subarray(at)]);
 }
 
-/** A subpacket of a signature. */
+/** Returns a subpacket of a signature. */
 export function subpacket(type: number, ...parts: Buffer[]): Buffer {
   const body = Buffer.concat(parts);
   return Buffer.concat([Buffer.from([body.length + 1, type]), body]);
 }
 
-/** A whole number, highest byte first. */
+/** Returns the bytes of a whole number, highest byte first. */
 export function number(value: number, bytes: number): Buffer {
   const buffer = Buffer.alloc(bytes);
   buffer.writeUIntBE(Math.floor(value), 0, bytes);

@@ -7,42 +7,42 @@ import { rsaSignedMessage } from './signedMessage.ts';
 
 const day = 24 * 60 * 60 * 1000;
 
-/** A throwaway OpenPGP key. */
+/** A temporary OpenPGP key. */
 export interface SigningKey {
-  /** Armored. */
+  /** The armored public key. */
   readonly publicKey: string;
-  /** 40 upper-case hex digits. */
+  /** The fingerprint: 40 upper-case hex digits. */
   readonly fingerprint: string;
   readonly created: Date;
   readonly privateKey: PrivateKey;
-  /** The same key for node:crypto; absent for an elliptic curve. */
+  /** The same key for node:crypto; undefined for an elliptic curve. */
   readonly rsaKey: KeyObject | undefined;
 }
 
-/** What kind of key to make; RSA of 2048 bits from 2023 that never expires, by default. */
+/** The kind of key; by default RSA of 2048 bits from 2023 that never expires. */
 export interface SigningKeyOptions {
   readonly name?: string;
   readonly type?: 'rsa' | 'ecc';
-  /** It was valid in 2020 only. Signatures of it are dated within that year. */
+  /** Whether it was valid in 2020 only. Its signatures are from that year. */
   readonly expired?: boolean;
 }
 
-/** What a signature says and how; a version 4 signature of the true digest by default. */
+/** The content and the form of a signature; by default version 4 of the true digest. */
 export interface SignatureOptions {
   /** The docker-reference in the signed statement. */
   readonly reference?: string;
   readonly creator?: string;
-  /** The signed text itself, in place of a well-formed statement. */
+  /** The signed text itself, instead of a well-formed statement. */
   readonly statement?: string;
-  /** Of the signature packet. 3 is what Red Hat's oldest release signatures have; it needs an RSA key. */
+  /** The version of the signature packet. Red Hat's oldest release signatures have 3, which needs an RSA key. */
   readonly version?: 3 | 4;
-  /** Wrapped in a compressed packet, as Red Hat's are; needs an RSA key. */
+  /** Whether it is in a compressed packet, as in Red Hat's signatures; needs an RSA key. */
   readonly compressed?: boolean;
-  /** The signature itself ended a day after it was made; needs an RSA key, and version 4. */
+  /** Whether the signature itself expired a day after its creation; needs an RSA key, and version 4. */
   readonly expired?: boolean;
 }
 
-/** Makes a key. */
+/** Creates a key. */
 export async function makeSigningKey(options: SigningKeyOptions = {}): Promise<SigningKey> {
   const { name = 'Test release key', type = 'rsa', expired = false } = options;
   const created = new Date(expired ? '2020-01-01T00:00:00Z' : '2023-01-01T00:00:00Z');
@@ -63,7 +63,7 @@ export async function makeSigningKey(options: SigningKeyOptions = {}): Promise<S
   };
 }
 
-/** The statement that a release signature signs (containers/image, “atomic container signature”). */
+/** Returns the statement that a release signature signs (containers/image, “atomic container signature”). */
 export function statementOf(digest: Digest, options: SignatureOptions = {}): string {
   const { reference = 'quay.io/openshift-release-dev/ocp-release:4.12.4-x86_64', creator = 'Test signer' } = options;
   return JSON.stringify({
@@ -76,7 +76,7 @@ export function statementOf(digest: Digest, options: SignatureOptions = {}): str
   });
 }
 
-/** Signs a release digest: a signed OpenPGP message in binary, with the statement inside. */
+/** Signs a release digest. Returns a signed OpenPGP message in binary, with the statement inside. */
 export async function signDigest(key: SigningKey, digest: Digest, options: SignatureOptions = {}): Promise<Buffer> {
   const { version = 4, compressed = false, expired = false } = options;
   const statement = Buffer.from(options.statement ?? statementOf(digest, options));
@@ -98,14 +98,14 @@ export async function signDigest(key: SigningKey, digest: Digest, options: Signa
   return Buffer.from(bytes);
 }
 
-/** A good signature of more than the 50 KiB that a signature may have. */
+/** Returns a good signature that exceeds the limit of 50 KiB. */
 export function signOversized(key: SigningKey, digest: Digest): Promise<Buffer> {
   return signDigest(key, digest, { creator: 'x'.repeat(60 * 1024) });
 }
 
 /**
- * Lays signatures out as a signature store has them: `<prefix>sha256=<hex>/signature-1`, `-2` and so on. A signature
- * need not be of the digest that it is stored under.
+ * Lays out signatures as a signature store: `<prefix>sha256=<hex>/signature-1`, `-2` and so on. A signature may be
+ * stored under another digest than the signed one.
  */
 export function signatureStore(signatures: ReadonlyMap<Digest, readonly Buffer[]>, prefix = ''): Map<string, Buffer> {
   const entries = [...signatures].flatMap(([digest, all]) =>
@@ -124,7 +124,7 @@ export async function writeSignatureStore(folder: string, store: ReadonlyMap<str
 
 function rsaKeyOf({ keyPacket }: PrivateKey): KeyObject {
   const { n, e } = keyPacket.publicParams as Record<'n' | 'e', Uint8Array>;
-  // OpenPGP's u is p⁻¹ mod q and JWK's qi is q⁻¹ mod p, so the two primes change places.
+  // OpenPGP's u is p⁻¹ mod q and JWK's qi is q⁻¹ mod p, so the two primes are exchanged.
   const { privateParams } = keyPacket as unknown as { privateParams: Record<'d' | 'p' | 'q' | 'u', Uint8Array> };
   const { d, p: q, q: p, u: qi } = privateParams;
   const dp = remainder(d, p);

@@ -1,6 +1,6 @@
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 
-/** The trust of a test that is not about trust: unsigned releases, no network. */
+/** The trust in tests of other subjects: unsigned releases, no network. */
 export const believeAll: VerifyTrust = {
   keyrings: [],
   fingerprints: [],
