@@ -3,8 +3,9 @@ import { setImmediate } from 'node:timers/promises';
 import manifest from '../package.json' with { type: 'json' };
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
-import type { Command, Program } from './cli/command.ts';
-import { showFailure, withPointer } from './cli/failure.ts';
+import type { Arguments, Command, Program } from './cli/command.ts';
+import type { commonOptions } from './cli/commonOptions.ts';
+import { showFailure, withPointer, withResumption } from './cli/failure.ts';
 import { defaultWidth } from './cli/help.ts';
 import { parse, respell, type Run } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
@@ -53,8 +54,15 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   let running: Command | undefined;
   const run: Run = async (command, args) => {
     running = command;
-    const [quiet, verbose] = [args['quiet'] === true, args['verbose'] === true];
-    terminal = await Terminal.open({ ...streams, quiet, verbose, isService: command.isService === true });
+    const { quiet, verbose, color, logFormat } = args as Arguments<typeof commonOptions>;
+    terminal = await Terminal.open({
+      ...streams,
+      quiet,
+      verbose,
+      color,
+      logFormat,
+      isService: command.isService === true,
+    });
     const { log, transfer } = terminal;
     const context: Context = { signal, log, onEvent: transfer('Transferring') };
     const setExitCode = (code: number): void => void (exitCode = code);
@@ -68,8 +76,10 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
     terminal.close();
     await Promise.race([drain(stdout, stderr), broken]);
   } catch (error) {
+    const { counts } = terminal;
     terminal.close();
-    exitCode = showFailure(withPointer(error, program, argv), terminal, io.signal, running);
+    const explained = withResumption(withPointer(error, program, argv), running, [program.name, ...argv], counts);
+    exitCode = showFailure(explained, terminal, io.signal, running);
   }
   // Ends operations that are still running after one of them failed.
   ended.abort();

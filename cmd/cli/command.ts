@@ -91,6 +91,8 @@ interface Description<O extends OptionRecord, P extends OptionRecord> {
   readonly examples: readonly Example[];
   /** Runs until it is stopped: each line of its log has the time and the level. */
   readonly isService?: true;
+  /** The same command line resumes an interrupted run, which keeps all bytes that arrived, or all complete images. */
+  readonly resumes?: 'bytes' | 'images';
 }
 
 interface CommandSpecification<O extends OptionRecord, P extends OptionRecord> extends Description<O, P> {

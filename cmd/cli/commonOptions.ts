@@ -16,6 +16,20 @@ export const commonOptions = {
     describe: 'Print only results, warnings and errors',
     group: general,
   },
+  color: {
+    type: 'string',
+    choices: ['auto', 'always', 'never'],
+    default: 'auto',
+    describe: 'When to use colors; also --color and --no-color',
+    group: general,
+  },
+  'log-format': {
+    type: 'string',
+    choices: ['text', 'json'],
+    default: 'text',
+    describe: 'Format of messages on stderr',
+    group: general,
+  },
   help: { type: 'boolean', alias: 'h', describe: 'Print this help', group: general },
 } as const satisfies OptionRecord;
 
@@ -23,6 +37,9 @@ export const commonOptions = {
 export const versionOption = {
   version: { type: 'boolean', describe: 'Print the version of this program', group: general },
 } as const satisfies OptionRecord;
+
+/** Other spellings of the common options. */
+export const commonSpellings = { '--color': '--color=always', '--no-color': '--color=never' } as const;
 
 /** The spellings of `--dry-run` in kubectl and oc. Its value is never a separate word. */
 export const dryRunSpellings = {

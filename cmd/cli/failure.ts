@@ -1,7 +1,10 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode, type SettingName } from '../../lib/errors.ts';
 import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
+import { formatShare } from './format.ts';
+import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
+import { shellWord } from '../../lib/shellWord.ts';
 
 /** Adds a hint to a usage error that names the help to read. */
 export function withPointer(error: unknown, program: Program, argv: readonly string[]): unknown {
@@ -14,6 +17,35 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
       ? `'${program.name} --help' lists the commands.`
       : `'${callOf(program, entry)} --help' lists its options.`;
   return new PluginError('usage', error.message, { hint, settings: error.settings, cause: error.cause });
+}
+
+/**
+ * Adds to an interruption of a command that resumes what is kept, and the command line that resumes. Leaves out a
+ * command line with secrets.
+ */
+export function withResumption(
+  error: unknown,
+  command: Pick<Command, 'resumes'> | undefined,
+  commandLine: readonly string[],
+  counts: ProgressCounts | undefined,
+): unknown {
+  if (command?.resumes === undefined || !isPluginError(error, 'interrupted')) return error;
+  const bytes = counts && `${formatShare(counts.bytes, counts.bytesTotal)} is kept.`;
+  const images = counts && `${counts.images} of ${counts.imagesTotal} images are complete.`;
+  const kept = command.resumes === 'bytes' ? bytes : images;
+  const isSecret = commandLine.some((word) => /^--(?:token|password)(?:=|$)/.test(word));
+  const resume = isSecret ? 'Run the same command again to resume.' : `To resume: ${formatCommandLine(commandLine)}`;
+  const hint = [kept, resume].filter((part) => part !== undefined).join(' ');
+  return new PluginError('interrupted', error.message, { hint, cause: error.cause });
+}
+
+/** Quotes the words of a command line for a POSIX shell. */
+function formatCommandLine([program = '', ...words]: readonly string[]): string {
+  const quoted = words.map((word) => {
+    const [, option = '', value] = /^(--?[\w-]+=?)?(.*)$/s.exec(word) ?? [];
+    return option + (value === '' && option !== '' ? '' : shellWord(value ?? ''));
+  });
+  return [program, ...quoted].join(' ');
 }
 
 const exitCodes: Readonly<Partial<Record<ErrorCode, number>>> = { usage: 2, 'rolled-back': 3, 'rollback-failed': 4 };
@@ -33,17 +65,19 @@ export function showFailure(
   const codes = isPluginError(error) ? [`code: ${error.code}`] : [];
   const details = verbose ? [...codes, ...causes] : [];
   if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
-    terminal.showError('Interrupted.', { hint: isPluginError(error) ? error.hint : undefined, details });
+    const hint = isPluginError(error) ? error.hint : undefined;
+    terminal.showError('Interrupted.', { code: 'interrupted', hint, details });
     return 130;
   }
   if (isPluginError(error) && error.code !== 'internal') {
     const options = optionsFor(error, command?.options ?? {});
-    terminal.showError(error.message, { hint: error.hint, options, details });
+    terminal.showError(error.message, { code: error.code, hint: error.hint, options, details });
     return exitCodes[error.code] ?? 1;
   }
   const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
   const hint = verbose ? 'Report it, with the lines below.' : 'Report it, with the output of the same command and -v.';
-  terminal.showError(`${messageOf(error)} (a defect of this program)`, { hint, details: [...stack, ...details] });
+  const lines = [...stack, ...details];
+  terminal.showError(`${messageOf(error)} (a defect of this program)`, { code: 'internal', hint, details: lines });
   return 1;
 }
 

@@ -10,7 +10,7 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { commonOptions, versionOption } from './commonOptions.ts';
+import { commonOptions, commonSpellings, versionOption } from './commonOptions.ts';
 import { defaultWidth, formatHelp } from './help.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
@@ -20,7 +20,7 @@ export function respell(argv: readonly string[], { spellings, commands }: Progra
   const isHelp = argv[0] === 'help' || argv.at(-1) === 'help';
   const words = isHelp ? [...argv.filter((word) => word !== 'help'), '--help'] : argv;
   const command = commands.find((entry) => commandNameOf(entry) === words[0]);
-  const known: Readonly<Record<string, string>> = { ...spellings, ...command?.spellings };
+  const known: Readonly<Record<string, string>> = { ...commonSpellings, ...spellings, ...command?.spellings };
   return words.map((word) => known[word] ?? word);
 }
 

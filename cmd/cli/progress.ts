@@ -13,6 +13,14 @@ interface Part {
   readonly rank: number;
 }
 
+/** How much of the plan of a transfer is complete. */
+export interface ProgressCounts {
+  readonly bytes: number;
+  readonly bytesTotal: number;
+  readonly images: number;
+  readonly imagesTotal: number;
+}
+
 /** The state of one transfer. It counts events and formats a line. */
 export class Progress {
   readonly #label: string;
@@ -71,11 +79,11 @@ export class Progress {
     return this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total);
   }
 
-  /** The completed bytes and images, such as `1.2/3.4 GiB` and `12/190 images`; undefined without a plan. */
-  get completed(): { readonly bytes: string; readonly images: string } | undefined {
+  /** The numbers of a transfer with a plan. */
+  get counts(): ProgressCounts | undefined {
     if (this.#total === undefined) return undefined;
-    const images = `${this.#images}/${this.#imagesTotal} images`;
-    return { bytes: formatShare(Math.min(this.#done, this.#total), this.#total), images };
+    const bytes = Math.min(this.#done, this.#total);
+    return { bytes, bytesTotal: this.#total, images: this.#images, imagesTotal: this.#imagesTotal };
   }
 
   /**
@@ -94,14 +102,15 @@ export class Progress {
   }
 
   #describe(now: number): { label: string; fraction: number | undefined; parts: Part[] } {
-    const { completed, fraction } = this;
-    if (!completed && this.#moved === 0 && this.#manifests) {
+    const { counts, fraction } = this;
+    if (!counts && this.#moved === 0 && this.#manifests) {
       const { read, images } = this.#manifests;
       const parts = [{ text: `  ${read}/${images} images`, rank: 1 }];
       return { label: 'Reading manifests', fraction: images === 0 ? 1 : read / images, parts };
     }
-    const amount = completed ? `  ${completed.bytes}` : ` ${formatBytes(this.#moved)}`;
-    const images = completed && this.#imagesTotal > 0 ? [{ text: `, ${completed.images}`, rank: 3 }] : [];
+    const amount = counts ? `  ${formatShare(counts.bytes, counts.bytesTotal)}` : ` ${formatBytes(this.#moved)}`;
+    const images =
+      counts && counts.imagesTotal > 0 ? [{ text: `, ${counts.images}/${counts.imagesTotal} images`, rank: 3 }] : [];
     return { label: this.#label, fraction, parts: [{ text: amount, rank: 0 }, ...this.#describeRate(now), ...images] };
   }
 

@@ -1,7 +1,9 @@
 import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
-import { Progress } from './progress.ts';
+import type { ErrorCode } from '../../lib/errors.ts';
+import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
+import { Progress, type ProgressCounts } from './progress.ts';
 
 /** The delay of the first plain line of progress, and the interval of the next lines, in milliseconds. */
 const firstLine = 2_000;
@@ -31,6 +33,17 @@ export interface TerminalOptions {
   readonly verbose?: boolean;
   /** Begins each line of stderr with the time and the level, for the log of a pod. */
   readonly isService?: boolean;
+  readonly color?: ColorMode;
+  /** With `json`, each line of stderr is a JSON object. */
+  readonly logFormat?: 'text' | 'json';
+}
+
+/** What is shown below an error. */
+interface FailureLines {
+  readonly code: ErrorCode;
+  readonly hint: string | undefined;
+  readonly options?: readonly string[];
+  readonly details: readonly string[];
 }
 
 /** The level of a line of stderr. */
@@ -42,7 +55,9 @@ type LineLevel = LogLevel | 'error';
  */
 export class Terminal {
   readonly #options: TerminalOptions;
+  /** For stderr, and for stdout. */
   readonly #colors: ChalkInstance | undefined;
+  readonly #resultColors: ChalkInstance | undefined;
   readonly #spinner: Ora | undefined;
   readonly #transfers = new Map<string, Progress>();
   #timer: NodeJS.Timeout | undefined;
@@ -53,27 +68,21 @@ export class Terminal {
 
   private constructor(options: TerminalOptions, colors: ChalkInstance | undefined, spinner: Ora | undefined) {
     this.#options = options;
-    this.#colors = colors;
+    this.#colors = hasColors(options.stderr, options) ? colors : undefined;
+    this.#resultColors = hasColors(options.stdout, options) ? colors : undefined;
     this.#spinner = spinner;
   }
 
-  /** Creates a terminal. Loads the packages for live lines only if stderr is a terminal. */
+  /** Creates a terminal. Loads the packages for colors and live lines only if they are used. */
   static async open(options: TerminalOptions): Promise<Terminal> {
-    const { stderr, environment, quiet } = options;
-    if (stderr.isTTY !== true || environment['TERM'] === 'dumb') {
-      return new Terminal(options, undefined, undefined);
-    }
-    const colors = environment['NO_COLOR'] ? undefined : (await import('chalk')).chalkStderr;
-    const spinner =
-      quiet === true
-        ? undefined
-        : (await import('ora')).default({
-            stream: stderr,
-            isEnabled: true,
-            discardStdin: false,
-            color: colors === undefined ? false : 'cyan',
-          });
-    return new Terminal(options, colors, spinner);
+    const { stdout, stderr, environment, quiet, logFormat } = options;
+    const usesColors = [stdout, stderr].some((stream) => hasColors(stream, options));
+    const colors = usesColors ? new (await import('chalk')).Chalk({ level: 1 }) : undefined;
+    const isLive = stderr.isTTY === true && environment['TERM'] !== 'dumb' && logFormat !== 'json' && quiet !== true;
+    if (!isLive) return new Terminal(options, colors, undefined);
+    const { default: ora } = await import('ora');
+    const color = hasColors(stderr, options) ? 'cyan' : false;
+    return new Terminal(options, colors, ora({ stream: stderr, isEnabled: true, discardStdin: false, color }));
   }
 
   /** Whether the user requested debug lines. */
@@ -81,12 +90,12 @@ export class Terminal {
     return this.#options.verbose === true;
   }
 
-  /** Prints a result, or a part of one, as a line of stdout. */
-  print(text: string): void {
+  /** Prints a result, or a part of one, as a line of stdout. Words of `accents` have colors on a terminal. */
+  print(text: string, accents?: Accents): void {
     // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
     this.#drawn = 0;
-    this.#options.stdout.write(`${disarm(text)}\n`);
+    this.#options.stdout.write(`${this.#paint(disarm(text), accents)}\n`);
   }
 
   /** Whether results go to a terminal, where they can be overwritten. */
@@ -96,39 +105,39 @@ export class Terminal {
   }
 
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
-  redraw(text: string): void {
+  redraw(text: string, accents?: Accents): void {
     const { columns = 80, rows = 24 } = this.#options.stdout;
     const lines = disarm(text).split('\n');
     const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…'];
     const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
     this.close();
-    this.#options.stdout.write(back + fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join(''));
+    const cut = fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join('');
+    this.#options.stdout.write(back + this.#paint(cut, accents));
     this.#drawn = fitting.length;
   }
 
   /** Prints a line of the log, unless its level is hidden. */
   readonly log = (level: LogLevel, text: string): void => {
     const message = disarm(text);
-    if (level === 'debug' && this.verbose) this.#write(this.#colors?.gray(message) ?? message, level);
-    if (level === 'info' && this.#options.quiet !== true) this.#write(message, level);
-    if (level === 'warn') this.#write(`${this.#mark('warning:')}${message}`, level);
+    if (level === 'debug' && this.verbose) this.#write(level, message, [this.#colors?.gray(message) ?? message]);
+    if (level === 'info' && this.#options.quiet !== true) this.#write(level, message, [message]);
+    if (level === 'warn') this.#write(level, message, [`${this.#mark('warning:')}${message}`]);
   };
 
   /** Prints why the run failed, what to do, and options to try; then each detail on its own line. */
-  showError(
-    message: string,
-    {
-      hint,
-      options = [],
-      details,
-    }: { hint: string | undefined; options?: readonly string[]; details: readonly string[] },
-  ): void {
-    this.#write(`${this.#mark('error:')}${disarm(message)}`, 'error');
-    if (hint !== undefined) this.#write(`${this.#colors?.cyan('hint:') ?? 'hint:'} ${disarm(hint)}`);
-    if (options.length > 0) this.#write(`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`);
-    for (const detail of details.map(disarm)) {
-      this.#write(this.#colors?.gray(detail) ?? detail);
-    }
+  showError(message: string, { code, hint, options = [], details }: FailureLines): void {
+    const lines = [
+      `${this.#mark('error:')}${disarm(message)}`,
+      ...(hint === undefined ? [] : [`${this.#colors?.cyan('hint:') ?? 'hint:'} ${disarm(hint)}`]),
+      ...(options.length > 0 ? [`${this.#colors?.cyan('try:') ?? 'try:'} ${options.join(', ')}`] : []),
+      ...details.map(disarm).map((detail) => this.#colors?.gray(detail) ?? detail),
+    ];
+    this.#write('error', message, lines, { code, hint, options, details });
+  }
+
+  /** The counts of the last transfer that has a plan and is not closed. */
+  get counts(): ProgressCounts | undefined {
+    return [...this.#transfers.values()].findLast(({ counts }) => counts !== undefined)?.counts;
   }
 
   /** Returns the listener for a transfer. Its progress line begins with `label`: `Downloading`. */
@@ -156,16 +165,23 @@ export class Terminal {
     this.#transfers.clear();
   }
 
-  #write(line: string, level: LineLevel = 'info'): void {
-    const head =
-      this.#options.isService === true ? `${new Date().toISOString()} ${level.toUpperCase().padEnd(5)} ` : '';
-    this.#options.stderr.write(`${head}${line}\n`);
+  /** Prints lines of text about one message, or one object with the message and the facts. */
+  #write(level: LineLevel, message: string, lines: readonly string[], facts: object = {}): void {
+    const { logFormat, isService, stderr } = this.#options;
+    const time = new Date().toISOString();
+    if (logFormat === 'json') return void stderr.write(`${JSON.stringify({ time, level, message, ...facts })}\n`);
+    const head = isService === true ? `${time} ${level.toUpperCase().padEnd(5)} ` : '';
+    stderr.write(lines.map((line) => `${head}${line}\n`).join(''));
   }
 
   /** The word before a warning or an error; a line with a level needs none. */
   #mark(word: 'warning:' | 'error:'): string {
     if (this.#options.isService === true) return '';
     return `${this.#colors?.[word === 'error:' ? 'red' : 'yellow'](word) ?? word} `;
+  }
+
+  #paint(text: string, accents: Accents | undefined): string {
+    return accents && this.#resultColors ? paint(text, accents, this.#resultColors) : text;
   }
 
   #start(): void {
@@ -192,7 +208,8 @@ export class Terminal {
     for (const [label, line] of this.#lines(0)) {
       if (this.#told.get(label) === line) continue;
       this.#told.set(label, line);
-      this.#write(line);
+      const counts = this.#transfers.get(label)?.counts;
+      this.#write('info', line, [line], { progress: { label, ...counts } });
     }
   }
 

@@ -25,6 +25,7 @@ export const command = defineCommand({
     ],
     ['4.20.3 --apply-config', 'Only bring the signature of a release into the cluster'],
   ],
+  resumes: 'images',
   async run(args, { context, terminal, environment }) {
     // The help of the program loads this file, so other code is loaded when the command runs.
     const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');

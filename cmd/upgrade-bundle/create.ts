@@ -82,6 +82,7 @@ export const command = defineCommand({
     ['--version=4.20.3 --base=4.20.2 --output=.', 'Make upgrade-4.20.3-x86_64-from-4.20.2.tar, which is smaller'],
     ['--version=4.20.3 --output=/media/usb --volume-size=4G', 'Make upgrade-4.20.3-x86_64.tar.000 and so on'],
   ],
+  resumes: 'bytes',
   async run(args, { context, terminal, environment }) {
     checkRelease(args);
     const expectedKeys = await loadExpectedKeys(args.trustKey);

@@ -40,7 +40,8 @@ export const command = defineCommand({
     const cluster = await openCluster(args, environment, context);
     try {
       const report = await runPreflight(cluster, plan, context);
-      terminal.print(args.output === 'json' ? JSON.stringify(report, null, 2) : toWords(report));
+      if (args.output === 'json') terminal.print(JSON.stringify(report, null, 2));
+      else terminal.print(toWords(report), { blocker: 'bad', warning: 'doubtful', info: 'busy' });
       if (!report.ready) throw failureOf(report);
     } finally {
       cluster.close();

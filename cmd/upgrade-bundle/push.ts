@@ -55,6 +55,7 @@ export const command = defineCommand({
       'Push a bundle into the registry of a site',
     ],
   ],
+  resumes: 'images',
   async run(args, { context, terminal, environment }) {
     const to = parseRepository(args.to);
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));

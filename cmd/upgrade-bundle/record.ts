@@ -1,3 +1,4 @@
+import type { Accents } from '../cli/colors.ts';
 import type { OptionRecord } from '../cli/command.ts';
 
 /** The argument of every command about an UpgradeBundle of the cluster. */
@@ -8,3 +9,9 @@ export const recordArgument = {
     suggest: 'upgrade-bundles',
   },
 } as const satisfies OptionRecord;
+
+/** The colors of the phases of an UpgradeBundle and of its nodes. */
+export const phaseAccents = {
+  ...{ Verified: 'busy', Loading: 'busy', Loaded: 'busy', Pinned: 'busy', Upgrading: 'busy' },
+  ...{ Held: 'doubtful', Completed: 'good', Failed: 'bad' },
+} as const satisfies Accents;

@@ -13,7 +13,7 @@ import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBar, formatBytes, formatFields, formatTable, formatYaml } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
-import { recordArgument } from './record.ts';
+import { phaseAccents, recordArgument } from './record.ts';
 
 /** The width of a bar in characters. It is short because names of nodes are long, and terminals may have 80 columns. */
 const barWidth = 10;
@@ -40,9 +40,9 @@ export const command = defineCommand({
       if (args.output === 'yaml')
         terminal.print(`${args.watch ? '---\n' : ''}${(await formatYaml(plain(bundle))).trimEnd()}`);
       else if (args.output === 'json') terminal.print(JSON.stringify(plain(bundle), null, args.watch ? 0 : 2));
-      else if (!args.watch) terminal.print(formatStatus(bundle));
-      else if (terminal.live) terminal.redraw(formatStatus(bundle));
-      else if (formatTitle(bundle) !== title) terminal.print((title = formatTitle(bundle)));
+      else if (!args.watch) terminal.print(formatStatus(bundle), phaseAccents);
+      else if (terminal.live) terminal.redraw(formatStatus(bundle), phaseAccents);
+      else if (formatTitle(bundle) !== title) terminal.print((title = formatTitle(bundle)), phaseAccents);
     };
     let title = '';
     try {

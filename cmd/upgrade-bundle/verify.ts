@@ -12,6 +12,7 @@ import { Registries } from '../../lib/registry/registries.ts';
 import { openAccess, tool } from '../cli/access.ts';
 import { formatAudit } from './report/auditReport.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
+import type { Accents } from '../cli/colors.ts';
 import { formatBytes, formatFields } from '../cli/format.ts';
 import {
   baseOption,
@@ -43,6 +44,12 @@ const options = {
   ...signedImagesOption,
 } as const;
 
+const accents = {
+  ...{ Verified: 'good', FAILED: 'bad' },
+  ...{ missing: 'bad', truncated: 'bad', corrupt: 'bad', unexpected: 'bad', inconsistent: 'bad' },
+  ...{ unsigned: 'bad', untrusted: 'bad' },
+} as const satisfies Accents;
+
 /** `verify`: checks a bundle from its signature to its last blob. */
 export const command = defineCommand({
   details:
@@ -69,7 +76,8 @@ export const command = defineCommand({
       }
       const trust = { ...trustOf(args), fetchFile: fetcherOf(registries.connections, reading) };
       const report = await verifyBundle(bundle, { trust, expected }, reading);
-      terminal.print(format(report, expectedKeys, args.output));
+      const words = args.output === undefined ? accents : undefined;
+      terminal.print(format(report, expectedKeys, args.output), words);
       warnOfOtherKeys(report.policies, expectedKeys, context);
       for (const { message } of report.warnings) context.log('warn', message);
       if (report.problems.length > 0) throw failureOf(report);

@@ -84,6 +84,7 @@ export const command = defineCommand({
     ['http://node-1:5000 --digest=sha256:… --token-file=token', 'Load the bundle that another machine serves'],
     ['upgrade-4.20.3-x86_64.tar --images=etcd --images=release', 'Load two of its images'],
   ],
+  resumes: 'images',
   async run(args, { context, terminal, environment }) {
     const { images, storePath, parallelImages: concurrency } = args;
     if (storePath !== undefined && args.store === 'main') {

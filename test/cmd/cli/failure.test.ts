@@ -3,7 +3,7 @@ import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { kebabCase } from '../../../cmd/cli/arguments.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
-import { showFailure } from '../../../cmd/cli/failure.ts';
+import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
 import { PluginError, settings } from '../../../lib/errors.ts';
 import { programs } from '../../support/project/docs.ts';
@@ -43,6 +43,23 @@ describe('showFailure', () => {
     expect(await show(sum, { ...authority, ...insecure })).to.equal(
       'error: all failed\ntry: --certificate-authority, --insecure\n',
     );
+  });
+
+  it('says what an interrupted command keeps, and which command line resumes it', async () => {
+    const interrupted = new PluginError('interrupted', 'The run was interrupted.');
+    const counts = { bytes: 1024, bytesTotal: 4096, images: 2, imagesTotal: 5 };
+    const line = ['oc adm-upgrade-bundle', 'create', '-o', 'json', '--output=/media/my usb', '4.20.3', "it's"];
+    const resume = `To resume: oc adm-upgrade-bundle create -o json --output='/media/my usb' 4.20.3 'it'\\''s'`;
+    for (const [resumes, words, known, hint] of [
+      ['bytes', line, counts, `1.0/4.0 KiB is kept. ${resume}`],
+      ['images', line, counts, `2 of 5 images are complete. ${resume}`],
+      ['images', line, undefined, resume],
+      ['images', ['oc x', '--token', 'secret'], undefined, 'Run the same command again to resume.'],
+    ] as const) {
+      expect(withResumption(interrupted, { resumes }, words, known)).to.deep.include({ code: 'interrupted', hint });
+    }
+    expect(withResumption(interrupted, {}, line, counts)).to.equal(interrupted);
+    expect(withResumption(error, { resumes: 'bytes' }, line, counts)).to.equal(error);
   });
 
   it('can name each setting: some command has an option of that name', async () => {

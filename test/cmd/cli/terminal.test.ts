@@ -69,9 +69,9 @@ describe('Terminal', () => {
   it('begins each line of a service with the time and the level', async () => {
     const { terminal, stderr } = await open({ isService: true, verbose: true });
     for (const level of ['debug', 'info', 'warn'] as const) terminal.log(level, level);
-    terminal.showError('broken', { hint: 'repair it', details: [] });
+    terminal.showError('broken', { code: 'tls', hint: 'repair it', details: [] });
     const time = new Date(0).toISOString();
-    const lines = ['DEBUG debug', 'INFO  info', 'WARN  warn', 'ERROR broken', 'INFO  hint: repair it'];
+    const lines = ['DEBUG debug', 'INFO  info', 'WARN  warn', 'ERROR broken', 'ERROR hint: repair it'];
     expect(stderr.text).to.equal(lines.map((line) => `${time} ${line}\n`).join(''));
   });
 
@@ -81,11 +81,50 @@ describe('Terminal', () => {
     terminal.log('debug', 'why');
     terminal.log('info', 'news');
     terminal.log('warn', 'careful');
-    terminal.showError('broken', { hint: 'repair it', options: ['--oil', '--paint'], details: ['caused by: rust'] });
+    terminal.showError('broken', {
+      ...{ code: 'tls', hint: 'repair it', options: ['--oil', '--paint'], details: ['caused by: rust'] },
+    });
     expect(stdout.text).to.equal('result\n');
     expect(stderr.text).to.equal(
       'why\nnews\nwarning: careful\nerror: broken\nhint: repair it\ntry: --oil, --paint\ncaused by: rust\n',
     );
+  });
+
+  it('colors the words of a result that stand alone, if a stream has colors', async () => {
+    const text = 'FAILED: a bundle\n  corrupt     corrupt is here';
+    const accents = { FAILED: 'bad', corrupt: 'bad' } as const;
+    const red = (word: string): string => `${escape}[31m${word}${escape}[39m`;
+    const painted = `${red('FAILED')}: a bundle\n  ${red('corrupt')}     corrupt is here\n`;
+    for (const [color, isTTY, environment, expected] of [
+      ['auto', true, {}, painted],
+      ['auto', true, { NO_COLOR: '1' }, `${text}\n`],
+      ['auto', false, {}, `${text}\n`],
+      ['never', true, {}, `${text}\n`],
+      ['always', false, { NO_COLOR: '1' }, painted],
+    ] as const) {
+      const stdout = new Screen(isTTY);
+      const { terminal } = await open({ stdout, color, environment });
+      terminal.print(text, accents);
+      expect(stdout.text).to.equal(expected);
+    }
+  });
+
+  it('writes JSON objects to stderr if it is asked to, also on a terminal', async () => {
+    const { terminal, stderr } = await open({ logFormat: 'json', isTTY: true });
+    terminal.log('warn', 'careful');
+    terminal.transfer('Downloading')(plan);
+    mock.timers.tick(2_000);
+    terminal.close();
+    terminal.showError('broken', { code: 'tls', hint: 'repair it', details: [] });
+    const lines = stderr.text.trimEnd().split('\n');
+    expect(lines.map((line) => ({ ...(JSON.parse(line) as object), time: 0, message: '' }))).to.deep.equal([
+      { time: 0, level: 'warn', message: '' },
+      {
+        ...{ time: 0, level: 'info', message: '' },
+        progress: { label: 'Downloading', bytes: 0, bytesTotal: 100 * mebibyte, images: 0, imagesTotal: 10 },
+      },
+      { time: 0, level: 'error', message: '', code: 'tls', hint: 'repair it', options: [], details: [] },
+    ]);
   });
 
   it('keeps debug lines for --verbose, and shows only warnings and errors with --quiet', async () => {
@@ -163,7 +202,7 @@ describe('Terminal', () => {
 
     it('has no colours with NO_COLOR', async () => {
       const { terminal, stderr } = await open({ isTTY: true, environment: { NO_COLOR: '1' } });
-      terminal.showError('broken', { hint: undefined, details: [] });
+      terminal.showError('broken', { code: 'tls', hint: undefined, details: [] });
       terminal.transfer('Downloading')(plan);
       mock.timers.tick(400);
       terminal.close();
